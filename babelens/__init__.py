@@ -1,0 +1,47 @@
+"""babelens teaches vision-language models new languages, and publishes the result as ordinary Hugging Face models.
+
+Importing it registers its models with transformers' Auto classes, without network. The trainers and the evaluation are imported when
+they are first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .configuration.configuration_mural import MuralConfig
+from .configuration.presets import load_preset
+from .methods import METHODS, register
+from .modeling.modeling_mural import MuralModel
+from .processing.processing_mural import MuralProcessor
+
+if TYPE_CHECKING:
+    from .evaluation.embedder import Embedder
+    from .trainers.arguments import ContrastiveTrainingArguments
+    from .trainers.mural import MuralTrainer
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "ContrastiveTrainingArguments": "trainers.arguments",
+    "Embedder": "evaluation.embedder",
+    "MuralTrainer": "trainers.mural",
+}
+
+__all__ = [
+    "METHODS",
+    "ContrastiveTrainingArguments",
+    "Embedder",
+    "MuralConfig",
+    "MuralModel",
+    "MuralProcessor",
+    "MuralTrainer",
+    "load_preset",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+register()

@@ -1,0 +1,101 @@
+"""`babelens embed`: pictures or texts to a file of vectors, for other programs to use."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+
+from ..configuration.languages import normalize_language
+from ..data.errors import BadTextError
+from ..evaluation.embedder import Embedder
+from ..evaluation.image_index import ImageIndex
+
+_FORMATS = (".npy", ".parquet")
+
+
+def embed(
+    model: Annotated[str, typer.Argument(help="A model's folder, or its name on the Hub.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            help="The file to write: `.parquet` (the columns `file`, or `text` and `language`, and `embedding`), or "
+            "`.npy` (the vectors alone, one in a row: pictures in the order of their paths, texts as they stand).",
+            dir_okay=False,
+        ),
+    ],
+    images: Annotated[
+        Path | None,
+        typer.Option(help="A folder of pictures, with all folders in it.", exists=True, file_okay=False),
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="A text file in UTF-8, one text in a line.", exists=True, dir_okay=False)
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="The language of the texts, as a BCP-47 tag.")] = None,
+    skip_bad_images: Annotated[
+        bool, typer.Option("--skip-bad-images", help="Leave out pictures that cannot be read, and list them.")
+    ] = False,
+    batch_size: Annotated[int, typer.Option(help="Pictures or texts encoded at a time.", min=1)] = 64,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+) -> None:
+    """Write the vectors of pictures or of texts: float32, of length 1, so that a dot product is a cosine.
+
+    Vectors of one model can be compared whatever they came from: a text in any language with a picture or with a text
+    in another language. `Dataset.from_parquet(FILE).add_faiss_index("embedding")` makes a search index of millions.
+    """
+    if (images is None) == (texts is None):
+        raise typer.BadParameter("give either --images or --texts")
+    if (texts is None) != (language is None):
+        raise typer.BadParameter("--texts and --language go together: no language is guessed", param_hint="--language")
+    if output.suffix not in _FORMATS:
+        raise typer.BadParameter(f"{output.name}: the name must end in {' or '.join(_FORMATS)}", param_hint="--output")
+    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    if images:
+        index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images, cache=None)
+        columns = {"file": [path.relative_to(images).as_posix() for path in index.paths]}
+        embeddings = index.embeddings
+        for reason in index.skipped.values():
+            typer.echo(f"left out: {reason}", err=True)
+    elif texts and language:
+        lines = _read_texts(texts)
+        columns = {"text": lines, "language": [normalize_language(language)] * len(lines)}
+        embeddings = embedder.encode_text(lines, language=language)
+    _write(output, columns, embeddings)
+    typer.echo(f"{len(embeddings)} vectors of {embeddings.shape[1]} numbers: {output}", err=True)
+
+
+def load_embedder(model: str, **options: Any) -> Embedder:
+    """The embedder of a command's MODEL; the loading error becomes one of that argument."""
+    try:
+        return Embedder.from_pretrained(model, **options)
+    except (OSError, TypeError) as error:
+        raise typer.BadParameter(str(error), param_hint="MODEL") from error
+
+
+def _read_texts(file: Path) -> list[str]:
+    lines = file.read_text("utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise BadTextError(f"{file}: line {number} is empty, and would have a vector that means nothing")
+    if not lines:
+        raise BadTextError(f"{file} holds no text")
+    return lines
+
+
+def _write(output: Path, columns: dict[str, list[str]], embeddings: np.ndarray) -> None:
+    """The whole file or none of it."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent) as unfinished:
+        path = Path(unfinished) / output.name
+        if output.suffix == ".npy":
+            np.save(path, embeddings)
+        else:
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(embeddings.reshape(-1)), embeddings.shape[1])
+            pq.write_table(pa.table({**columns, "embedding": vectors}), path)
+        os.replace(path, output)

@@ -1,0 +1,144 @@
+"""`babelens evaluate`: how well a model finds pictures by text and texts by picture, in each language."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ..data.corpus import languages_of
+from ..data.loading import load_captions
+from ..evaluation.emoji import BENCHMARK_LANGUAGES, EmojiBenchmark, print_report
+from ..evaluation.ranking import RECALL_AT
+from ..evaluation.retrieval import evaluate_retrieval
+from .embed import load_embedder
+
+_EMOJI = "emoji"
+
+_PANEL = "Emoji benchmark"
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A model's folder, or its name on the Hub.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="`emoji`, or captioned pictures: a folder with a `metadata.jsonl`, parquet files, a data set of the Hub."
+        ),
+    ] = _EMOJI,
+    languages: Annotated[
+        str | None,
+        typer.Option(help="Of captioned pictures: tags with commas between, `en,de,zh-Hant`. By default all."),
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="The split of DATA to use, where it has several.")] = None,
+    protocol: Annotated[
+        Literal["standard", "mla"],
+        typer.Option(help="`mla` ranks pictures by their best caption from image to text, as MLA's paper does."),
+    ] = "standard",
+    image_languages: Annotated[
+        str, typer.Option(help="Languages that had pictures in training.", rich_help_panel=_PANEL)
+    ] = ",".join(BENCHMARK_LANGUAGES["image"]),
+    pair_languages: Annotated[
+        str, typer.Option(help="Languages that had translations only.", rich_help_panel=_PANEL)
+    ] = ",".join(BENCHMARK_LANGUAGES["pair"]),
+    unseen_languages: Annotated[
+        str, typer.Option(help="Languages that were not in training.", rich_help_panel=_PANEL)
+    ] = ",".join(BENCHMARK_LANGUAGES["unseen"]),
+    test_vendor: Annotated[
+        str, typer.Option(help="The vendor that was not in training.", rich_help_panel=_PANEL)
+    ] = "noto",
+    seen_vendor: Annotated[
+        str, typer.Option(help="A vendor that was in training.", rich_help_panel=_PANEL)
+    ] = "twemoji",
+    gallery: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw some queries and the pictures found for them into this file (PNG).",
+            dir_okay=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the results into this file (JSON), for model cards.", dir_okay=False)
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Pictures or texts encoded at a time.", min=1)] = 64,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Measure retrieval: recall at 1, 5 and 10 in percent, text to image and image to text, language by language.
+
+    On captioned pictures, every language searches all pictures. On the emoji benchmark, four questions are answered
+    together: unseen concepts; an unseen vendor in languages that had pictures; in languages that had translations
+    only; in languages never seen. Say which languages were which in training; flags are reported apart.
+    """
+    if data == _EMOJI and (languages or split):
+        raise typer.BadParameter("the emoji benchmark has its own splits, and takes --image-languages and the like")
+    if data != _EMOJI and gallery:
+        raise typer.BadParameter("galleries are drawn of the emoji benchmark", param_hint="--gallery")
+    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    if data == _EMOJI:
+        benchmark = EmojiBenchmark(
+            embedder,
+            image_languages=_tags(image_languages),
+            pair_languages=_tags(pair_languages),
+            unseen_languages=_tags(unseen_languages),
+            test_vendor=test_vendor,
+            seen_vendor=seen_vendor,
+        )
+        results = benchmark.report()
+        if gallery:
+            benchmark.gallery().save(gallery, "PNG")
+    else:
+        corpus = load_captions(data, split=split)
+        tags = _tags(languages) if languages else list(languages_of(corpus))
+        results = evaluate_retrieval(embedder, corpus, tags, protocol=protocol)
+    text = json.dumps(results, ensure_ascii=False, indent=2)
+    if output:
+        _write(output, text)
+    if as_json:
+        typer.echo(text)
+    elif data == _EMOJI:
+        print_report(results)
+    else:
+        _print_recalls(data, results)
+
+
+def _tags(languages: str) -> list[str]:
+    return [tag.strip() for tag in languages.split(",") if tag.strip()]
+
+
+def _print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None:
+    table = Table(box=SIMPLE_HEAD, title=f"{data}, recall in %", title_justify="left")
+    table.add_column("language")
+    for heading in (
+        "t→i\nR@1",
+        "\nR@5",
+        "\nR@10",
+        "i→t\nR@1",
+        "\nR@5",
+        "\nR@10",
+        "mean\nrecall",
+        "\nimages",
+        "\ntexts",
+    ):
+        table.add_column(heading, justify="right")
+    for language, numbers in results.items():
+        recalls = [numbers[f"{direction}_r{k}"] for direction in ("t2i", "i2t") for k in RECALL_AT]
+        counts = (f"{numbers[name]:,}" for name in ("n_images", "n_texts"))
+        table.add_row(language, *(f"{value:.1f}" for value in (*recalls, numbers["mean_recall"])), *counts)
+    Console().print(table)
+
+
+def _write(file: Path, text: str) -> None:
+    """The whole file or none of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(file.name + ".unfinished")
+    unfinished.write_text(text, "utf-8")
+    os.replace(unfinished, file)

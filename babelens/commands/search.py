@@ -1,0 +1,65 @@
+"""`babelens search`: find pictures by describing them, in any language the model knows."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ..configuration.languages import normalize_language
+from ..evaluation.gallery import contact_sheet
+from ..evaluation.image_index import ImageIndex
+from ..processing.images import open_image
+from .embed import load_embedder
+
+
+def search(
+    model: Annotated[str, typer.Argument(help="A model's folder, or its name on the Hub.")],
+    query: Annotated[str, typer.Argument(help="What the picture shows, such as `ein rotes Auto`.")],
+    images: Annotated[
+        Path, typer.Option(help="The folder to search, with all folders in it.", exists=True, file_okay=False)
+    ],
+    language: Annotated[str, typer.Option(help="The language of QUERY, as a BCP-47 tag: `de`, `ja`, `zh-Hant`.")],
+    top: Annotated[int, typer.Option(help="How many pictures to show.", min=1)] = 10,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Draw the pictures found into this file (PNG).", dir_okay=False)
+    ] = None,
+    skip_bad_images: Annotated[
+        bool, typer.Option("--skip-bad-images", help="Leave out pictures that cannot be read, and list them.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Show the pictures of a folder that fit a description best, with their scores (cosines, at most 1).
+
+    The first search of a folder encodes its pictures; later ones, with the same model, encode what is new.
+
+    Example: babelens search runs/mural --images photos "ein rotes Auto" --language de --sheet found.png
+    """
+    language = normalize_language(language)
+    embedder = load_embedder(model, trust_remote_code=trust_remote_code)
+    index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images)
+    found = index.search(embedder.encode_text(query, language=language)[0], top)
+    if sheet:
+        drawn = contact_sheet(
+            [open_image(path) for path, _ in found], [f"{score:.3f}" for _, score in found], cell=192
+        )
+        drawn.save(sheet, "PNG")
+    if as_json:
+        results = [{"file": str(path), "score": score} for path, score in found]
+        skipped = {str(path): reason for path, reason in index.skipped.items()}
+        facts = {"query": query, "language": language, "results": results, "skipped": skipped}
+        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+        return
+    table = Table(title=f"{query} [{language}]", caption=f"{len(index.paths)} pictures searched")
+    table.add_column("score", justify="right")
+    table.add_column("picture", overflow="fold")
+    for path, score in found:
+        table.add_row(f"{score:.3f}", str(path.relative_to(images)))
+    Console().print(table)
+    for reason in index.skipped.values():
+        typer.echo(f"left out: {reason}", err=True)

@@ -1,0 +1,151 @@
+"""Publishing a model: what is wrong with its folder, which files go to the Hub, and the upload as one commit.
+
+Nothing of a training run but its result is published: no checkpoints, no logs, and no pickles, which nobody should
+load.
+"""
+
+import ast
+import json
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
+from transformers.dynamic_module_utils import get_relative_import_files
+
+from .model_cards.cards import placeholder_repository
+
+# The first name of a path decides; everything else in a folder is published.
+_UNPUBLISHED = ("checkpoint-*", "runs", "__pycache__", "complete.json", "*.bin", "*.pt", "*.pth", "*.log", ".*")
+_REQUIRED_METADATA = ("language", "license", "library_name", "pipeline_tag")
+_HUB_LANGUAGE = re.compile(r"[a-z]{2,3}")
+
+
+class PublishError(ValueError):
+    """A folder that is not fit to be published; the message lists what is wrong with it."""
+
+
+def files_to_publish(folder: str | Path) -> dict[str, int]:
+    """Paths below `folder` that go to the Hub, sorted, with their sizes in bytes."""
+    folder = Path(folder)
+    paths = {path.relative_to(folder): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    return {path.as_posix(): size for path, size in sorted(paths.items()) if not _is_unpublished(path)}
+
+
+def _is_unpublished(path: Path) -> bool:
+    return any(fnmatch(part, pattern) for part in path.parts for pattern in _UNPUBLISHED)
+
+
+def folder_problems(folder: str | Path) -> list[str]:
+    """What is missing from a model's folder or wrong in it, one sentence each; empty when it can be published."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        return [f"{folder} is not a folder"]
+    return [
+        *_config_problems(folder),
+        *_weight_problems(folder),
+        *_processor_problems(folder),
+        *_card_problems(folder),
+    ]
+
+
+def _config_problems(folder: Path) -> list[str]:
+    if not (folder / "config.json").is_file():
+        return ["config.json is missing: save the model with save_pretrained"]
+    return _code_problems(folder, "config.json", _read_json(folder / "config.json"), needs=("AutoConfig", "AutoModel"))
+
+
+def _weight_problems(folder: Path) -> list[str]:
+    if (folder / "model.safetensors").is_file():
+        return []
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return ["model.safetensors is missing: save the model with save_pretrained"]
+    shards = sorted(set(_read_json(index)["weight_map"].values()))
+    return [f"{shard} is missing, which {index.name} names" for shard in shards if not (folder / shard).is_file()]
+
+
+def _processor_problems(folder: Path) -> list[str]:
+    problems = []
+    if not (folder / "tokenizer_config.json").is_file():
+        problems.append("tokenizer_config.json is missing: save the processor with save_pretrained")
+    if not (folder / "processor_config.json").is_file():
+        return [*problems, "processor_config.json is missing: save the processor with save_pretrained"]
+    processor = _read_json(folder / "processor_config.json")
+    images = processor.get("image_processor", {})
+    return [
+        *problems,
+        *_code_problems(folder, "processor_config.json", processor, needs=("AutoProcessor",)),
+        *_code_problems(folder, "processor_config.json: image_processor", images, needs=("AutoImageProcessor",)),
+    ]
+
+
+def _code_problems(folder: Path, where: str, settings: dict[str, Any], needs: tuple[str, ...]) -> list[str]:
+    """Whether `auto_map` names the classes that are needed, and the code files define them."""
+    auto_map = settings.get("auto_map", {})
+    problems = [f"{where}: auto_map has no {name}" for name in needs if name not in auto_map]
+    for reference in sorted(set(auto_map.values())):
+        module, _, class_name = reference.rpartition(".")
+        path = folder / f"{module}.py"
+        if not path.is_file():
+            problems.append(f"{path.name} is missing, which {where} names")
+            continue
+        defined = {
+            node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)
+        }
+        if class_name not in defined:
+            problems.append(f"{path.name} does not define {class_name}, which {where} names")
+        try:
+            get_relative_import_files(path)
+        except FileNotFoundError as error:
+            problems.append(f"{Path(error.filename).name} is missing, which {path.name} needs")
+    return problems
+
+
+def _card_problems(folder: Path) -> list[str]:
+    if not (folder / "README.md").is_file():
+        return ["README.md is missing: write the model card with babelens.model_cards.cards.write_card"]
+    try:
+        metadata = ModelCard.load(folder / "README.md").data.to_dict()
+    except ValueError as error:
+        return [f"README.md: {error}"]
+    problems = [f"README.md: the metadata have no {key}" for key in _REQUIRED_METADATA if not metadata.get(key)]
+    languages = metadata.get("language") or []
+    for language in [languages] if isinstance(languages, str) else languages:
+        if not _HUB_LANGUAGE.fullmatch(str(language)) and language not in ("code", "multilingual"):
+            problems.append(f"README.md: language {language!r} is no ISO 639 code; full tags go to language_bcp47")
+    for shown in metadata.get("widget") or []:
+        source = shown.get("src", "")
+        if "://" not in source and not (folder / source).is_file():
+            problems.append(f"README.md: the widget shows {source!r}, which is missing")
+    return problems
+
+
+def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi | None = None) -> str:
+    """Publishes a folder as one commit and returns the commit's address.
+
+    The card names the repository in its examples; the folder itself is left as it is.
+
+    Raises:
+        PublishError: when the folder is not fit to be published; nothing is created then.
+    """
+    if problems := folder_problems(folder):
+        raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))
+    api = api or HfApi()
+    repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    operations = [
+        CommitOperationAdd(path, _card_for(folder, repo_id) if path == "README.md" else str(Path(folder) / path))
+        for path in files_to_publish(folder)
+    ]
+    commit = api.create_commit(repo_id, operations, commit_message="Upload model with code and card")
+    return str(commit.commit_url)
+
+
+def _card_for(folder: str | Path, repo_id: str) -> bytes:
+    text = (Path(folder) / "README.md").read_text(encoding="utf-8")
+    return re.sub(re.escape(placeholder_repository("")) + r"[\w.-]+", lambda _: repo_id, text).encode()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,45 @@
+"""The methods: one line for each registers its classes with transformers' Auto classes."""
+
+from dataclasses import dataclass
+
+import transformers
+from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers.image_processing_utils import BaseImageProcessor
+
+from .configuration.configuration_mural import MuralConfig
+from .modeling.modeling_mural import MuralModel
+from .processing.image_processing_mural import MuralImageProcessor
+from .processing.processing_mural import MuralProcessor
+
+
+@dataclass(frozen=True)
+class Method:
+    """The classes that make up a method, and its trainer's module and name (imported when somebody trains)."""
+
+    config: type[PreTrainedConfig]
+    model: type[PreTrainedModel]
+    processor: type[ProcessorMixin]
+    image_processor: type[BaseImageProcessor]
+    trainer: str
+
+    @property
+    def name(self) -> str:
+        return self.config.model_type
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method(MuralConfig, MuralModel, MuralProcessor, MuralImageProcessor, "babelens.trainers.mural:MuralTrainer"),
+    )
+}
+
+
+def register() -> None:
+    """Makes transformers' Auto classes know every method; harmless when repeated."""
+    for method in METHODS.values():
+        AutoConfig.register(method.name, method.config, exist_ok=True)
+        for name in method.model.auto_classes:
+            getattr(transformers, name).register(method.config, method.model, exist_ok=True)
+        AutoProcessor.register(method.config, method.processor, exist_ok=True)
+        AutoImageProcessor.register(method.config, image_processor_classes={"pil": method.image_processor}, exist_ok=True)

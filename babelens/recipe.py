@@ -1,0 +1,172 @@
+"""Recipes: a training run as a YAML file, from data to a model folder with its card.
+
+A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published experiments and of
+the emoji benchmark. Every key is checked: one that nobody reads is refused by name.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from datasets import Dataset
+
+from .data.emoji import load_emoji
+from .data.loading import load_captions, load_translations
+
+RECIPES = files("babelens.recipes")
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be run; the message names the file and the key."""
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where captions or translations come from.
+
+    Args:
+        source: `emoji`, or whatever `load_captions` or `load_translations` take: a folder, a file, a Hub id.
+        options: keyword arguments of the loader.
+        languages: languages of image-text pairs; default: all.
+        pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all combinations.
+    """
+
+    source: str
+    options: dict[str, Any] = field(default_factory=dict)
+    languages: list[str] | None = None
+    pairs: list[list[str]] | dict[str, list[str]] | None = None
+
+    @property
+    def language_pairs(self) -> list[tuple[str, str]] | None:
+        if isinstance(self.pairs, dict):
+            return [(a, b) for a in self.pairs["from"] for b in self.pairs["to"] if a != b]
+        return [(a, b) for a, b in self.pairs] if self.pairs else None
+
+    def load(self) -> Dataset:
+        if self.source == "emoji":
+            return load_emoji(**self.options)
+        return load_translations(self.source, **self.options) if self.pairs else load_captions(self.source, **self.options)
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A preset with overrides, trained from scratch, or a trained model to go on from."""
+
+    preset: str | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    from_pretrained: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.preset is None) == (self.from_pretrained is None):
+            raise RecipeError("model: give either a preset or from_pretrained")
+
+
+@dataclass(frozen=True)
+class TokenizerSource:
+    """A vocabulary to train on the training captions, or an existing one (a folder or a Hub id)."""
+
+    vocab_size: int | None = None
+    lowercase: bool = True
+    from_pretrained: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.vocab_size is None) == (self.from_pretrained is None):
+            raise RecipeError("tokenizer: give either vocab_size or from_pretrained")
+
+
+@dataclass(frozen=True)
+class ImageSizes:
+    """Side lengths in pixels: pictures are resized to `resize`, of which `crop` is seen."""
+
+    resize: int = 346
+    crop: int = 289
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training run.
+
+    Args:
+        method: such as `mural`.
+        model: what to train.
+        train: the data of each task.
+        validation: captions for the evaluation during training.
+        tokenizer, image: the processor; not needed with `model.from_pretrained`.
+        training: `ContrastiveTrainingArguments`, without `output_dir`.
+        report: what to report at the end: `emoji` for the four questions, or nothing.
+        unseen_languages: languages for the report that the model was never trained on.
+        description: one sentence for the card.
+    """
+
+    method: str
+    model: ModelSource
+    train: dict[str, DataSource]
+    training: dict[str, Any]
+    validation: DataSource | None = None
+    tokenizer: TokenizerSource | None = None
+    image: ImageSizes = ImageSizes()
+    report: str | None = None
+    unseen_languages: list[str] = field(default_factory=list)
+    description: str = ""
+
+
+def find_recipe(name: str | Path) -> Path:
+    """A recipe file, by its path or by its name among the package's own, such as `emoji/mural`.
+
+    Raises:
+        RecipeError: when there is neither.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    shipped = Path(str(RECIPES)) / f"{str(name).removeprefix('recipes/').removesuffix('.yaml')}.yaml"
+    if shipped.is_file():
+        return shipped
+    known = sorted(str(p.relative_to(str(RECIPES)).with_suffix("")) for p in Path(str(RECIPES)).rglob("*.yaml"))
+    raise RecipeError(f"there is no recipe {str(name)!r}; the package has {', '.join(known)}")
+
+
+def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Recipe:
+    """Reads a recipe; `overrides` maps dotted keys to values: `{"training.learning_rate": 1e-3}`.
+
+    Raises:
+        RecipeError: for a file that is no recipe, an unknown key, a wrong type.
+    """
+    path = find_recipe(name)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{path}: not YAML: {error}") from error
+    for dotted, value in (overrides or {}).items():
+        *parents, key = dotted.split(".")
+        section = content
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[key] = value
+    try:
+        return _build(Recipe, content, "")
+    except (RecipeError, TypeError) as error:
+        raise RecipeError(f"{path}: {error}") from error
+
+
+def _build(cls: type, content: Any, where: str) -> Any:
+    """A dataclass from a mapping, its dataclass fields and dicts of them built in turn; unknown and missing keys are refused."""
+    if not isinstance(content, dict):
+        raise RecipeError(f"{where or 'the recipe'} must be a mapping, not {content!r}")
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for key in content:
+        if key not in fields:
+            raise RecipeError(f"unknown key {where}{key}; there are: {', '.join(fields)}")
+    for name, f in fields.items():
+        if name not in content and f.default is f.default_factory is dataclasses.MISSING:
+            raise RecipeError(f"{where}{name} is missing")
+    values = dict(content)
+    nested = {"model": ModelSource, "tokenizer": TokenizerSource, "image": ImageSizes, "validation": DataSource}
+    if cls is Recipe:
+        for key, part in nested.items():
+            if key in values:
+                values[key] = _build(part, values[key], f"{key}.")
+        values["train"] = {task: _build(DataSource, source, f"train.{task}.") for task, source in values["train"].items()}
+    return cls(**values)

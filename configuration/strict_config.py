@@ -1,0 +1,41 @@
+"""Strictness for configurations: a key that nobody reads is a mistake, and is refused by name.
+
+transformers' configurations accept unknown keyword arguments in silence, so that `hiden_size=512` trains the wrong model.
+"""
+
+import dataclasses
+import difflib
+
+from transformers import PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+# What transformers itself writes into or pops from a configuration, beside the fields of its dataclass.
+_COMMON_KEYS = frozenset(
+    "attn_implementation auto_map custom_pipelines experts_implementation model_type name_or_path num_labels output_attentions "
+    "per_layer_config torch_dtype".split()
+)
+
+
+class StrictConfigMixin:
+    """Put before `PreTrainedConfig`: unknown keys of the configuration and of its towers raise a `ValueError`."""
+
+    def __post_init__(self, **kwargs: object) -> None:
+        _refuse_unknown_keys(type(self), kwargs)
+        for name, spec in self.sub_configs_defaults.items():
+            given = getattr(self, name)
+            if isinstance(given, dict):
+                model_type = given.get("model_type", spec.model_type)
+                if model_type not in CONFIG_MAPPING:
+                    raise ValueError(f"{name}: transformers has no model type {model_type!r}")
+                _refuse_unknown_keys(CONFIG_MAPPING[model_type], given, where=f"{name}.")
+        super().__post_init__(**kwargs)
+
+
+def _refuse_unknown_keys(config_class: type[PreTrainedConfig], given: dict[str, object], where: str = "") -> None:
+    known = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map) | _COMMON_KEYS
+    known |= set(config_class().to_dict()) if where else set()
+    for key in given:
+        if key not in known and not key.startswith("_"):
+            nearest = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {where + nearest[0]!r}?" if nearest else ""
+            raise ValueError(f"{config_class.__name__} has no key {where + key!r}{hint}")

@@ -1,0 +1,52 @@
+"""Captioned pictures and translations: loaders, the views that tasks eat, and the emoji benchmark.
+
+Names are imported when first used: `datasets` and Arrow take a while to load, and `import babelens` should not.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .corpus import SkippedImage, as_caption_corpus, as_translation_corpus, languages_of
+    from .emoji import load_emoji
+    from .errors import BadImageError, BadTextError, CorpusError, SourceUnavailableError
+    from .loading import load_captions, load_translations
+    from .views import RetrievalSet, image_text_pairs, retrieval_set, translation_pairs, triplets
+
+_HOMES = {
+    "corpus": ("SkippedImage", "as_caption_corpus", "as_translation_corpus", "languages_of"),
+    "emoji": ("load_emoji",),
+    "errors": ("BadImageError", "BadTextError", "CorpusError", "SourceUnavailableError"),
+    "loading": ("load_captions", "load_translations"),
+    "views": ("RetrievalSet", "image_text_pairs", "retrieval_set", "translation_pairs", "triplets"),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BadImageError",
+    "BadTextError",
+    "CorpusError",
+    "RetrievalSet",
+    "SkippedImage",
+    "SourceUnavailableError",
+    "as_caption_corpus",
+    "as_translation_corpus",
+    "image_text_pairs",
+    "languages_of",
+    "load_captions",
+    "load_emoji",
+    "load_translations",
+    "retrieval_set",
+    "translation_pairs",
+    "triplets",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

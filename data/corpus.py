@@ -1,0 +1,354 @@
+"""The caption corpus: the one form in which babelens holds captioned pictures.
+
+A corpus is a `datasets.Dataset`, or an `IterableDataset` when it is larger than the disk, with the columns
+
+    image       datasets.Image
+    image_id    string: what the picture shows; rows that share it are never each other's negatives
+    captions    list of {language, text}; languages are canonical BCP 47 tags
+    features    list of float32, optional: precomputed image features
+    split       string, optional
+
+in this order, and any others after them. A translation corpus has the same form without pictures. Here ordinary
+datasets are brought into that form and checked; `loading` reads files and the Hub, `views` derives what a task eats.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import fsspec
+import PIL.Image
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
+from datasets.utils import tqdm
+
+from ..configuration.languages import LanguageTagError
+from ..processing.images import ImageError, check_image, open_image
+from .captions import CaptionRules, Place, canonical, enumeration, normalize_rows
+from .errors import BadImageError, CorpusError
+
+AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
+
+CAPTIONS = List({"language": Value("string"), "text": Value("string")})
+FEATURES = List(Value("float32"))
+CAPTIONS_TYPE = Features(captions=CAPTIONS).arrow_schema.field("captions").type
+COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
+
+_BATCH = 256  # rows read at a time: at most so many pictures are held as files in memory while they are checked
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SkippedImage:
+    """A picture left out of a corpus: where it stood in the source, its `image_id`, and what is wrong with it."""
+
+    place: str
+    image_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageRules:
+    """What becomes of pictures that cannot be read.
+
+    Args:
+        max_pixels: a larger picture is refused before it is decoded; by default Pillow's own limit.
+        skip: leave bad pictures out, named in a warning, instead of raising an error at the first.
+        skipped: receives what was left out.
+    """
+
+    max_pixels: int | None = None
+    skip: bool = False
+    skipped: list[SkippedImage] = field(default_factory=list)
+
+
+def as_caption_corpus(
+    dataset: AnyDataset,
+    *,
+    captions: CaptionRules | None = None,
+    images: ImageRules | None = None,
+    split: str | None = None,
+    place: Place = "row {}".format,
+) -> AnyDataset:
+    """`dataset` as a caption corpus: columns in order, captions checked, languages canonical.
+
+    Captions are found in the column `captions`, as a list of {language, text} or as {language: text or texts}; or,
+    given `captions.language`, as a text or list of texts in the column `captions`, `caption` or `text`. Without a
+    column `image_id` every row is taken for a picture of its own, and called by its number.
+
+    Args:
+        dataset: with a column `image` (paths, bytes or pictures), or `features` for training without pictures.
+        captions: the rules for captions.
+        images: check every picture by these rules, now for a `Dataset` and in passing for a stream. None leaves
+            them unread: a bad one is then an error where it is first used.
+        split: keep rows with this value in the column `split`.
+        place: what errors call a row.
+
+    Raises:
+        CorpusError: for missing columns and rows that cannot be used. `BadTextError`, `BadImageError` and
+            `LanguageTagError` say more; all name the row.
+    """
+    names = _column_names(dataset)
+    if "image" in names:
+        dataset = dataset.cast_column("image", Image())
+    elif "features" not in names:
+        raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
+    column = captions_column(names)
+    return _Normalizer(column, captions or CaptionRules(), images, split, place, number_rows=True)(dataset)
+
+
+def as_translation_corpus(
+    dataset: AnyDataset,
+    *,
+    captions: CaptionRules | None = None,
+    split: str | None = None,
+    place: Place = "row {}".format,
+) -> AnyDataset:
+    """`dataset` as a translation corpus: in every row texts that say the same, as `captions`, without a picture.
+
+    They are found in the column `captions`, in the column `translation` of `datasets.Translation`, or in columns that
+    are each called by a language tag.
+
+    Raises:
+        CorpusError: as in `as_caption_corpus`.
+    """
+    names = _column_names(dataset)
+    if not {"captions", "translation"} & set(names):
+        languages = [name for name in names if name not in ("image_id", "split")]
+        for name in languages:
+            try:
+                canonical(name)
+            except LanguageTagError as error:
+                raise CorpusError(
+                    f"the column {name!r} holds no translation ({error}); remove or rename it"
+                ) from error
+        dataset = dataset.map(partial(_gathered, languages=languages), remove_columns=languages)
+        names = _column_names(dataset)
+    column = captions_column(names, ("captions", "translation"))
+    return _Normalizer(column, captions or CaptionRules(at_least=2), None, split, place, number_rows=False)(dataset)
+
+
+def read_image(value: Any, place: str) -> PIL.Image.Image:
+    """The upright RGB picture in a cell of an undecoded `datasets.Image` column ({bytes, path}).
+
+    Raises:
+        BadImageError: when it cannot be read; the message starts with `place`.
+    """
+    try:
+        return open_image(_image_source(value))
+    except ImageError as error:
+        raise BadImageError(f"{place}: {error}") from error
+
+
+def captions_of(corpus: Dataset) -> pa.ChunkedArray:
+    """The captions as one Arrow column, list<struct<language, text>>; no other column is read."""
+    return corpus.select_columns("captions").with_format("arrow")[:]["captions"]
+
+
+def languages_of(corpus: Dataset) -> dict[str, int]:
+    """How many captions each language has, the most frequent language first."""
+    tags = pc.value_counts(pc.struct_field(pc.list_flatten(captions_of(corpus)), "language"))
+    counts = {tag["values"]: tag["counts"] for tag in tags.to_pylist()}
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+@dataclass(frozen=True)
+class _Normalizer:
+    """Makes a corpus of a dataset: by the same steps for one at hand and, batch by batch, for a stream."""
+
+    column: str  # where the captions are
+    captions: CaptionRules
+    images: ImageRules | None
+    split: str | None
+    place: Place
+    number_rows: bool  # rows without an image_id are called by their number
+
+    def __call__(self, dataset: AnyDataset) -> AnyDataset:
+        if dataset.features.get("features", FEATURES) != FEATURES:
+            dataset = dataset.cast_column("features", FEATURES)
+        dataset = dataset.with_format(None)
+        corpus = self._corpus(dataset) if isinstance(dataset, Dataset) else self._stream(dataset)
+        known = [name for name in COLUMN_ORDER if name in corpus.column_names]
+        return corpus.select_columns(known + [name for name in corpus.column_names if name not in COLUMN_ORDER])
+
+    def _corpus(self, dataset: Dataset) -> Dataset:
+        if not len(dataset):
+            raise CorpusError("there are no rows")
+        rows: Sequence[int] = range(len(dataset))
+        texts = dataset.select_columns([name for name in (self.column, "image_id") if name in dataset.column_names])
+        if not self._is_normal(texts):
+            others = dataset.remove_columns(texts.column_names)
+            normal = self._mapped(texts)
+            dataset = concatenate_datasets([others, normal], axis=1) if others.column_names else normal
+            rows = pc.indices_nonzero(pc.list_value_length(captions_of(normal))).to_pylist()
+        if self.split is not None:
+            rows = self._rows_in_split(dataset, rows)
+        corpus = dataset.select(rows)
+        self._refuse_absent_languages(corpus, texts)
+        if self.images is not None and "image" in corpus.column_names:
+            corpus = corpus.select(self._readable_rows(corpus, rows, self.images))
+        return corpus
+
+    def _is_normal(self, texts: Dataset) -> bool:
+        """Whether the texts can stay where they are, on disk or in memory. Those not acceptable raise an error."""
+        if texts.features != self._features(texts.features) or self.captions.skip_incomplete:
+            return False
+        return all(self._texts(batch, rows) == batch for rows, batch in _batches(texts))
+
+    def _mapped(self, texts: Dataset) -> Dataset:
+        return texts.map(
+            self._texts,
+            batched=True,
+            with_indices=True,
+            remove_columns=texts.column_names,
+            features=self._features(texts.features),
+            keep_in_memory=True,
+            load_from_cache_file=False,  # a result from the cache would not repeat its warnings
+            desc="Reading captions",
+        )
+
+    def _texts(self, batch: dict[str, list[Any]], rows: Sequence[int]) -> dict[str, list[Any]]:
+        """Captions, empty where the row is to be left out, and the image_id of every row."""
+        captions = normalize_rows(batch[self.column], self.captions, lambda index: self.place(rows[index]))
+        texts: dict[str, list[Any]] = {"captions": list(captions)}
+        if "image_id" in batch:
+            if None in batch["image_id"]:
+                raise CorpusError(f"{self.place(rows[batch['image_id'].index(None)])}: no image_id")
+            texts["image_id"] = [str(image_id) for image_id in batch["image_id"]]
+        elif self.number_rows:
+            texts["image_id"] = [str(row) for row in rows]
+        return texts
+
+    def _features(self, features: Features) -> Features:
+        """The features a dataset has when it is a corpus."""
+        normal = {name: feature for name, feature in features.items() if name != self.column} | {"captions": CAPTIONS}
+        if self.number_rows or "image_id" in features:
+            normal["image_id"] = Value("string")
+        return Features(normal)
+
+    def _rows_in_split(self, dataset: Dataset, rows: Sequence[int]) -> list[int]:
+        splits = list(dataset["split"]) if "split" in dataset.column_names else []
+        if self.split not in splits:
+            raise CorpusError(f"no split {self.split!r}; there are {', '.join(sorted(set(splits))) or 'none'}")
+        return [row for row in rows if splits[row] == self.split]
+
+    def _refuse_absent_languages(self, corpus: Dataset, texts: Dataset) -> None:
+        present = languages_of(corpus)
+        absent = [language for language in self.captions.languages or () if language not in present]
+        if absent:
+            anything = replace(self, captions=replace(self.captions, languages=None))
+            raise CorpusError(
+                f"no captions in {', '.join(absent)}; there are {describe(languages_of(anything._mapped(texts)))}"
+            )
+        if not len(corpus):
+            raise CorpusError("no row is left")
+
+    def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
+        """Which rows of `corpus` have a picture that can be read; `rows` are their numbers in the source."""
+        pictures = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
+        readable: list[int] = []
+        with tqdm(total=len(corpus), desc="Checking pictures", unit=" pictures", leave=False) as progress:
+            for indices, batch in _batches(pictures):
+                places = [self.place(rows[index]) for index in indices]
+                readable += [indices[good] for good in _readable(batch, places, rules)]
+                progress.update(len(indices))
+        return readable
+
+    def _stream(self, dataset: IterableDataset) -> IterableDataset:
+        if self.split is not None and "split" not in dataset.column_names:
+            raise CorpusError(f"no split {self.split!r}: there is no column 'split'")
+        features = self._features(dataset.features)
+        if "image" in features:
+            dataset = dataset.cast_column("image", Image(decode=False))
+        corpus = dataset.map(
+            self._stream_batch, batched=True, batch_size=_BATCH, with_indices=True, remove_columns=dataset.column_names
+        )
+        return corpus.cast(features)
+
+    def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
+        """A batch of the corpus: without the rows to leave out."""
+        batch = {name: cells for name, cells in batch.items() if name != self.column} | self._texts(batch, rows)
+        kept = [index for index, captions in enumerate(batch["captions"]) if captions]
+        if self.split is not None:
+            kept = [index for index in kept if batch["split"][index] == self.split]
+        if self.images is not None and "image" in batch:
+            pictures = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
+            places = [self.place(rows[index]) for index in kept]
+            kept = [kept[good] for good in _readable(pictures, places, self.images)]
+        return {name: [cells[index] for index in kept] for name, cells in batch.items()}
+
+
+def _readable(batch: dict[str, list[Any]], places: list[str], rules: ImageRules) -> list[int]:
+    """Which pictures of a batch of `image` and `image_id` can be read. The others are refused, or noted as skipped."""
+    with ThreadPoolExecutor() as pool:
+        problems = list(pool.map(partial(_problem, max_pixels=rules.max_pixels), batch["image"]))
+    skipped = [
+        SkippedImage(place, image_id, problem)
+        for place, image_id, problem in zip(places, batch["image_id"], problems, strict=True)
+        if problem is not None
+    ]
+    if skipped and not rules.skip:
+        raise BadImageError(f"{skipped[0].place}: {skipped[0].reason}")
+    if skipped:
+        named = [f"{image.place}: {image.reason}" for image in skipped]
+        logger.warning("left out %d pictures: %s", len(skipped), enumeration(named))
+        rules.skipped.extend(skipped)
+    return [index for index, problem in enumerate(problems) if problem is None]
+
+
+def _problem(value: Any, max_pixels: int | None) -> str | None:
+    """What is wrong with a picture."""
+    try:
+        check_image(_image_source(value), max_pixels=max_pixels)
+    except ImageError as error:
+        return str(error)
+    return None
+
+
+def _image_source(value: Any) -> str | bytes:
+    """Bytes, or the path of a local file."""
+    if value is None or (value["bytes"] is None and value["path"] is None):
+        raise ImageError("no picture")
+    if value["bytes"] is not None or "://" not in value["path"]:
+        return value["path"] if value["bytes"] is None else value["bytes"]
+    try:
+        with fsspec.open(value["path"]) as file:
+            return file.read()
+    except OSError as error:
+        raise ImageError(f"{value['path']}: {error}") from error
+
+
+def describe(languages: dict[str, int]) -> str:
+    """Languages and their counts in a sentence: 'en (120), de (80)'."""
+    return ", ".join(f"{language} ({count})" for language, count in languages.items())
+
+
+def _batches(dataset: Dataset) -> Iterator[tuple[range, dict[str, list[Any]]]]:
+    """The rows of each batch and their cells."""
+    for start in range(0, len(dataset), _BATCH):
+        rows = range(start, min(start + _BATCH, len(dataset)))
+        yield rows, dataset[rows.start : rows.stop]
+
+
+def _column_names(dataset: Dataset | IterableDataset) -> list[str]:
+    if dataset.column_names is None:
+        raise CorpusError("the stream does not say what columns it has; give it features: dataset.cast(Features(…))")
+    return dataset.column_names
+
+
+def captions_column(names: list[str], candidates: tuple[str, ...] = ("captions", "caption", "text")) -> str:
+    """Which of the columns has the captions: `captions` itself, or the only one of the other candidates."""
+    found = [name for name in candidates if name in names]
+    if "captions" not in found and len(found) != 1:
+        wanted, there = " or ".join(map(repr, candidates)), ", ".join(names)
+        raise CorpusError(f"captions are looked for in one column called {wanted}; the columns are {there}")
+    return found[0]
+
+
+def _gathered(row: dict[str, Any], languages: list[str]) -> dict[str, dict[str, Any]]:
+    return {"translation": {language: row[language] for language in languages}}

@@ -1,0 +1,17 @@
+"""What can be wrong with data people bring: every error says what and where."""
+
+
+class CorpusError(ValueError):
+    """Captions or translations that cannot be used; the message names the file and the row."""
+
+
+class BadImageError(CorpusError):
+    """A picture that is missing, truncated, unreadable, or too large to decode safely."""
+
+
+class BadTextError(CorpusError):
+    """A caption that is empty or longer than a caption can be."""
+
+
+class SourceUnavailableError(OSError):
+    """Data that had to be fetched and could not be: the registry did not answer, or sent something else than what was pinned."""

@@ -1,0 +1,385 @@
+"""Views of a corpus: what a task eats, made from the rows when asked for.
+
+    image_text_pairs   image, image_id, text, language                      one for every caption
+    translation_pairs  text_a, language_a, text_b, language_b, (image_id)   one for every two texts that say the same
+    triplets           the columns of both                                  one for every picture and two such texts
+    retrieval_set      the queries, pictures and right answers of one language
+
+A view holds two or three numbers for each example, found with Arrow in the captions alone: the row, and which of the
+row's captions it takes. Pictures stay on disk until an example is read, and come as upright RGB. A view of a stream is
+a stream of the same examples. Examples carry a corpus's `features` beside the picture, or in its place without one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import combinations
+from typing import Any, overload
+
+import numpy as np
+import PIL.Image
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import Dataset, Image, IterableDataset
+
+from ..configuration.languages import normalize_language, normalize_languages
+from .corpus import CAPTIONS_TYPE, describe, languages_of, read_image
+from .errors import CorpusError
+
+LanguagePair = tuple[str, str]
+Example = dict[str, Any]
+Places = dict[str, np.ndarray]  # by suffix of the columns `text` and `language`: which of its row's captions it takes
+Selection = tuple[np.ndarray, Places]  # the row of every example, ascending, and the places of its texts
+
+_STREAM_BATCH = 256  # rows of a stream that are looked at together
+
+
+def image_text_pairs(
+    corpus: Dataset | IterableDataset, languages: str | list[str] | tuple[str, ...] | None = None
+) -> "CorpusView | IterableDataset":
+    """Examples {image, image_id, text, language}: one for every caption in `languages`, by default in any.
+
+    Raises:
+        CorpusError: when the corpus has no caption in one of the languages. (A stream cannot know.)
+        LanguageTagError: for an unknown language.
+    """
+    wanted = None if languages is None else normalize_languages(languages)
+    return _view("image_text_pairs", corpus, partial(_texts_in, languages=wanted), ["image", "features", "image_id"])
+
+
+def translation_pairs(
+    corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None
+) -> "CorpusView | IterableDataset":
+    """Examples {text_a, language_a, text_b, language_b}, with `image_id` where the corpus has it. No picture is read.
+
+    Where both languages have equally many captions in a row, the first says the same as the first, and so on; else
+    every caption is paired with every other. Rows that share an `image_id` (drawings of one thing by several artists,
+    under the same names) give every pair of texts once; a stream sees only repetitions that stand close together.
+
+    Args:
+        corpus: a caption corpus or a translation corpus.
+        pairs: (language_a, language_b) tuples; by default every two languages that meet in a row.
+
+    Raises:
+        CorpusError: when no row has texts in both languages of a pair. (A stream cannot know.)
+        LanguageTagError: for an unknown language.
+    """
+    select = partial(_pairs_in, pairs=_normal_pairs(pairs), once=True)
+    return _view("translation_pairs", corpus, select, ["image_id"])
+
+
+def triplets(
+    corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None
+) -> "CorpusView | IterableDataset":
+    """Examples {image, image_id, text_a, language_a, text_b, language_b}: every picture with every pair of its texts.
+
+    Texts are paired, and errors raised, as in `translation_pairs`.
+    """
+    select = partial(_pairs_in, pairs=_normal_pairs(pairs), once=False)
+    return _view("triplets", corpus, select, ["image", "features", "image_id"])
+
+
+@dataclass(frozen=True)
+class RetrievalSet:
+    """Queries in one language, the pictures they search, and which pictures are right for which text.
+
+    Attributes:
+        language: of the texts.
+        images: the pictures [n_images], read when asked for.
+        image_ids: what each picture shows [n_images].
+        texts: the captions [n_texts]; rows that share an image_id give the same text once.
+        text_image_ids: what each text describes [n_texts].
+        text_to_images: for each text, the positions of all pictures of what it describes [n_texts][1 or more].
+    """
+
+    language: str
+    images: "Pictures"
+    image_ids: list[str]
+    texts: list[str]
+    text_image_ids: list[str]
+    text_to_images: list[list[int]]
+
+
+def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = False) -> RetrievalSet:
+    """The captions of `language` and the pictures of `corpus`, for retrieval in both directions.
+
+    All languages search the same pictures, those of the whole corpus, so that their results can be compared.
+
+    Args:
+        only_captioned: leave out pictures without a caption in `language` (the protocol of WIT, where every language
+            has pictures of its own).
+
+    Raises:
+        CorpusError: when the corpus has no caption in `language`, or is a stream: ranking needs all pictures.
+    """
+    language = normalize_language(language)
+    if isinstance(corpus, IterableDataset):
+        raise CorpusError(
+            "retrieval ranks all pictures at once, and a stream has no end in sight: load it as a Dataset"
+        )
+    index = _CaptionIndex(_text_table(corpus))
+    numbers = index.numbers_in(language)
+    if not len(numbers):
+        raise CorpusError(f"no captions in {language}; the corpus has {describe(languages_of(corpus))}")
+    if only_captioned:
+        return retrieval_set(corpus.select(np.unique(index.rows[numbers])), language)
+    numbers = numbers[~_repeats(index.rows[numbers], index.concepts[index.rows[numbers]], index.text_codes[numbers])]
+    image_ids = list(corpus["image_id"])
+    positions: dict[str, list[int]] = {}
+    for position, image_id in enumerate(image_ids):
+        positions.setdefault(image_id, []).append(position)
+    text_image_ids = [image_ids[row] for row in index.rows[numbers]]
+    return RetrievalSet(
+        language=language,
+        images=Pictures(corpus),
+        image_ids=image_ids,
+        texts=index.texts.take(pa.array(numbers)).to_pylist(),
+        text_image_ids=text_image_ids,
+        text_to_images=[positions[image_id] for image_id in text_image_ids],
+    )
+
+
+class CorpusView(Sequence[Example]):
+    """Examples made from the rows of a corpus when asked for; it pickles, and reads batches at once."""
+
+    def __init__(self, name: str, corpus: Dataset, columns: list[str], rows: np.ndarray, places: Places) -> None:
+        """
+        Args:
+            name: what the view is called.
+            corpus: where the examples come from.
+            columns: what they carry beside texts and languages.
+            rows: the row of each example [N].
+            places: which of its row's captions each example takes [N], by suffix of its columns text and language.
+        """
+        self._name = name
+        self._corpus = _undecoded(corpus.select_columns([*columns, "captions"])).with_format("arrow")
+        self._columns = columns
+        self._rows = rows
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return self.__getitems__(range(len(self))[index])
+        return self.__getitems__([range(len(self))[index]])[0]  # the range counts negative indices from the end
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Example]:
+        chosen = np.asarray(indices, dtype=np.int64)
+        rows = self._rows[chosen]
+        table = self._corpus[rows]
+        columns = {name: table[name].to_pylist() for name in self._columns}
+        places = {suffix: places[chosen] for suffix, places in self._places.items()}
+        columns |= _text_columns(table["captions"].combine_chunks(), places)
+        return [_with_picture(example, row) for row, example in zip(rows, _examples(columns), strict=True)]
+
+    def __repr__(self) -> str:
+        columns = ", ".join(
+            [*self._columns, *(name + suffix for suffix in self._places for name in ("text", "language"))]
+        )
+        return f"{self._name}: {len(self):,} examples ({columns}) from {len(self._corpus):,} rows"
+
+
+class Pictures(Sequence[PIL.Image.Image]):
+    """The pictures of a corpus as upright RGB, each read when asked for."""
+
+    def __init__(self, corpus: Dataset) -> None:
+        self._corpus = _undecoded(corpus.select_columns(["image", "image_id"]))
+
+    def __len__(self) -> int:
+        return len(self._corpus)
+
+    @overload
+    def __getitem__(self, index: int) -> PIL.Image.Image: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[PIL.Image.Image]: ...
+    def __getitem__(self, index: int | slice) -> PIL.Image.Image | list[PIL.Image.Image]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(len(self))[index]]
+        row = range(len(self))[index]
+        return _with_picture(self._corpus[row], row)["image"]
+
+    def __repr__(self) -> str:
+        return f"Pictures: {len(self):,}, read when asked for"
+
+
+def _view(
+    name: str,
+    corpus: Dataset | IterableDataset,
+    select: Callable[[pa.Table], dict[str, Selection]],
+    columns: list[str],
+) -> CorpusView | IterableDataset:
+    """The view whose examples `select` finds, from the rows' captions, for every language or pair of languages."""
+    columns = [column for column in columns if column in corpus.column_names]
+    if isinstance(corpus, IterableDataset):
+        expand = partial(_expanded, select=select, columns=columns)
+        texts = _undecoded(corpus.with_format(None)).map(
+            expand, batched=True, batch_size=_STREAM_BATCH, remove_columns=corpus.column_names
+        )
+        return texts.map(_with_picture) if "image" in columns else texts
+    selections = select(_text_table(corpus))
+    absent = [languages for languages, (rows, _) in selections.items() if not len(rows)]
+    if absent:
+        raise CorpusError(f"no row has texts in {', '.join(absent)}; the corpus has {describe(languages_of(corpus))}")
+    return CorpusView(name, corpus, columns, *_merged(selections))
+
+
+def _text_table(corpus: Dataset) -> pa.Table:
+    """The columns that say which examples there are; no picture is read."""
+    names = [name for name in ("image_id", "captions") if name in corpus.column_names]
+    return corpus.select_columns(names).with_format("arrow")[:]
+
+
+def _undecoded(corpus: Dataset | IterableDataset) -> Any:
+    """With pictures as {bytes, path}: `read_image` opens them, with its guards."""
+    return corpus.cast_column("image", Image(decode=False)) if "image" in corpus.column_names else corpus
+
+
+# ------------------------------------------------------------------------------------------ which examples there are
+
+
+class _CaptionIndex:
+    """The captions of a table, numbered in order: the row of each, its place in the row's list, language and text."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        captions = pc.list_flatten(table["captions"])
+        self.texts = pc.struct_field(captions, "text")
+        self.rows = pc.list_parent_indices(table["captions"]).to_numpy()
+        counts = np.bincount(self.rows, minlength=len(table))
+        self.places = np.arange(len(self.rows)) - (np.cumsum(counts) - counts)[self.rows]
+        self._language_codes, languages = _encoded(pc.struct_field(captions, "language"))
+        self.languages = languages.to_pylist()
+
+    def numbers_in(self, language: str) -> np.ndarray:
+        """The captions in `language`."""
+        if language not in self.languages:
+            return np.empty(0, dtype=np.int64)
+        return np.flatnonzero(self._language_codes == self.languages.index(language))
+
+    @cached_property
+    def text_codes(self) -> np.ndarray:
+        """A number for each caption; equal texts have equal numbers."""
+        return _encoded(self.texts)[0]
+
+    @cached_property
+    def concepts(self) -> np.ndarray:
+        """A number for each row; rows that share an image_id have equal numbers."""
+        names = self._table.column_names
+        return _encoded(self._table["image_id"])[0] if "image_id" in names else np.arange(len(self._table))
+
+
+def _texts_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selection]:
+    index = _CaptionIndex(table)
+    chosen = {language: index.numbers_in(language) for language in languages or index.languages}
+    return {language: (index.rows[numbers], {"": index.places[numbers]}) for language, numbers in chosen.items()}
+
+
+def _pairs_in(table: pa.Table, pairs: list[LanguagePair] | None, once: bool) -> dict[str, Selection]:
+    """
+    Args:
+        once: give the same two texts for the same image_id in another row no second time.
+    """
+    index = _CaptionIndex(table)
+    repeating = once and len(np.unique(index.concepts)) < len(table)
+    selections = {}
+    for language_a, language_b in combinations(index.languages, 2) if pairs is None else pairs:
+        a, b = _matched(index, index.numbers_in(language_a), index.numbers_in(language_b))
+        rows = index.rows[a]
+        if repeating:
+            new = ~_repeats(rows, index.concepts[rows], index.text_codes[a], index.text_codes[b])
+            rows, a, b = rows[new], a[new], b[new]
+        if len(rows) or pairs is not None:
+            selections[f"{language_a} with {language_b}"] = rows, {"_a": index.places[a], "_b": index.places[b]}
+    nothing = np.empty(0, dtype=np.int64)
+    return selections or {"two languages": (nothing, {"_a": nothing, "_b": nothing})}
+
+
+def _matched(index: _CaptionIndex, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of captions `a` and `b` those that say the same: row by row, one to one if equally many, else all with all."""
+    size = index.rows[-1] + 1 if len(index.rows) else 0
+    count_a, count_b = np.bincount(index.rows[a], minlength=size), np.bincount(index.rows[b], minlength=size)
+    equal = count_a == count_b
+    examples = np.where(equal, count_a, count_a * count_b)
+    row = np.repeat(np.arange(size), examples)  # of each example
+    step = np.arange(len(row)) - (np.cumsum(examples) - examples)[row]  # its number within the row
+    offset_a = np.where(equal[row], step, step // count_b[row])
+    offset_b = np.where(equal[row], step, step % count_b[row])
+    return a[(np.cumsum(count_a) - count_a)[row] + offset_a], b[(np.cumsum(count_b) - count_b)[row] + offset_b]
+
+
+def _repeats(rows: np.ndarray, *keys: np.ndarray) -> np.ndarray:
+    """Which entries have the same keys as one of an earlier row. `rows` ascend."""
+    key = np.zeros(len(rows), dtype=np.int64)
+    for part in keys:
+        _, key = np.unique(key * (part.max(initial=0) + 1) + part, return_inverse=True)
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return rows[first][inverse] < rows
+
+
+def _encoded(strings: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
+    """A number for each string, and the string of each number."""
+    distinct = pc.unique(strings)
+    return pc.index_in(strings, value_set=distinct).to_numpy().astype(np.int64), distinct
+
+
+def _merged(selections: dict[str, Selection]) -> Selection:
+    """All examples, row by row."""
+    rows = np.concatenate([rows for rows, _ in selections.values()])
+    order = np.argsort(rows, kind="stable")
+    suffixes = next(iter(selections.values()))[1]
+    places = {suffix: np.concatenate([places[suffix] for _, places in selections.values()]) for suffix in suffixes}
+    return rows[order], {suffix: places[suffix][order] for suffix in suffixes}
+
+
+def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | None:
+    if pairs is None:
+        return None
+    normal = []
+    for pair in pairs:
+        if isinstance(pair, str) or len(pair) != 2:
+            raise CorpusError(f"{pair!r} is no pair of languages; give a list such as [('en', 'de'), ('en', 'ja')]")
+        normal.append((normalize_language(pair[0]), normalize_language(pair[1])))
+    return list(dict.fromkeys(normal))
+
+
+# ------------------------------------------------------------------------------------------ what an example holds
+
+
+def _text_columns(captions: pa.ListArray, places: Places) -> dict[str, list[str]]:
+    """The columns text and language of examples: of each one's captions, that at its place."""
+    columns = {}
+    for suffix, chosen in places.items():
+        taken = captions.values.take(pa.array(captions.offsets.to_numpy()[:-1] + chosen))
+        columns["text" + suffix] = taken.field("text").to_pylist()
+        columns["language" + suffix] = taken.field("language").to_pylist()
+    return columns
+
+
+def _examples(columns: dict[str, list[Any]]) -> Iterator[Example]:
+    return (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
+
+
+def _with_picture(example: Example, row: int | None = None) -> Example:
+    if "image" not in example:
+        return example
+    place = f"image_id {example['image_id']!r}" + (f", row {row}" if row is not None else "")
+    return example | {"image": read_image(example["image"], place)}
+
+
+def _expanded(
+    batch: dict[str, list[Any]], select: Callable[[pa.Table], dict[str, Selection]], columns: list[str]
+) -> dict[str, list[Any]]:
+    """The examples of a batch of a stream's rows, as columns, their pictures still unread."""
+    texts = {"captions": pa.array(batch["captions"], type=CAPTIONS_TYPE)}
+    if "image_id" in batch:
+        texts["image_id"] = pa.array(batch["image_id"], type=pa.string())
+    table = pa.table(texts)
+    rows, places = _merged(select(table))
+    expanded = {name: [batch[name][row] for row in rows] for name in columns}
+    return expanded | _text_columns(table["captions"].combine_chunks().take(pa.array(rows)), places)

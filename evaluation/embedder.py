@@ -1,0 +1,205 @@
+"""The embedder: texts and pictures to unit vectors, with any dual encoder.
+
+Evaluation, search, the trainer and the command line encode with this class and with nothing else. It works with every
+dual encoder of babelens and with transformers' CLIP, SigLIP and ALIGN: whatever has `get_text_features` and
+`get_image_features`, and a processor.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeGuard, cast
+
+import numpy as np
+import torch
+from datasets.utils.logging import tqdm
+from PIL import Image
+from torch import Tensor, nn
+from transformers import AutoModel, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
+
+from ..configuration.languages import language_for_each
+from ..processing.images import open_image
+
+ImageLike = Image.Image | np.ndarray | str | Path
+# A progress bar that nobody asked for appears only when encoding takes longer than this.
+_PROGRESS_AFTER_SECONDS = 2.0
+
+
+class Embedder:
+    """Encodes texts and pictures as L2-normalised float32 vectors [N, d], so that a dot product is a cosine.
+
+    The model encodes in eval mode; afterwards each of its modules is in the mode it was in. No random numbers are
+    drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
+
+    Args:
+        model: a dual encoder with `get_text_features` and `get_image_features`.
+        processor: its processor. Processors that take `language=` are given the language of the texts.
+        batch_size: texts or pictures encoded at a time.
+        device: where to move the model; by default it stays where it is.
+        dtype: to which floating-point type to convert the model, such as `torch.bfloat16`; by default it keeps its
+            own.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        *,
+        batch_size: int = 64,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
+            raise TypeError(
+                f"{type(model).__name__} is no dual encoder: it lacks get_text_features or get_image_features"
+            )
+        if device is not None or dtype is not None:
+            model = model.to(device=device, dtype=dtype)
+        self.model = model
+        self.processor = processor
+        self.batch_size = batch_size
+        self._takes_language = "language" in inspect.signature(type(processor).__call__).parameters
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder_or_repo: str | Path,
+        *,
+        batch_size: int = 64,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        **loading: Any,
+    ) -> Self:
+        """Loads model and processor from a folder or from the Hub.
+
+        Args:
+            folder_or_repo: what `AutoModel.from_pretrained` takes.
+            batch_size: as in `Embedder`.
+            device: where to run; by default the accelerator when there is one, else the CPU.
+            dtype: as in `Embedder`.
+            loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
+
+        Raises:
+            OSError: when there is no such folder or repository, or it lacks weights or a processor.
+            TypeError: when the model is no dual encoder.
+        """
+        model, processor = load_dual_encoder(folder_or_repo, **loading)
+        if device is None and torch.accelerator.is_available():
+            device = torch.accelerator.current_accelerator()
+        return cls(model, processor, batch_size=batch_size, device=device, dtype=dtype)
+
+    def encode_text(
+        self, texts: str | Sequence[str], *, language: str | Sequence[str], show_progress: bool | None = None
+    ) -> np.ndarray:
+        """Embeddings of texts, [N, d]; a single text gives [1, d].
+
+        Args:
+            texts: texts of any length; the processor cuts those that are longer than the model reads.
+            language: BCP-47 tag of all texts, or one for each.
+            show_progress: whether to show a progress bar; by default only on a terminal and only for long jobs.
+
+        Raises:
+            LanguageTagError: for an unknown language.
+            ValueError: when a list of languages is not as long as `texts`.
+        """
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        languages = language_for_each(language if isinstance(language, str) else list(language), len(texts))
+        # Texts of similar length share a batch, so that little of it is padding. Longest first: what does not fit in
+        # memory fails at once.
+        lengths = self._token_counts(texts)
+        order = sorted(range(len(texts)), key=lambda position: -lengths[position])
+
+        def encode(positions: list[int]) -> Tensor:
+            inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
+            return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
+
+        return self._encode(order, encode, "texts", show_progress)
+
+    def encode_image(
+        self, images: ImageLike | Sequence[ImageLike], *, show_progress: bool | None = None
+    ) -> np.ndarray:
+        """Embeddings of pictures, [N, d]; a single picture gives [1, d].
+
+        Args:
+            images: Pillow images, arrays [height, width, 3] or paths, in a list or in any sequence that loads a
+                picture when it is asked for one; no more than a batch of them is held at a time.
+            show_progress: as in `encode_text`.
+
+        Raises:
+            ImageError: for a file that is missing, broken or too large.
+        """
+        pictures = [images] if _is_image(images) else cast(Sequence[ImageLike], images)
+
+        def encode(positions: list[int]) -> Tensor:
+            batch = [_open(pictures[position]) for position in positions]
+            inputs = self.processor(images=batch, return_tensors="pt")
+            return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
+
+        return self._encode(list(range(len(pictures))), encode, "pictures", show_progress)
+
+    def _encode(
+        self, order: list[int], encode: Callable[[list[int]], Tensor], what: str, show_progress: bool | None
+    ) -> np.ndarray:
+        """Encodes the items in this order, batch by batch; each one's embedding stands in the row of its position."""
+        embeddings: np.ndarray | None = None
+        with _evaluation_mode(self.model), _progress_bar(len(order), what, show_progress) as bar:
+            for start in range(0, len(order), self.batch_size):
+                positions = order[start : start + self.batch_size]
+                rows = nn.functional.normalize(encode(positions).float(), dim=-1).cpu().numpy()
+                if embeddings is None:
+                    embeddings = np.empty((len(order), rows.shape[1]), dtype=np.float32)
+                embeddings[positions] = rows
+                bar.update(len(positions))
+        return np.empty((0, 0), dtype=np.float32) if embeddings is None else embeddings
+
+    def _process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
+        if self._takes_language:
+            return self.processor(text=texts, language=languages, return_tensors="pt")
+        # transformers' processors leave padding to the caller; SigLIP was trained with every text padded to the full
+        # length.
+        padding = "max_length" if "siglip" in self.model.config.model_type else True
+        return self.processor(text=texts, padding=padding, truncation=True, return_tensors="pt")
+
+    def _token_counts(self, texts: list[str]) -> list[int]:
+        if not texts:
+            return []
+        return [len(tokens) for tokens in self.processor.tokenizer(texts, verbose=False)["input_ids"]]
+
+
+def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Model and processor of a folder or Hub repository; `loading` is what `from_pretrained` takes, such as
+    `trust_remote_code`."""
+    model = AutoModel.from_pretrained(folder_or_repo, **loading)
+    return model, AutoProcessor.from_pretrained(folder_or_repo, **loading)
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode without gradients; afterwards each module is in its own mode again (a frozen part may stand in another
+    than the rest)."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        # Not inference_mode: what a model caches meanwhile (position tables, masks) must remain usable in training.
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _progress_bar(total: int, what: str, show: bool | None) -> tqdm:
+    if show is None:
+        return tqdm(total=total, desc=f"Encoding {what}", delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
+    return tqdm(total=total, desc=f"Encoding {what}", leave=False, disable=not show)
+
+
+def _is_image(images: ImageLike | Sequence[ImageLike]) -> TypeGuard[ImageLike]:
+    return isinstance(images, (Image.Image, str, Path)) or (isinstance(images, np.ndarray) and images.ndim <= 3)
+
+
+def _open(image: ImageLike) -> Image.Image:
+    return open_image(Image.fromarray(image) if isinstance(image, np.ndarray) else image)

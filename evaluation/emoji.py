@@ -1,0 +1,245 @@
+"""The four questions of the emoji benchmark, answered together.
+
+1. Unseen concepts: does the model find emoji whose concept it never saw, drawn by a vendor it was trained on?
+2. Unseen vendor: does it find the concepts it was trained on, drawn by a vendor it never saw, when it is asked in
+   languages that had pictures?
+3. The same, asked in languages that had translations only.
+4. The same, asked in languages it never saw.
+
+Question 1 is put in each group of languages. In all of them a query is an emoji's CLDR name and searches all pictures
+of that vendor and split, flags among them. The name of a flag is the name of a country, which follows from no picture:
+the recall for flags and that for all others are also reported apart.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from PIL import Image
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ..configuration.languages import normalize_languages
+from ..data.emoji import load_emoji
+from ..data.emoji_build import read_sources
+from ..data.views import Pictures, RetrievalSet, retrieval_set
+from .embedder import Embedder
+from .gallery import GalleryRow, retrieval_gallery
+from .lettering import Lettering
+from .ranking import RECALL_AT, RetrievalRanks, chance_recalls, embedding_ranks
+
+# The groups of languages that the benchmark's published numbers stand for.
+BENCHMARK_LANGUAGES = {
+    "image": ("en", "cs", "de", "fr", "ja", "zh"),
+    "pair": ("es", "hi", "id", "ko", "ru", "sw", "tr"),
+    "unseen": ("ar", "fi", "nl", "pl", "pt", "sv", "th", "uk", "yo"),
+}
+_GROUP_TITLES = {"image": "with image pairs", "pair": "with translation pairs only", "unseen": "never seen"}
+_TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
+
+
+class EmojiBenchmark:
+    """Asks a model the four questions. Each vendor's pictures, and the names in each language, are encoded once for
+    all of them.
+
+    Args:
+        embedder: the model.
+        image_languages: languages that had image-text pairs in training.
+        pair_languages: languages that had translation pairs only.
+        unseen_languages: languages that had neither.
+        test_vendor: the vendor that was held out of training.
+        seen_vendor: a vendor that was in training.
+        corpus: the emoji benchmark, by default `load_emoji()` with the two vendors and these languages.
+        show_progress: as in `Embedder.encode_image`.
+
+    Raises:
+        LanguageTagError: for an unknown language.
+        CorpusError: for a language that the benchmark does not have.
+        ValueError: when a language is in two groups.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        *,
+        image_languages: Sequence[str] = BENCHMARK_LANGUAGES["image"],
+        pair_languages: Sequence[str] = BENCHMARK_LANGUAGES["pair"],
+        unseen_languages: Sequence[str] = BENCHMARK_LANGUAGES["unseen"],
+        test_vendor: str = "noto",
+        seen_vendor: str = "twemoji",
+        corpus: Dataset | None = None,
+        show_progress: bool | None = None,
+    ) -> None:
+        groups = {"image": image_languages, "pair": pair_languages, "unseen": unseen_languages}
+        self.groups = {group: normalize_languages(list(languages)) for group, languages in groups.items() if languages}
+        languages = [language for members in self.groups.values() for language in members]
+        if twice := {language for language in languages if languages.count(language) > 1}:
+            raise ValueError(f"a language belongs to one group; {', '.join(sorted(twice))} is in two")
+        if corpus is None:
+            corpus = load_emoji(vendors=[seen_vendor, test_vendor], languages=[*languages, "en"])
+        self.galleries = {
+            "unseen_concepts": _Drawings(embedder, corpus, seen_vendor, "test", show_progress),
+            "unseen_vendor": _Drawings(embedder, corpus, test_vendor, "train", show_progress),
+        }
+
+    def report(self) -> dict[str, Any]:
+        """The answers, as JSON can hold them.
+
+        `unseen_concepts` holds question 1, `unseen_vendor` questions 2 (group `image`), 3 (`pair`) and 4 (`unseen`).
+        Each has `vendor`, `split`, `n_images`, `n_flags`, `chance` (text-to-image recall of a random ranking) and
+        `groups`; a group has `languages`, with the numbers of `evaluate_retrieval` for each, and `mean`, their means.
+        Beside these numbers, `flags` and `others` have the same for queries that are flags and that are not.
+        """
+        return {
+            name: drawings.facts()
+            | {"groups": {group: drawings.answer(languages) for group, languages in self.groups.items()}}
+            for name, drawings in self.galleries.items()
+        }
+
+    def gallery(self, *, rows_per_group: int = 3, top: int = 8, lettering: Lettering | None = None) -> Image.Image:
+        """Some queries of each question with the pictures found for them, right ones framed.
+
+        Which queries, is decided by a hash of the emoji, not by the result; flags are left out.
+
+        Args:
+            rows_per_group: queries for each gallery and group of languages, of as many languages as there are.
+            top: pictures for each query.
+            lettering: by default `Lettering.fetch` for these languages; a script that cannot be had is shown by its
+                English gloss.
+        """
+        if lettering is None:
+            lettering = Lettering.fetch(language for languages in self.groups.values() for language in languages)
+        rows, number = [], count()
+        for name, drawings in self.galleries.items():
+            for group, languages in self.groups.items():
+                heading: str | None = f"{_TITLES[name]} ({drawings.vendor}), languages {_GROUP_TITLES[group]}"
+                for _ in range(rows_per_group):
+                    query = next(number)
+                    rows.append(drawings.row(languages[query % len(languages)], query, top, heading))
+                    heading = None
+        return retrieval_gallery(rows, lettering=lettering, credits=self._credits())
+
+    def _credits(self) -> list[str]:
+        """Whom to thank for the names and the drawings, and under which licences they come."""
+        used = {"names", *(drawings.vendor for drawings in self.galleries.values())}
+        return [
+            f"{source['attribution']} {source['license']}" for role, source in read_sources().items() if role in used
+        ]
+
+
+class _Drawings:
+    """One vendor's pictures of the concepts of one split."""
+
+    def __init__(
+        self, embedder: Embedder, corpus: Dataset, vendor: str, split: str, show_progress: bool | None
+    ) -> None:
+        self.vendor, self.split = vendor, split
+        chosen = (np.array(corpus["vendor"]) == vendor) & (np.array(corpus["split"]) == split)
+        if not chosen.any():
+            raise ValueError(f"the corpus has no picture by {vendor!r} in split {split!r}")
+        self._corpus = corpus.select(np.flatnonzero(chosen))
+        self._is_flag = np.array(self._corpus["category"]) == "Flags"
+        self._embedder = embedder
+        self._show_progress = show_progress
+        self._asked: dict[str, tuple[RetrievalSet, np.ndarray, RetrievalRanks]] = {}
+
+    def facts(self) -> dict[str, Any]:
+        n_images = len(self._corpus)
+        return {
+            "vendor": self.vendor,
+            "split": self.split,
+            "n_images": n_images,
+            "n_flags": int(self._is_flag.sum()),
+            "chance": chance_recalls([[0]], n_images),
+        }
+
+    def answer(self, languages: Sequence[str]) -> dict[str, Any]:
+        results = {language: self._numbers(language) for language in languages}
+        return {"languages": results, "mean": _mean(list(results.values()))}
+
+    def row(self, language: str, number: int, top: int, heading: str | None) -> GalleryRow:
+        """The query with this number, in an order that follows from the emoji alone, and the pictures found for it."""
+        queries, text_embeddings, ranks = self._ask(language)
+        positions = [text for text, right in enumerate(queries.text_to_images) if not self._is_flag[right[0]]]
+        positions.sort(key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest())
+        text = positions[number % len(positions)]
+        scores = self._image_embeddings @ text_embeddings[text]
+        best = np.argsort(-scores, kind="stable")[:top]
+        return GalleryRow(
+            query=queries.texts[text],
+            language=language,
+            pictures=[queries.images[int(image)] for image in best],
+            scores=scores[best].tolist(),
+            right=[int(image) in queries.text_to_images[text] for image in best],
+            rank=int(ranks.text_to_image[text]),
+            gloss=self._english_names.get(queries.text_image_ids[text]),
+            heading=heading,
+        )
+
+    @cached_property
+    def _image_embeddings(self) -> np.ndarray:
+        return self._embedder.encode_image(Pictures(self._corpus), show_progress=self._show_progress)
+
+    @cached_property
+    def _english_names(self) -> dict[str, str]:
+        english = retrieval_set(self._corpus, "en")
+        return dict(zip(english.text_image_ids, english.texts, strict=True))
+
+    def _ask(self, language: str) -> tuple[RetrievalSet, np.ndarray, RetrievalRanks]:
+        """The queries of a language, their embeddings and the ranks; computed once."""
+        if language not in self._asked:
+            queries = retrieval_set(self._corpus, language)
+            texts = self._embedder.encode_text(queries.texts, language=language, show_progress=self._show_progress)
+            ranks = embedding_ranks(self._image_embeddings, texts, queries.text_to_images)
+            self._asked[language] = queries, texts, ranks
+        return self._asked[language]
+
+    def _numbers(self, language: str) -> dict[str, Any]:
+        queries, _, ranks = self._ask(language)
+        flag_texts = np.array([self._is_flag[right[0]] for right in queries.text_to_images])
+        parts = {"flags": (flag_texts, self._is_flag), "others": (~flag_texts, ~self._is_flag)}
+        return ranks.recalls() | {part: ranks.recalls(*masks) for part, masks in parts.items() if masks[0].any()}
+
+
+def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The mean of every number over the languages that have it."""
+    means: dict[str, Any] = {}
+    for name in dict.fromkeys(name for result in results for name in result):
+        values = [result[name] for result in results if name in result]
+        means[name] = _mean(values) if isinstance(values[0], dict) else sum(values) / len(values)
+    return means
+
+
+def print_report(report: dict[str, Any], console: Console | None = None) -> None:
+    """The four answers as a table on the terminal: recall in percent, the mean of each group and each language."""
+    table = Table(box=SIMPLE_HEAD, title="Emoji benchmark, recall in %", title_justify="left")
+    table.add_column("question")
+    for heading in ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@10", "mean\nrecall", "R@10\nflags", "t→i of\nothers"):
+        table.add_column(heading, justify="right")
+    for name, part in report.items():
+        drawings = f"{part['n_images']} {part['split']} concepts by {part['vendor']}"
+        for group, answer in part["groups"].items():
+            table.add_row(f"{_number(name, group)} {_TITLES[name]}: {drawings}", style="bold")
+            table.add_row(f"  languages {_GROUP_TITLES[group]}", *_cells(answer["mean"]), style="bold")
+            for language, numbers in answer["languages"].items():
+                table.add_row(f"  {language}", *_cells(numbers))
+        table.add_row(
+            "  chance", *(f"{part['chance'][f't2i_r{k}']:.1f}" for k in RECALL_AT), style="dim", end_section=True
+        )
+    (console or Console()).print(table)
+
+
+def _number(name: str, group: str) -> int:
+    """Of the question: the first is about unseen concepts, in any group; the others take the groups in their order."""
+    return 1 if name == "unseen_concepts" else 2 + list(_GROUP_TITLES).index(group)
+
+
+def _cells(numbers: dict[str, Any]) -> list[str]:
+    values = [*(numbers[f"t2i_r{k}"] for k in RECALL_AT), numbers["i2t_r10"], numbers["mean_recall"]]
+    parts = [f"{numbers[part]['t2i_r10']:.1f}" if part in numbers else "" for part in ("flags", "others")]
+    return [f"{value:.1f}" for value in values] + parts

@@ -1,0 +1,125 @@
+"""Searching the pictures of a folder by text.
+
+The embeddings of a folder's pictures are kept in the cache, for each model; when the folder is searched again, only
+pictures that are new or have changed (by name, size and time of modification) are encoded. For collections too large for
+a scan of all embeddings, write them with `babelens embed --output pictures.parquet` and give `Dataset.from_parquet` of
+that file a faiss index (`add_faiss_index("embedding")`).
+"""
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import PIL.Image
+import torch
+
+from ..data.emoji import DEFAULT_CACHE
+from ..data.errors import BadImageError, CorpusError
+from ..processing.images import FORMATS, ImageError, check_image
+from .embedder import Embedder
+
+
+@dataclass(frozen=True)
+class ImageIndex:
+    """The pictures of a folder and their embeddings [n_images, d]; `skipped` says which could not be read, and why."""
+
+    paths: list[Path]
+    embeddings: np.ndarray
+    skipped: dict[Path, str]
+
+    @classmethod
+    def of_folder(
+        cls,
+        embedder: Embedder,
+        folder: Path,
+        *,
+        skip_bad_images: bool = False,
+        cache: Path | None = DEFAULT_CACHE / "image_index",
+        show_progress: bool | None = None,
+    ) -> Self:
+        """The pictures in a folder and the folders in it, in the order of their paths.
+
+        Args:
+            embedder: the model.
+            folder: where the pictures are; other files are passed over.
+            skip_bad_images: leave out pictures that cannot be read instead of refusing them.
+            cache: where embeddings are kept between calls; None keeps none.
+            show_progress: as in `Embedder.encode_image`.
+
+        Raises:
+            CorpusError: when there is no picture in the folder.
+            BadImageError: for a picture that cannot be read.
+        """
+        states = {path: _state(path, folder) for path in _pictures_in(folder)}
+        if not states:
+            raise CorpusError(f"{folder}: no pictures ({', '.join(FORMATS)}) in this folder or in folders below")
+        store = cache and cache / f"{_fingerprint(embedder)}-{_digest(str(folder.resolve()))}.npz"
+        known = _load(store) if store else {}
+        new = [path for path, state in states.items() if state not in known]
+        skipped = {path: reason for path in new if (reason := _defect(path))}
+        if skipped and not skip_bad_images:
+            raise BadImageError("\n".join(skipped.values()))
+        new = [path for path in new if path not in skipped]
+        embeddings = embedder.encode_image(new, show_progress=show_progress)
+        known |= zip((states[path] for path in new), embeddings, strict=True)
+        paths = [path for path in states if path not in skipped]
+        index = cls(paths, np.array([known[states[path]] for path in paths]), skipped)
+        if store and new:
+            _save(store, [states[path] for path in paths], index.embeddings)
+        return index
+
+    def search(self, query: np.ndarray, top: int) -> list[tuple[Path, float]]:
+        """The best pictures for a query embedding [d], best first, with their cosines."""
+        scores = self.embeddings @ query
+        return [(self.paths[best], float(scores[best])) for best in np.argsort(-scores, kind="stable")[:top]]
+
+
+def _pictures_in(folder: Path) -> list[Path]:
+    suffixes = {suffix for suffix, name in PIL.Image.registered_extensions().items() if name in FORMATS}
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
+
+
+def _state(path: Path, folder: Path) -> str:
+    facts = path.stat()
+    return f"{path.relative_to(folder)}|{facts.st_size}|{facts.st_mtime_ns}"
+
+
+def _defect(path: Path) -> str | None:
+    """Why a picture cannot be read."""
+    try:
+        check_image(path)
+    except ImageError as error:
+        return str(error)
+    return None
+
+
+def _fingerprint(embedder: Embedder) -> str:
+    """Of everything that makes a picture's embedding: the weights and how pictures are prepared."""
+    hashing = hashlib.blake2b(embedder.processor.image_processor.to_json_string().encode(), digest_size=12)
+    for name, tensor in embedder.model.state_dict().items():
+        hashing.update(f"{name} {tensor.dtype}".encode())
+        hashing.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return hashing.hexdigest()
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _load(store: Path) -> dict[str, np.ndarray]:
+    if not store.exists():
+        return {}
+    with np.load(store, allow_pickle=False) as arrays:
+        return dict(zip(arrays["states"].tolist(), arrays["embeddings"], strict=True))
+
+
+def _save(store: Path, states: list[str], embeddings: np.ndarray) -> None:
+    """Completely or not at all."""
+    store.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=store.parent) as unfinished:
+        np.savez(Path(unfinished) / store.name, states=np.array(states), embeddings=embeddings)
+        os.replace(Path(unfinished) / store.name, store)

@@ -1,0 +1,209 @@
+"""Ranks and recall of text-image retrieval, from embeddings or from scores.
+
+The usual protocol (Karpathy & Fei-Fei 2015, arXiv 1412.2306) ranks single items and counts a query's best-ranked right
+item; a picture may have any number of texts and a text any number of right pictures. MLA's protocol (arXiv 2206.11091,
+released code) differs from picture to text: it ranks pictures by the best of their texts, so that several texts of one
+wrong picture count as one; its R@5 and R@10 are at least the usual ones.
+
+Ties count against the query: an item that scores as high as the right one is ranked before it, in whatever order they
+stand. A collapsed model that embeds everything alike finds nothing.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+PROTOCOLS = ("standard", "mla")
+RECALL_AT = (1, 5, 10)
+# Cosines of float32 embeddings carry rounding errors of this size: what differs by less is a tie.
+_COSINE_TIE = 1e-6
+# Scores held at once, 64 MB in float32: memory grows with the larger of the two sides, not with their product.
+_SCORES_AT_ONCE = 2**24
+
+
+@dataclass(frozen=True)
+class RetrievalRanks:
+    """The rank, counted from 1, of the best-ranked right item of each text [n_texts] and of each picture [n_images].
+
+    A picture without a text is no query and has rank 0; it stays among the pictures that texts are ranked against.
+    """
+
+    text_to_image: np.ndarray
+    image_to_text: np.ndarray
+
+    def recalls(self, texts: np.ndarray | None = None, images: np.ndarray | None = None) -> dict[str, float]:
+        """Recall in percent: `t2i_r1`, …, `i2t_r10`, and `mean_recall`, the mean of the six; with `n_images` and
+        `n_texts`.
+
+        Boolean masks `texts` [n_texts] and `images` [n_images] ask for a part of the queries; each is still ranked
+        among all items.
+        """
+        text_ranks = self.text_to_image if texts is None else self.text_to_image[texts]
+        image_ranks = self.image_to_text if images is None else self.image_to_text[images]
+        recalls = {f"t2i_r{k}": _percent_within(text_ranks, k) for k in RECALL_AT}
+        recalls |= {f"i2t_r{k}": _percent_within(image_ranks[image_ranks > 0], k) for k in RECALL_AT}
+        mean = sum(recalls.values()) / len(recalls)
+        return recalls | {"mean_recall": mean, "n_images": len(image_ranks), "n_texts": len(text_ranks)}
+
+
+def embedding_ranks(
+    image_embeddings: np.ndarray,
+    text_embeddings: np.ndarray,
+    text_to_images: Sequence[Sequence[int]],
+    *,
+    protocol: str = "standard",
+) -> RetrievalRanks:
+    """Ranks by cosine; at no time is the whole score matrix in memory.
+
+    Args:
+        image_embeddings: [n_images, d].
+        text_embeddings: [n_texts, d].
+        text_to_images: for each text the positions of its right pictures, at least one.
+        protocol: `"standard"` or `"mla"`.
+
+    Raises:
+        ValueError: for embeddings that are not finite, a text without a right picture, a position out of range.
+    """
+    images, texts = (_unit_rows(embeddings) for embeddings in (image_embeddings, text_embeddings))
+    scores = (lambda rows: texts[rows] @ images.T), (lambda rows: images[rows] @ texts.T)
+    return _ranks(*scores, text_to_images, len(texts), len(images), protocol=protocol, tie=_COSINE_TIE)
+
+
+def score_ranks(
+    scores: np.ndarray, text_to_images: Sequence[Sequence[int]], *, protocol: str = "standard"
+) -> RetrievalRanks:
+    """Ranks by any scores [n_texts, n_images], higher meaning more alike; otherwise as `embedding_ranks`. Only equal
+    scores tie."""
+    matrix = _finite(scores, "scores")
+    return _ranks(
+        lambda rows: matrix[rows],
+        lambda rows: matrix.T[rows],
+        text_to_images,
+        *matrix.shape,
+        protocol=protocol,
+        tie=0.0,
+    )
+
+
+def chance_recalls(text_to_images: Sequence[Sequence[int]], n_images: int) -> dict[str, float]:
+    """The expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`.
+
+    A text with p right pictures among n misses them all in k draws with probability C(n-p, k) / C(n, k).
+    """
+    right_counts = [len(right) for right in text_to_images]
+    recalls = {}
+    for k in RECALL_AT:
+        drawn = min(k, n_images)
+        missed = [math.comb(n_images - p, drawn) / math.comb(n_images, drawn) for p in right_counts]
+        recalls[f"t2i_r{k}"] = 100.0 * (1.0 - sum(missed) / len(missed))
+    return recalls
+
+
+def _ranks(
+    image_scores: Callable[[Tensor], Tensor],
+    text_scores: Callable[[Tensor], Tensor],
+    text_to_images: Sequence[Sequence[int]],
+    n_texts: int,
+    n_images: int,
+    *,
+    protocol: str,
+    tie: float,
+) -> RetrievalRanks:
+    """`image_scores(texts)` are rows [len(texts), n_images], `text_scores(images)` rows [len(images), n_texts]."""
+    check_protocol(protocol)
+    _check_right_images(text_to_images, n_texts, n_images)
+    image_to_texts = _inverse(text_to_images, n_images)
+    text_pictures = _pairs(text_to_images) if protocol == "mla" else None
+    return RetrievalRanks(
+        text_to_image=_best_ranks(image_scores, text_to_images, n_images, tie),
+        image_to_text=_best_ranks(text_scores, image_to_texts, n_texts, tie, grouped=text_pictures),
+    )
+
+
+def _best_ranks(
+    scores_of: Callable[[Tensor], Tensor],
+    right: Sequence[Sequence[int]],
+    n_items: int,
+    tie: float,
+    grouped: tuple[Tensor, Tensor] | None = None,
+) -> np.ndarray:
+    """The rank of each query's best right item [n_queries]: one more than the wrong items that score as high.
+
+    With `grouped`, pairs of an item and a group that holds it, wrong groups are counted instead, by their best wrong
+    item.
+    """
+    ranks = torch.zeros(len(right), dtype=torch.long)
+    queries = torch.tensor([query for query, items in enumerate(right) if len(items)], dtype=torch.long)
+    for chunk in queries.split(max(1, _SCORES_AT_ONCE // n_items)):
+        row, item = _pairs([right[query] for query in chunk])
+        scores = scores_of(chunk)  # [rows, n_items]
+        best = torch.full((len(chunk),), -math.inf, dtype=scores.dtype)
+        best = best.scatter_reduce(0, row, scores[row, item], "amax")
+        ranked_before = scores >= best[:, None] - tie
+        ranked_before[row, item] = False
+        if grouped is not None:
+            ranked_before = _any_by_group(ranked_before, *grouped)
+        ranks[chunk] = 1 + ranked_before.sum(1)
+    return ranks.numpy()
+
+
+def _any_by_group(marks: Tensor, item: Tensor, group: Tensor) -> Tensor:
+    """Whether any item of a group is marked. [rows, n_items] -> [rows, n_groups]"""
+    counts = torch.zeros(len(marks), int(group.max()) + 1, dtype=torch.int32)
+    return counts.index_add_(1, group, marks[:, item].int()) > 0
+
+
+def _pairs(lists: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """The pairs (position of a list, member of the list) as two index vectors."""
+    outer = torch.repeat_interleave(torch.tensor([len(members) for members in lists]))
+    return outer, torch.tensor([member for members in lists for member in members], dtype=torch.long)
+
+
+def _inverse(text_to_images: Sequence[Sequence[int]], n_images: int) -> list[list[int]]:
+    image_to_texts: list[list[int]] = [[] for _ in range(n_images)]
+    for text, images in enumerate(text_to_images):
+        for image in images:
+            image_to_texts[image].append(text)
+    return image_to_texts
+
+
+def _percent_within(ranks: np.ndarray, k: int) -> float:
+    return 100.0 * float(np.mean(ranks <= k)) if len(ranks) else math.nan
+
+
+def _unit_rows(embeddings: np.ndarray) -> Tensor:
+    return nn.functional.normalize(_finite(embeddings, "embeddings").float(), dim=1)
+
+
+def _finite(values: np.ndarray, name: str) -> Tensor:
+    tensor = torch.as_tensor(np.asarray(values))
+    if tensor.dim() != 2 or 0 in tensor.shape:
+        raise ValueError(f"{name} must be a matrix with at least one row and column, got shape {tuple(tensor.shape)}")
+    # NaN compares as false with everything: a model that diverged would be ranked first everywhere.
+    broken = (~tensor.isfinite()).any(1).nonzero()
+    if len(broken):
+        raise ValueError(
+            f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, the first is row {int(broken[0])}"
+        )
+    return tensor
+
+
+def check_protocol(protocol: str) -> None:
+    """Raises `ValueError` unless `protocol` is one of `PROTOCOLS`."""
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"unknown protocol {protocol!r}; use one of {', '.join(map(repr, PROTOCOLS))}")
+
+
+def _check_right_images(text_to_images: Sequence[Sequence[int]], n_texts: int, n_images: int) -> None:
+    if len(text_to_images) != n_texts:
+        raise ValueError(f"there are {n_texts} texts, but right pictures for {len(text_to_images)}")
+    for text, images in enumerate(text_to_images):
+        if not len(images):
+            raise ValueError(f"text {text} has no right picture among the {n_images}")
+        for image in images:
+            if not 0 <= image < n_images:
+                raise ValueError(f"text {text} names picture {image}, but there are {n_images} (0 to {n_images - 1})")

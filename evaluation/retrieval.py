@@ -1,0 +1,84 @@
+"""Text-image retrieval on a caption corpus, language by language, and the same numbers as an `evaluate.Metric`.
+
+Protocols, ties and the meaning of the numbers: `ranking.py`.
+"""
+
+import datasets
+import evaluate
+import numpy as np
+
+from ..configuration.languages import normalize_languages
+from ..data.views import Pictures, retrieval_set
+from .embedder import Embedder
+from .ranking import check_protocol, embedding_ranks, score_ranks
+
+
+def evaluate_retrieval(
+    embedder: Embedder,
+    corpus: datasets.Dataset,
+    languages: str | list[str] | tuple[str, ...],
+    *,
+    protocol: str = "standard",
+    show_progress: bool | None = None,
+) -> dict[str, dict[str, float]]:
+    """Retrieval between the pictures of a caption corpus and their captions in each language.
+
+    Every language searches all pictures of the corpus; they are encoded once.
+
+    Args:
+        embedder: the model.
+        corpus: a caption corpus.
+        languages: BCP-47 tags.
+        protocol: `"standard"`, or `"mla"` for the numbers of MLA's paper.
+        show_progress: as in `Embedder.encode_image`.
+
+    Returns:
+        For each language, in percent, `t2i_r1`, `t2i_r5`, `t2i_r10` (text to image), `i2t_r1`, `i2t_r5`, `i2t_r10`
+        (image to text) and `mean_recall`, the mean of the six; and `n_images` and `n_texts`.
+
+    Raises:
+        LanguageTagError: for an unknown language.
+        CorpusError: when the corpus has no caption in one of the languages, or is a stream.
+        BadImageError: for a picture that cannot be read.
+        ValueError: for an unknown protocol, and when the model's embeddings are not finite.
+    """
+    check_protocol(protocol)
+    sets = [retrieval_set(corpus, language) for language in normalize_languages(languages)]
+    images = embedder.encode_image(Pictures(corpus), show_progress=show_progress)
+    results = {}
+    for queries in sets:
+        texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)
+        ranks = embedding_ranks(images, texts, queries.text_to_images, protocol=protocol)
+        results[queries.language] = ranks.recalls()
+    return results
+
+
+class RetrievalRecall(evaluate.Metric):
+    """Retrieval recall as a metric: rows of scores in, the numbers of `evaluate_retrieval` out.
+
+    `predictions` has one row for each text, its scores with all images; `references` lists each text's right images.
+    Rows may come batch by batch (`add_batch`). Collections that are too large for their score matrix:
+    `ranking.embedding_ranks`.
+
+        >>> RetrievalRecall().compute(predictions=[[0.9, 0.1], [0.2, 0.7]], references=[[0], [1]])["t2i_r1"]
+        100.0
+        >>> RetrievalRecall().compute(predictions=scores, references=right_images, protocol="mla")
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=(__doc__ or "").partition("\n\n")[0],
+            citation="",
+            inputs_description=type(self).__doc__,
+            features=datasets.Features(
+                {
+                    "predictions": datasets.Sequence(datasets.Value("float64")),
+                    "references": datasets.Sequence(datasets.Value("int64")),
+                }
+            ),
+        )
+
+    def _compute(
+        self, predictions: list[list[float]], references: list[list[int]], protocol: str = "standard"
+    ) -> dict[str, float]:
+        return score_ranks(np.array(predictions), references, protocol=protocol).recalls()

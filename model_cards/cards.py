@@ -1,0 +1,139 @@
+"""Model cards: `README.md` with metadata for the Hub and text for people, from a run's facts and the method's text.
+
+`template.md.jinja` holds what every card says, `<method>.md` fills in its blocks. The metadata is the Hub's: languages
+by ISO 639, results as `model-index`, examples with this model's outputs as `widget`, so that the model's page shows
+answers without inference.
+https://huggingface.co/docs/hub/model-cards
+"""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from .endpoint import write_endpoint
+from .facts import ModelCardFacts, RetrievalResult
+from .licences import weights_license
+
+PIPELINE_TAG = "zero-shot-image-classification"
+RECALLS = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall")
+
+_RECALL_NAMES = {
+    "t2i_r1": "text to image R@1",
+    "t2i_r10": "text to image R@10",
+    "i2t_r1": "image to text R@1",
+    "i2t_r10": "image to text R@10",
+    "mean_recall": "mean recall",
+}
+_TEXTS = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEXTS.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def placeholder_repository(model_name: str) -> str:
+    """What a card calls the repository before it is known; `babelens push` puts the real name in."""
+    return f"your-name/{model_name}"
+
+
+def write_card(folder: str | Path, facts: ModelCardFacts) -> Path:
+    """Writes into a model's folder: `README.md`, the pictures of its examples, and what an Inference Endpoint needs.
+
+    Raises:
+        ValueError: when there is no text for the method, or the licence of the weights cannot be told from the data's.
+    """
+    card = model_card(facts)
+    for shown in facts.examples:
+        path = Path(folder) / shown.file_name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shown.image.save(path)
+    write_endpoint(folder)
+    path = Path(folder) / "README.md"
+    card.save(path)
+    return path
+
+
+def model_card(facts: ModelCardFacts) -> ModelCard:
+    """The card as an object of `huggingface_hub`; errors as in `write_card`."""
+    license = facts.license or weights_license(facts.training_data)
+    try:
+        template = _TEXTS.get_template(f"{facts.method}.md")
+    except jinja2.TemplateNotFound as error:
+        raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
+    text = template.render(
+        facts=facts, license=license, repo_id=placeholder_repository(facts.model_name), tables=_tables(facts)
+    )
+    return ModelCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
+
+
+def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
+    """The metadata block. `language` takes ISO 639 codes only; full tags go to `language_bcp47`."""
+    codes = list(dict.fromkeys(tag.partition("-")[0] for tag in facts.languages))
+    optional = {
+        "language_bcp47": facts.languages if codes != facts.languages else None,
+        "base_model_relation": facts.base_model_relation if facts.base_model else None,
+        "widget": [_widget(shown.file_name, shown.title, shown.ranking) for shown in facts.examples] or None,
+    }
+    return ModelCardData(
+        language=codes,
+        license=license,
+        library_name="transformers",
+        pipeline_tag=PIPELINE_TAG,
+        base_model=facts.base_model,
+        datasets=[source.hub_id for source in facts.training_data if source.hub_id] or None,
+        metrics=["recall"] if facts.results else None,
+        tags=["babelens", facts.method, "vision-language", "multilingual", "image-text-retrieval"],
+        model_name=facts.model_name,
+        eval_results=[entry for result in facts.results for entry in _eval_results(result)] or None,
+        **{key: value for key, value in optional.items() if value is not None},
+    )
+
+
+def _eval_results(result: RetrievalResult) -> Iterable[EvalResult]:
+    slug = "-".join("".join(c if c.isalnum() else " " for c in result.dataset.lower()).split())
+    for metric, name in _RECALL_NAMES.items():
+        yield EvalResult(
+            task_type="image-text-retrieval",
+            task_name="Image-text retrieval",
+            dataset_type=slug,
+            dataset_name=f"{result.dataset} ({result.language})",
+            dataset_config=result.language,
+            metric_type="recall",
+            metric_name=name,
+            metric_value=round(float(result.scores[metric]), 2),
+        )
+
+
+def _widget(source: str, title: str, ranking: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    output = [{"label": label, "score": round(score, 4)} for label, score in ranking]
+    labels = ", ".join(sorted(label for label, _ in ranking))
+    return {"src": source, "example_title": title, "candidate_labels": labels, "output": output}
+
+
+def _tables(facts: ModelCardFacts) -> list[dict[str, Any]]:
+    """Results grouped into one table for each dataset and command, in their order."""
+    groups = itertools.groupby(facts.results, lambda result: (result.dataset, result.command, result.note))
+    return [
+        {
+            "dataset": dataset,
+            "command": command,
+            "note": note,
+            "rows": [
+                {
+                    "language": result.language,
+                    "seen": facts.training_of(result.language),
+                    "recalls": [f"{result.scores[metric]:.1f}" for metric in RECALLS],
+                    "sizes": [result.scores["n_images"], result.scores["n_texts"]],
+                }
+                for result in results
+            ],
+        }
+        for (dataset, command, note), results in groups
+    ]

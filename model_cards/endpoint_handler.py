@@ -1,0 +1,24 @@
+"""Inference Endpoints: classifies a picture by labels in any language of the model that lies beside this file.
+
+Request: `{"inputs": "<picture, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
+`[{"label": "…", "score": 0.9}, …]`, best first. `"hypothesis_template": "… {} …"` among the parameters puts the labels
+into a sentence; otherwise they are taken as they are.
+"""
+
+import base64
+import io
+from typing import Any
+
+from PIL import Image
+from transformers import pipeline
+
+
+class EndpointHandler:
+    def __init__(self, path: str = "") -> None:
+        self.classifier = pipeline("zero-shot-image-classification", model=path, trust_remote_code=True)
+
+    def __call__(self, data: dict[str, Any]) -> list[dict[str, Any]]:
+        picture = data["inputs"]
+        if isinstance(picture, str):
+            picture = Image.open(io.BytesIO(base64.b64decode(picture)))
+        return self.classifier(picture, **{"hypothesis_template": "{}", **data["parameters"]})

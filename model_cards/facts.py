@@ -1,0 +1,219 @@
+"""What a model card says about one model: facts from its training run and its evaluations, none of them made up.
+
+They are assembled after training from the trainer's arguments and log (`training_run`), the reports of the evaluations
+(`retrieval_results`) and the model's own answers (`example`). `cards.py` writes the card from them.
+"""
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import TrainingArguments
+
+from ..configuration.languages import normalize_language, normalize_languages
+
+IMAGE_LANGUAGE = "captioned pictures"
+PAIR_LANGUAGE = "translations only"
+UNSEEN_LANGUAGE = "nothing"
+
+_REPORTED_VERSIONS = ("babelens", "torch", "transformers", "datasets", "tokenizers")
+# Where a run writes and what it prints has no bearing on its result; nor have settings that only say how to upload it.
+_UNREPORTED = ("_dir", "logging_", "report_to", "run_name", "disable_tqdm", "save_", "hub_", "push_to_hub")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSource:
+    """Data that a model was trained on.
+
+    Args:
+        name: as its makers call it.
+        license: SPDX identifier, such as `CC-BY-4.0`.
+        role: what it was used as, such as `pictures` or `translations`.
+        attribution: who made it, as their licence asks to be named.
+        url: where it can be found.
+        hub_id: its dataset repository on the Hub.
+    """
+
+    name: str
+    license: str
+    role: str
+    attribution: str
+    url: str | None = None
+    hub_id: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RetrievalResult:
+    """One language's retrieval scores on one dataset.
+
+    Args:
+        dataset: a readable name with the split.
+        language: BCP-47 tag.
+        scores: as `evaluate_retrieval` gives them, in percent.
+        command: the command that produced them.
+        note: a sentence below the dataset's table, such as what chance would give.
+    """
+
+    dataset: str
+    language: str
+    scores: Mapping[str, float]
+    command: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """How the weights came about: the command, the arguments that differ from their defaults, and what it took."""
+
+    command: str
+    hyperparameters: Mapping[str, Any]
+    steps: int
+    seconds: float
+    loss: float
+    hardware: str
+    versions: str
+
+    @property
+    def minutes(self) -> str:
+        return f"{self.seconds / 60:.1f}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Example:
+    """A picture, and labels with the probabilities that the model gave them, best first."""
+
+    title: str
+    image: Image.Image
+    ranking: Sequence[tuple[str, float]]
+    file_name: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelCardFacts:
+    """Everything a card says that the method's own text does not.
+
+    Args:
+        model_name: the model's name without an owner, such as `mural-emoji`.
+        method: names the text `model_cards/<method>.md`.
+        image_languages: languages that had captioned pictures in training.
+        pair_languages: languages that had translations only.
+        unseen_languages: languages without training data in which the model was evaluated.
+        training_data: every source of pictures and texts.
+        parameters: number of the model's parameters.
+        base_model: Hub id of the model that training started from.
+        base_model_relation: `finetune`, `adapter`, `merge` or `quantized`.
+        results: evaluations, in the order in which the card shows them.
+        run: how it was trained.
+        examples: the model's own answers, shown on the model's page.
+        license: licence of the weights as a Hub identifier; by default what `weights_license` finds.
+
+    Raises:
+        LanguageTagError: for an unknown language.
+        ValueError: for a model without a language, or one that names its owner.
+    """
+
+    model_name: str
+    method: str
+    training_data: Sequence[DataSource]
+    image_languages: Sequence[str] = ()
+    pair_languages: Sequence[str] = ()
+    unseen_languages: Sequence[str] = ()
+    parameters: int | None = None
+    base_model: str | None = None
+    base_model_relation: str = "finetune"
+    results: Sequence[RetrievalResult] = ()
+    run: TrainingRun | None = None
+    examples: Sequence[Example] = ()
+    license: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("image_languages", "pair_languages", "unseen_languages"):
+            object.__setattr__(self, name, normalize_languages(list(getattr(self, name))))
+        if not self.languages:
+            raise ValueError("a model card needs the languages that the model was trained on")
+        if "/" in self.model_name:
+            raise ValueError(f"model_name={self.model_name!r} must not name an owner: pushing the model does")
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages that the model was trained on."""
+        return list(dict.fromkeys([*self.image_languages, *self.pair_languages]))
+
+    def training_of(self, language: str) -> str:
+        """What training had of a language."""
+        tag = normalize_language(language)
+        if tag in self.image_languages:
+            return IMAGE_LANGUAGE
+        return PAIR_LANGUAGE if tag in self.pair_languages else UNSEEN_LANGUAGE
+
+
+def training_run(args: TrainingArguments, log_history: Sequence[Mapping[str, Any]], command: str) -> TrainingRun:
+    """The facts of a finished training run.
+
+    Args:
+        args: the trainer's arguments.
+        log_history: `trainer.state.log_history`.
+        command: what was typed to start it.
+
+    Raises:
+        ValueError: when the log does not end a training run.
+    """
+    summary = next((entry for entry in reversed(log_history) if "train_runtime" in entry), None)
+    if summary is None:
+        raise ValueError("the log holds no finished training run: it has no 'train_runtime'")
+    return TrainingRun(
+        command=command,
+        hyperparameters=_changed_arguments(args),
+        steps=summary["step"],
+        seconds=summary["train_runtime"],
+        loss=summary["train_loss"],
+        hardware=_describe_hardware(args.world_size),
+        versions=", ".join(f"{name} {importlib.metadata.version(name)}" for name in _REPORTED_VERSIONS),
+    )
+
+
+def _changed_arguments(args: TrainingArguments) -> dict[str, Any]:
+    """The arguments that differ from their defaults and that can change the result."""
+    defaults = type(args)(output_dir=args.output_dir).to_dict()
+    changed = {name: value for name, value in args.to_dict().items() if value != defaults[name]}
+    return {name: value for name, value in changed.items() if not any(part in name for part in _UNREPORTED)}
+
+
+def _describe_hardware(processes: int) -> str:
+    if torch.cuda.is_available():
+        return f"{processes} × {torch.cuda.get_device_name()}"
+    return f"{os.cpu_count()} CPU cores ({platform.machine()}), {processes} process{'es' if processes > 1 else ''}"
+
+
+def retrieval_results(
+    report: Mapping[str, Mapping[str, float]], *, dataset: str, command: str
+) -> list[RetrievalResult]:
+    """Results of one dataset from what `evaluate_retrieval` returned, or the JSON file it was written to."""
+    return [
+        RetrievalResult(dataset=dataset, language=normalize_language(language), scores=scores, command=command)
+        for language, scores in report.items()
+    ]
+
+
+def example(classifier: Callable[..., list[dict]], image: Image.Image, labels: Sequence[str], title: str) -> Example:
+    """The model's own answer for one picture.
+
+    Args:
+        classifier: transformers' `pipeline("zero-shot-image-classification", …)` with the model.
+        image: any picture that may be published.
+        labels: candidate labels, taken as they are.
+        title: short description of the example; also names the picture's file.
+    """
+    answers = classifier(image, candidate_labels=list(labels), hypothesis_template="{}")
+    slug = "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in title.lower()).split()) or "example"
+    return Example(
+        title=title,
+        image=image.convert("RGB"),
+        ranking=[(answer["label"], answer["score"]) for answer in answers],
+        file_name=f"examples/{slug}.png",
+    )

@@ -1,0 +1,119 @@
+"""What every dual encoder here shares: its towers, its output, its base class.
+
+A dual encoder embeds pictures and texts in one space and compares them by cosine. Which pairs a batch holds follows from its inputs:
+`pixel_values`, `input_ids` and `paired_input_ids` (a translation of the text) give `image_embeds`, `text_embeds` and
+`paired_text_embeds`; a method's `contrastive_objective` says what it loses on them. Trainers call that same function on embeddings
+gathered from many chunks or processes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.models.align.modeling_align import AlignTextModel, AlignVisionModel, round_filters
+from transformers.utils import ModelOutput
+
+from ..configuration.hub_code import HubCodeMixin
+
+# ALIGN's towers, BERT and EfficientNet without its head convolution, stand outside of AutoModel.
+_ALIGN_TOWERS = {"align_text_model": AlignTextModel, "align_vision_model": AlignVisionModel}
+# Text towers whose pooler (a tanh layer over [CLS]) the dual encoders do not use.
+_TOWERS_WITH_POOLER = ("align_text_model", "bert", "camembert", "roberta", "xlm-roberta", "xlm-roberta-xl")
+
+
+@dataclass
+class DualEncoderOutput(ModelOutput):
+    """
+    Args:
+        loss ([]): the method's training objective on this batch, with `return_loss=True`.
+        logits_per_image ([n_images, n_texts]): cosines divided by the temperature.
+        logits_per_text ([n_texts, n_images]): its transpose.
+        text_embeds ([n_texts, d]): normalised.
+        image_embeds ([n_images, d]): normalised.
+        paired_text_embeds ([n_texts, d]): normalised embeddings of the texts' translations.
+        temperature ([]): the learned temperature, part of the graph, so that a wrapped model's loss can be computed outside of it.
+    """
+
+    loss: Tensor | None = None
+    logits_per_image: Tensor | None = None
+    logits_per_text: Tensor | None = None
+    text_embeds: Tensor | None = None
+    image_embeds: Tensor | None = None
+    paired_text_embeds: Tensor | None = None
+    temperature: Tensor | None = None
+
+
+class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
+    """Base class of the dual encoders. Subclasses define the two feature methods, `contrastive_objective` and `temperature`."""
+
+    base_model_prefix = "dual_encoder"
+    main_input_name = "input_ids"
+    input_modalities = ("image", "text")
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
+    accepts_loss_kwargs = False
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.text_model.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.text_model.set_input_embeddings(value)
+
+    def contrastive_objective(
+        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+    ) -> Tensor:
+        """The training loss on the embeddings in `output`; `positives` and `tile_size` as in `contrastive_loss`."""
+        raise NotImplementedError
+
+    def parameter_parts(self) -> dict[str, int]:
+        """Numbers of parameters by part, as the papers count them; they add up to the total."""
+        embeddings = sum(p.numel() for m in self.text_model.modules() if isinstance(m, nn.Embedding) for p in m.parameters())
+        towers = {"image": count_parameters(self.vision_model), "embeddings": embeddings}
+        towers["transformer"] = count_parameters(self.text_model) - embeddings
+        return towers | {"heads": count_parameters(self) - sum(towers.values())}
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Parameters of a module, shared ones once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def build_tower(config: PreTrainedConfig) -> PreTrainedModel:
+    """A tower from any transformers configuration: a text encoder without its tanh pooler, or a vision backbone."""
+    options = {"add_pooling_layer": False} if config.model_type in _TOWERS_WITH_POOLER else {}
+    if config.model_type in _ALIGN_TOWERS:
+        return _ALIGN_TOWERS[config.model_type](config, **options)
+    return AutoModel.from_config(config, **options)
+
+
+def image_width(config: PreTrainedConfig) -> int:
+    """The width of a vision backbone's pooled features.
+
+    Raises:
+        ValueError: when the configuration does not say.
+    """
+    if config.model_type == "align_vision_model":  # EfficientNet: the last stage's width, as there is no head convolution
+        return round_filters(config, config.out_channels[-1])
+    for name in ("hidden_dim", "hidden_size", "hidden_sizes"):
+        width = getattr(config, name, None)
+        if width is not None:
+            return width if isinstance(width, int) else width[-1]
+    raise ValueError(f"cannot tell the feature width of vision model {config.model_type!r}: it has no hidden_size")
+
+
+def pool_image(output: BaseModelOutputWithPooling) -> Tensor:
+    """One vector for each picture, [N, width]: the tower's own pooling, else the mean over places or patches."""
+    pooled = getattr(output, "pooler_output", None)
+    if pooled is None:
+        last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]
+        pooled = last.mean((-2, -1)) if last.dim() == 4 else last.mean(1)
+    return pooled.flatten(1)
+
+
+def normalize(features: Tensor) -> Tensor:
+    """Rows of unit length, so that a dot product is a cosine. [N, d] -> [N, d]"""
+    return features / features.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(features.dtype).tiny)

@@ -1,0 +1,128 @@
+"""MURAL: multimodal, multitask representations across languages (Jain et al. 2021); ALIGN is MURAL without the text-text task.
+
+An image tower and a text tower; the text tower's [CLS] state goes through one of two single-layer heads, one for image-text
+matching and one for translation matching (section 3.1). There is no image projection: the text side is projected to the image width.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import AlignModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
+
+from ..configuration.configuration_mural import IMAGE_TEXT, TEXT_TEXT, MuralConfig
+from .losses import symmetric_contrastive_loss
+from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, build_tower, image_width, normalize, pool_image
+
+
+class MuralModel(DualEncoderPreTrainedModel):
+    config_class = MuralConfig
+    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+
+    def __init__(self, config: MuralConfig) -> None:
+        super().__init__(config)
+        self.text_model = build_tower(config.text_config)
+        self.vision_model = build_tower(config.vision_config)
+        width = image_width(config.vision_config)
+        self.text_heads = nn.ModuleDict({task: nn.Linear(config.text_config.hidden_size, width) for task in config.tasks})
+        self.temperature = nn.Parameter(torch.tensor(float(config.temperature_init_value)))
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, MuralModel):
+            init.constant_(module.temperature, self.config.temperature_init_value)
+
+    @classmethod
+    def from_align(cls, align: AlignModel) -> "MuralModel":
+        """ALIGN as a `MuralModel` without a text-text task, with the weights of a transformers `AlignModel`."""
+        config = MuralConfig(
+            tasks=[IMAGE_TEXT],
+            text_config=align.config.text_config.to_dict(),
+            vision_config=align.config.vision_config.to_dict(),
+            temperature_init_value=align.config.temperature_init_value,
+        )
+        model = cls(config)
+        head = f"text_heads.{IMAGE_TEXT}"
+        weights = {name.replace("text_projection", head): value for name, value in align.state_dict().items()}
+        # ALIGN reads the [CLS] state, so that its tanh pooler is never used.
+        model.load_state_dict({name: value for name, value in weights.items() if not name.startswith("text_model.pooler")})
+        return model
+
+    @can_return_tuple
+    def get_text_features(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, task: str = IMAGE_TEXT, **kwargs: object
+    ) -> BaseModelOutputWithPooling:
+        """Embeds texts.
+
+        Args:
+            input_ids ([N, T]): token ids, `[CLS]` first.
+            attention_mask ([N, T]): 0 at padding.
+            task: which head; `"text_text"` gives the space in which translations meet.
+
+        Returns:
+            The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
+        """
+        if task not in self.text_heads:
+            raise ValueError(f"this model has no head for {task!r}; its tasks are {list(self.text_heads)}")
+        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+        pooled = self.text_heads[task](output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
+        return BaseModelOutputWithPooling(output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions"))
+
+    @can_return_tuple
+    def get_image_features(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
+        """Embeds pictures, pixel_values [N, 3, H, W]; `pooler_output` [N, d] is the embedding, not normalised."""
+        output = self.vision_model(pixel_values=pixel_values, **kwargs)
+        return BaseModelOutputWithPooling(output.last_hidden_state, pool_image(output), output.get("hidden_states"))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        paired_input_ids: Tensor | None = None,
+        paired_attention_mask: Tensor | None = None,
+        return_loss: bool | None = None,
+        return_logits: bool = True,
+    ) -> DualEncoderOutput:
+        """Embeds what is given and compares it: pictures with texts, or texts with their translations.
+
+        Args:
+            input_ids ([N, T]), attention_mask ([N, T]): texts.
+            pixel_values ([M, 3, H, W]): pictures; M = N for a loss.
+            paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts, for the text-text task.
+            return_loss: compute `contrastive_objective`.
+            return_logits: compute the similarities of all pictures with all texts, which large training batches cannot afford.
+        """
+        output = DualEncoderOutput(temperature=self.temperature.clone())
+        task = IMAGE_TEXT if paired_input_ids is None else TEXT_TEXT
+        if pixel_values is not None:
+            output["image_embeds"] = normalize(self.get_image_features(pixel_values).pooler_output)
+        if input_ids is not None:
+            output["text_embeds"] = normalize(self.get_text_features(input_ids, attention_mask, task).pooler_output)
+        if paired_input_ids is not None:
+            paired = self.get_text_features(paired_input_ids, paired_attention_mask, task)
+            output["paired_text_embeds"] = normalize(paired.pooler_output)
+        if return_logits and output.image_embeds is not None and output.text_embeds is not None:
+            output["logits_per_text"] = output.text_embeds @ output.image_embeds.T / self.temperature
+            output["logits_per_image"] = output.logits_per_text.T
+        if return_loss:
+            output["loss"] = self.contrastive_objective(output)
+        return output
+
+    def contrastive_objective(
+        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+    ) -> Tensor:
+        """L_i2t + L_t2i on image-text pairs, L_l2r + L_r2l on translation pairs (section 3.1)."""
+        options = {"positives": positives, "tile_size": tile_size}
+        if output.paired_text_embeds is not None:
+            left, right = output.text_embeds, output.paired_text_embeds
+            options["margin"] = self.config.text_text_margin
+            return symmetric_contrastive_loss(left, right, self.config.text_text_temperature, **options)
+        return symmetric_contrastive_loss(output.image_embeds, output.text_embeds, output.temperature, **options)
+
+
+__all__ = ["MuralModel"]

@@ -1,0 +1,93 @@
+"""Training-time picture transforms, drawn from a seed for each example.
+
+The paper's transforms are a random crop and a mirror image with probability 1/2 (ALIGN, section 5); the others are off unless asked for.
+A picture's random choices depend on its own seed alone, not on the worker, the process or the order in which it is loaded, so that a
+resumed run and a run on more workers see the same pictures.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers.image_processing_backends import PilBackend
+
+from .images import to_rgb
+
+
+@dataclass(frozen=True)
+class ImageAugmentation:
+    """What training does to a picture beyond resizing it.
+
+    Args:
+        horizontal_flip: probability of the mirror image.
+        scale: range of a random zoom, such as (0.8, 1.2); what is uncovered takes the corner's colour.
+        rotation: largest rotation in degrees.
+        color_jitter: largest relative change of brightness, contrast and saturation.
+        grayscale: probability of losing the colour.
+    """
+
+    horizontal_flip: float = 0.5
+    scale: tuple[float, float] = (1.0, 1.0)
+    rotation: float = 0.0
+    color_jitter: float = 0.0
+    grayscale: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("horizontal_flip", "grayscale"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)} is a probability, between 0 and 1")
+        if not 0 < self.scale[0] <= self.scale[1]:
+            raise ValueError(f"scale={self.scale} must be a range of positive numbers, smaller first")
+
+
+class TrainingTransform:
+    """Pictures and seeds -> `pixel_values`, with the sizes and statistics of an image processor."""
+
+    def __init__(self, image_processor: PilBackend, augmentation: ImageAugmentation | None = None) -> None:
+        self.processor = image_processor
+        self.augmentation = augmentation or ImageAugmentation()
+
+    def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
+        """[N] pictures of any size and N seeds -> float32 [N, 3, crop height, crop width]."""
+        rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
+        crops = np.stack([self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)])  # [N, H, W, 3] uint8
+        pixels = torch.from_numpy(crops).permute(0, 3, 1, 2).float().div_(255)
+        pixels = self._warp(pixels, rngs)
+        pixels = self._recolor(pixels, rngs)
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (self.processor.image_mean, self.processor.image_std))
+        return pixels.sub_(mean).div_(std)
+
+    def _crop(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
+        size, crop = self.processor.size, self.processor.crop_size
+        image = to_rgb(image)
+        if image.size != (size["width"], size["height"]):
+            image = image.resize((size["width"], size["height"]), self.processor.resample)
+        top = int(rng.integers(size["height"] - crop["height"] + 1))
+        left = int(rng.integers(size["width"] - crop["width"] + 1))
+        pixels = np.asarray(image)[top : top + crop["height"], left : left + crop["width"]]
+        return pixels[:, ::-1] if rng.random() < self.augmentation.horizontal_flip else pixels
+
+    def _warp(self, pixels: Tensor, rngs: list[np.random.Generator]) -> Tensor:
+        """Zoom and rotation about the centre, bilinear."""
+        if self.augmentation.scale == (1.0, 1.0) and not self.augmentation.rotation:
+            return pixels
+        zoom = np.array([rng.uniform(*self.augmentation.scale) for rng in rngs])
+        angle = np.deg2rad([rng.uniform(-self.augmentation.rotation, self.augmentation.rotation) for rng in rngs])
+        cos, sin, zero = np.cos(angle) / zoom, np.sin(angle) / zoom, np.zeros(len(rngs))
+        theta = torch.tensor(np.stack([cos, -sin, zero, sin, cos, zero], 1), dtype=pixels.dtype).view(-1, 2, 3)
+        grid = torch.nn.functional.affine_grid(theta, list(pixels.shape), align_corners=False)
+        return torch.nn.functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
+
+    def _recolor(self, pixels: Tensor, rngs: list[np.random.Generator]) -> Tensor:
+        jitter = self.augmentation.color_jitter
+        if not jitter and not self.augmentation.grayscale:
+            return pixels
+        draws = np.array([[*rng.uniform(1 - jitter, 1 + jitter, 3), rng.random()] for rng in rngs], dtype=np.float32)
+        brightness, contrast, saturation = torch.from_numpy(draws[:, :3]).T[:, :, None, None, None]  # each [N, 1, 1, 1]
+        saturation = torch.where(torch.from_numpy(draws[:, 3]) < self.augmentation.grayscale, 0.0, saturation.flatten())
+        luma = (pixels * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)  # ITU-R BT.601
+        pixels = luma + (pixels - luma) * saturation.view(-1, 1, 1, 1)
+        mean = luma.mean((2, 3), keepdim=True)
+        return ((pixels - mean) * contrast + mean).mul_(brightness).clamp_(0, 1)

@@ -1,0 +1,79 @@
+"""Training a multilingual WordPiece vocabulary on captions (MURAL, section 3.2: 250 000 pieces from the training captions).
+
+A word that WordPiece cannot spell becomes one [UNK], and everything it says is lost. Two things keep that from happening: every
+character of `alphabet` is a piece of its own, at the start of a word and inside one; and words longer than WordPiece will look at (the
+scripts that do not separate words) are cut.
+"""
+
+from collections.abc import Iterable
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+_LONGEST_WORD = 100  # characters; WordPiece turns longer words into [UNK]
+
+
+def train_wordpiece(
+    texts: Iterable[str],
+    vocab_size: int,
+    *,
+    alphabet: Iterable[str] = (),
+    lowercase: bool = True,
+    min_frequency: int = 2,
+    max_tokens: int = 64,
+    show_progress: bool = False,
+) -> PreTrainedTokenizerFast:
+    """A WordPiece tokenizer: `[CLS] pieces [SEP]`, Unicode NFKC, Han characters one by one.
+
+    Args:
+        texts: training captions; may be a generator.
+        vocab_size: number of pieces, special tokens and alphabet included.
+        alphabet: texts whose characters must be spelled, even where `texts` do not contain them.
+        lowercase: fold case. Queries are rarely written in the captions' case.
+        min_frequency: a piece must occur that often.
+        max_tokens: the tokenizer's `model_max_length`.
+        show_progress: show the trainer's progress bars.
+
+    Raises:
+        ValueError: when `vocab_size` cannot hold the special tokens and the characters.
+    """
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD))
+    clean = normalizers.BertNormalizer(strip_accents=False, lowercase=lowercase)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), clean])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.FixedLength(length=_LONGEST_WORD)]
+    )
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=SPECIAL_TOKENS, show_progress=show_progress
+    )
+    characters = sorted({character for text in alphabet for character in tokenizer.normalizer.normalize_str(text)})
+    tokenizer.train_from_iterator(_with_alphabet(texts, characters), trainer)
+    if tokenizer.get_vocab_size() > vocab_size:
+        raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {tokenizer.get_vocab_size()} pieces")
+    cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=max_tokens,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def _with_alphabet(texts: Iterable[str], characters: list[str]) -> Iterable[str]:
+    # Doubled, a character occurs both at the start of a word and inside one, which are two pieces to WordPiece.
+    yield from (character * 2 for character in characters)
+    yield from texts
+
+
+def unknown_rate(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> float:
+    """The share of tokens that are [UNK], in percent of all tokens without the special ones."""
+    ids = [token for row in tokenizer(texts, add_special_tokens=False)["input_ids"] for token in row]
+    return 100 * ids.count(tokenizer.unk_token_id) / max(len(ids), 1)

@@ -1,0 +1,157 @@
+"""Ranks against a brute-force reference in plain Python, and against MLA's published metric code's numbers."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from babelens.evaluation import ranking
+from babelens.evaluation.ranking import chance_recalls, embedding_ranks, score_ranks
+
+FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "mla_metrics.json").read_text())
+
+
+def right_images(captions_per_image: list[int]) -> list[list[int]]:
+    return [[image] for image, count in enumerate(captions_per_image) for _ in range(count)]
+
+
+def reference_rank(scores: list[float], right: list[int]) -> int:
+    """Sort the items best first, wrong ones before right ones of the same score, and look where the first right one
+    stands."""
+    order = sorted(range(len(scores)), key=lambda item: (-scores[item], item in right))
+    return 1 + next(place for place, item in enumerate(order) if item in right)
+
+
+def reference_ranks(matrix: np.ndarray, text_to_images: list[list[int]]) -> tuple[list[int], list[int]]:
+    """`matrix` [n_texts, n_images], float64."""
+    text_ranks = [reference_rank(row.tolist(), right) for row, right in zip(matrix, text_to_images, strict=True)]
+    image_ranks = []
+    for image, column in enumerate(matrix.T):
+        right = [text for text, images in enumerate(text_to_images) if image in images]
+        image_ranks.append(reference_rank(column.tolist(), right) if right else 0)
+    return text_ranks, image_ranks
+
+
+def reference_group_ranks(matrix: np.ndarray, text_to_images: list[list[int]]) -> list[int]:
+    """MLA's protocol: a wrong picture is ranked before the right one when one of its wrong texts scores as high."""
+    ranks = []
+    for image, column in enumerate(matrix.T):
+        best = max((column[text] for text, images in enumerate(text_to_images) if image in images), default=None)
+        ahead = {
+            other
+            for text, images in enumerate(text_to_images)
+            if best is not None and image not in images and column[text] >= best
+            for other in images
+        }
+        ranks.append(0 if best is None else 1 + len(ahead))
+    return ranks
+
+
+def random_ties(seed: int, n_texts: int = 23, n_images: int = 17) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
+    """Small integer vectors of one length, whose cosines are exact and often equal, and ragged right pictures."""
+    random = np.random.default_rng(seed)
+    signs = random.choice([-1.0, 1.0], size=(n_texts + n_images, 4)).astype(np.float32)
+    text_to_images = [
+        random.choice(n_images, size=random.integers(1, 4), replace=False).tolist() for _ in range(n_texts)
+    ]
+    return signs[:n_images], signs[n_images:], text_to_images
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("scores_at_once", [1, 40, 2**24])
+def test_ranks_with_ties_and_ragged_captions_equal_brute_force(seed, scores_at_once, monkeypatch):
+    monkeypatch.setattr(ranking, "_SCORES_AT_ONCE", scores_at_once)
+    images, texts, text_to_images = random_ties(seed)
+    matrix = texts.astype(np.float64) @ images.T.astype(np.float64) / 4
+    text_ranks, image_ranks = reference_ranks(matrix, text_to_images)
+    group_ranks = reference_group_ranks(matrix, text_to_images)
+    for ranks_of in (
+        lambda **how: embedding_ranks(images, texts, text_to_images, **how),
+        lambda **how: score_ranks(matrix, text_to_images, **how),
+    ):
+        ranks = ranks_of()
+        assert ranks.text_to_image.tolist() == text_ranks
+        assert ranks.image_to_text.tolist() == image_ranks
+        by_group = ranks_of(protocol="mla")
+        assert by_group.text_to_image.tolist() == text_ranks
+        assert by_group.image_to_text.tolist() == group_ranks
+
+
+def test_embeddings_of_any_length_are_compared_by_cosine():
+    random = np.random.default_rng(0)
+    images, texts = random.normal(size=(30, 8)), random.normal(size=(30, 8))
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, texts)]
+    right = [[i] for i in range(30)]
+    expected = reference_ranks(unit[1] @ unit[0].T, right)
+    ranks = embedding_ranks(images * random.uniform(0.1, 9, size=(30, 1)), texts, right)
+    assert (ranks.text_to_image.tolist(), ranks.image_to_text.tolist()) == expected
+
+
+@pytest.mark.parametrize("case", ["single", "multi"])
+def test_mla_numbers(case):
+    fixture = FIXTURE[case]
+    captions_per_image = fixture.get("captions_per_image") or [1] * len(fixture["sim_text_by_image"][0])
+    scores, right = np.array(fixture["sim_text_by_image"]), right_images(captions_per_image)
+    ranks = score_ranks(scores, right, protocol="mla")
+    recalls = ranks.recalls()
+    for direction in ("t2i", "i2t"):
+        for k in (1, 5, 10):
+            assert recalls[f"{direction}_r{k}"] == pytest.approx(
+                fixture[direction][f"R{k}"], rel=1e-6
+            )  # some are float32
+    assert (ranks.image_to_text - 1).tolist() == fixture["i2t"]["cols"]
+    if case == "multi":
+        assert recalls["mean_recall"] == pytest.approx(fixture["AR"], rel=1e-6)
+        usual = score_ranks(scores, right)
+        assert (usual.image_to_text - 1).tolist() == fixture["i2t_standard_ranks"]
+        assert (ranks.image_to_text - 1).tolist() == fixture["i2t_official_group_ranks"]
+        contrast = fixture["i2t_standard_for_contrast"]
+        assert {f"R{k}": usual.recalls()[f"i2t_r{k}"] for k in (1, 5, 10)} == contrast
+
+
+def test_a_collapsed_model_finds_nothing():
+    everything_alike = np.tile(np.random.default_rng(0).normal(size=32), (500, 1))
+    recalls = embedding_ranks(everything_alike, everything_alike, [[i] for i in range(500)]).recalls()
+    assert recalls["mean_recall"] == 0
+
+
+def test_recalls_of_a_part_keep_all_candidates():
+    images, texts, text_to_images = random_ties(7)
+    ranks = embedding_ranks(images, texts, text_to_images)
+    some_texts, some_images = np.arange(len(texts)) % 3 == 0, np.arange(len(images)) < 5
+    recalls = ranks.recalls(some_texts, some_images)
+    assert recalls["t2i_r5"] == 100 * np.mean(ranks.text_to_image[::3] <= 5)
+    assert recalls["i2t_r10"] == 100 * np.mean([0 < rank <= 10 for rank in ranks.image_to_text[:5] if rank])
+    assert (recalls["n_texts"], recalls["n_images"]) == (8, 5)
+
+
+def test_chance_is_what_random_rankings_reach():
+    text_to_images = [[0], [1, 2, 3], [4, 5]]
+    random = np.random.default_rng(0)
+    draws = [score_ranks(random.random((3, 20)), text_to_images).recalls() for _ in range(4000)]
+    for name, chance in chance_recalls(text_to_images, 20).items():
+        values = [draw[name] for draw in draws]
+        assert abs(np.mean(values) - chance) < 4 * np.std(values) / math.sqrt(len(values))
+    assert chance_recalls([[0], [1]], 4) == {"t2i_r1": 25.0, "t2i_r5": 100.0, "t2i_r10": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"text_to_images": [[0], []]}, "text 1 has no right picture"),
+        ({"text_to_images": [[0], [2]]}, "text 1 names picture 2"),
+        ({"text_to_images": [[0]]}, "2 texts, but right pictures for 1"),
+        ({"protocol": "karpathy"}, "unknown protocol 'karpathy'; use one of 'standard', 'mla'"),
+        (
+            {"text_embeddings": np.array([[1.0, 0.0], [np.nan, 1.0]])},
+            "1 of 2 rows hold NaN or infinity, the first is row 1",
+        ),
+        ({"image_embeddings": np.empty((0, 2))}, "at least one row"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused(broken, message):
+    arguments = {"image_embeddings": np.eye(2), "text_embeddings": np.eye(2), "text_to_images": [[0], [1]]}
+    with pytest.raises(ValueError, match=message):
+        embedding_ranks(**(arguments | broken))

@@ -1,0 +1,178 @@
+"""A saved folder loads with the package and without it, to the same bits, and can be saved again from there."""
+
+import ast
+import filecmp
+import importlib
+import inspect
+import json
+import pkgutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import HfApi, ModelCard, RepoUrl
+from PIL import Image
+from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcessor, pipeline
+
+import babelens
+from babelens.configuration.hub_code import HubCodeMixin, export_code
+
+TEXTS = ["ein rotes auto", "un chien gris"]
+
+# Run with the folder of the model, a folder to save it in again, and the file for the results.
+LOAD_WITHOUT_PACKAGE = """
+import sys
+import numpy as np, torch
+from huggingface_hub import HfApi, ModelCard, RepoUrl
+from PIL import Image
+from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcessor, pipeline
+
+folder, again, results = sys.argv[1:]
+picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8))
+texts = ["ein rotes auto", "un chien gris"]
+
+def answers(folder):
+    model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+    processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+    image_processor = AutoImageProcessor.from_pretrained(folder, trust_remote_code=True)
+    assert AutoConfig.from_pretrained(folder, trust_remote_code=True).model_type == "mural"
+    for loaded in (model, processor, image_processor, processor.image_processor):
+        assert type(loaded).__module__.startswith("transformers_modules."), type(loaded)
+    inputs = processor(images=picture, text=texts, language=["de", "fr"], return_tensors="pt")
+    assert torch.equal(inputs["pixel_values"], image_processor(picture, return_tensors="pt")["pixel_values"])
+    with torch.no_grad():
+        output = model(**inputs)
+    classifier = pipeline("zero-shot-image-classification", model=folder, trust_remote_code=True)
+    ranking = classifier(picture, candidate_labels=texts, hypothesis_template="{}")
+    arrays = {name: output[name].numpy() for name in ("logits_per_image", "text_embeds", "image_embeds")}
+    arrays["scores"] = np.array([entry["score"] for entry in sorted(ranking, key=lambda entry: entry["label"])])
+    return model, processor, arrays
+
+model, processor, arrays = answers(folder)
+np.savez(results, **arrays)
+processor.save_pretrained(again)
+model.save_pretrained(again)
+for name, array in answers(again)[2].items():
+    assert np.array_equal(array, arrays[name]), name
+"""
+
+
+def test_without_the_package_to_the_same_bits_and_saved_again(published, run_without_babelens, tmp_path):
+    run_without_babelens(LOAD_WITHOUT_PACKAGE, published, tmp_path / "again", tmp_path / "results.npz")
+
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8))
+    model, processor = AutoModel.from_pretrained(published), AutoProcessor.from_pretrained(published)
+    with torch.no_grad():
+        here = model(**processor(images=picture, text=TEXTS, language=["de", "fr"], return_tensors="pt"))
+    classifier = pipeline("zero-shot-image-classification", model=str(published))
+    ranking = classifier(picture, candidate_labels=TEXTS, hypothesis_template="{}")
+    there = np.load(tmp_path / "results.npz")
+    for name in ("logits_per_image", "text_embeds", "image_embeds"):
+        assert np.array_equal(here[name].numpy(), there[name]), name
+    assert [entry["score"] for entry in sorted(ranking, key=lambda entry: entry["label"])] == there["scores"].tolist()
+
+    names = {path.name for path in published.iterdir()}
+    assert {path.name for path in (tmp_path / "again").iterdir()} == names
+    code = [name for name in names if name.endswith(".py")]
+    assert filecmp.cmpfiles(published, tmp_path / "again", [*code, "model.safetensors"], shallow=False)[1:] == ([], [])
+
+
+def test_with_the_package_its_own_classes_load_and_no_flag_is_needed(published):
+    assert type(AutoConfig.from_pretrained(published)) is babelens.MuralConfig
+    assert type(AutoModel.from_pretrained(published)) is babelens.MuralModel
+    assert type(AutoModel.from_pretrained(published, trust_remote_code=True)) is babelens.MuralModel
+    processor = AutoProcessor.from_pretrained(published)
+    assert type(processor) is babelens.MuralProcessor
+    assert type(AutoImageProcessor.from_pretrained(published)) is type(processor.image_processor)
+    assert type(processor.image_processor).__module__ == "babelens.processing.image_processing_mural"
+
+
+def test_json_files_name_the_classes(published):
+    config = json.loads((published / "config.json").read_text())
+    assert config["auto_map"] == {
+        "AutoConfig": "configuration_mural.MuralConfig",
+        "AutoModel": "modeling_mural.MuralModel",
+        "AutoModelForZeroShotImageClassification": "modeling_mural.MuralModel",
+    }
+    processor = json.loads((published / "processor_config.json").read_text())
+    assert processor["auto_map"] == {"AutoProcessor": "processing_mural.MuralProcessor"}
+    assert processor["image_processor"]["auto_map"] == {
+        "AutoImageProcessor": "image_processing_mural.MuralImageProcessor"
+    }
+
+
+def test_the_order_of_saving_does_not_matter(published, make_mural, tmp_path):
+    model, processor = make_mural()
+    for part in (processor, model.config, model):
+        part.save_pretrained(tmp_path)
+    names = sorted(path.name for path in published.iterdir())
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert filecmp.cmpfiles(published, tmp_path, names, shallow=False)[1:] == ([], [])
+
+
+def test_a_config_alone_carries_its_own_code_only(make_mural, tmp_path):
+    make_mural()[0].config.save_pretrained(tmp_path)
+    assert (tmp_path / "configuration_mural.py").exists() and not (tmp_path / "modeling_mural.py").exists()
+    assert set(json.loads((tmp_path / "config.json").read_text())["auto_map"]) == {"AutoConfig"}
+
+
+def test_only_the_main_process_writes(make_mural, tmp_path):
+    make_mural()[0].save_pretrained(tmp_path, is_main_process=False)
+    assert list(tmp_path.glob("*.py")) == []
+
+
+@pytest.mark.parametrize("way", ["push_to_hub", "save_pretrained"])
+def test_pushing_ships_the_code(published, make_mural, tmp_path, monkeypatch, way):
+    uploaded = set()
+
+    def create_commit(self, repo_id, operations, **kwargs):
+        uploaded.update(operation.path_in_repo for operation in operations)
+
+    monkeypatch.setattr(
+        HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
+    )
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    for module in ("modeling_utils", "utils.hub"):
+        monkeypatch.setattr(
+            f"transformers.{module}.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
+        )
+    for part in make_mural():
+        if way == "push_to_hub":
+            part.push_to_hub("owner/mural-tiny")
+        else:
+            part.save_pretrained(str(tmp_path), push_to_hub=True, repo_id="owner/mural-tiny")
+    assert {path.name for path in published.iterdir()} <= uploaded
+
+
+def exportable_classes() -> list[type]:
+    for room in ("configuration", "modeling", "processing"):
+        package = importlib.import_module(f"babelens.{room}")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"babelens.{room}.{module.name}")
+    found, waiting = [], [HubCodeMixin]
+    while waiting:
+        waiting += (
+            subclasses := [cls for cls in waiting.pop().__subclasses__() if cls.__module__.startswith("babelens.")]
+        )
+        found += [cls for cls in subclasses if "auto_classes" in vars(cls)]
+    return found
+
+
+def test_every_class_that_is_registered_can_be_exported():
+    exported = set(exportable_classes())
+    for method in babelens.METHODS.values():
+        assert {method.config, method.model, method.processor, method.image_processor} <= exported
+
+
+@pytest.mark.parametrize("cls", exportable_classes(), ids=lambda cls: cls.__name__)
+def test_exportable_modules_keep_the_rules(cls, tmp_path):
+    auto_map = export_code(cls, tmp_path)  # refuses whatever cannot travel
+    assert {auto_map[name] for name in cls.auto_classes} == {f"{Path(inspect.getfile(cls)).stem}.{cls.__name__}"}
+    for path in tmp_path.glob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            # Each Auto class loads its own copy of the configuration's class, so that isinstance would say no.
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("isinstance", "issubclass"):
+                named = {node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)}
+                own = {other.__name__ for other in exportable_classes() if other.__name__.endswith("Config")}
+                assert not named & own, f"{path.name}, line {call.lineno}: isinstance of {named & own}"

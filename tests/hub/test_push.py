@@ -1,0 +1,195 @@
+"""Publishing: what goes up, what stays, and what is refused."""
+
+import json
+import re
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import typer
+from huggingface_hub import ModelCard
+from PIL import Image
+from typer.testing import CliRunner
+
+from babelens.commands.push import push as push_command
+from babelens.hub import PublishError, files_to_publish, folder_problems, push
+from babelens.model_cards.cards import write_card
+from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
+
+
+class RecordingHub:
+    """Takes what `push` sends to the Hub; an HfApi as far as it is used."""
+
+    def __init__(self):
+        self.repositories, self.files = {}, {}
+
+    def create_repo(self, repo_id, *, private, exist_ok):
+        self.repositories[repo_id] = private
+        return SimpleNamespace(repo_id=repo_id)
+
+    def create_commit(self, repo_id, operations, *, commit_message):
+        for operation in operations:
+            with operation.as_file() as file:
+                self.files[operation.path_in_repo] = file.read()
+        return SimpleNamespace(commit_url=f"https://huggingface.co/{repo_id}/commit/0")
+
+
+@pytest.fixture(scope="session")
+def finished(published, tmp_path_factory):
+    """A published folder with its card. Not to be changed."""
+    folder = tmp_path_factory.mktemp("finished") / "mural-tiny"
+    shutil.copytree(published, folder)
+    shown = Example(
+        title="Auto", image=Image.new("RGB", (8, 8)), ranking=[("ein rotes auto", 1.0)], file_name="examples/auto.png"
+    )
+    data = DataSource(name="Synthetic pictures", license="CC0-1.0", role="pictures", attribution="nobody")
+    facts = ModelCardFacts(
+        model_name="mural-tiny", method="mural", image_languages=["de", "fr"], training_data=[data], examples=[shown]
+    )
+    write_card(folder, facts)
+    return folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    """A copy of the folder, to be changed."""
+    shutil.copytree(finished, tmp_path / "mural-tiny")
+    return tmp_path / "mural-tiny"
+
+
+def test_everything_but_the_traces_of_training_is_uploaded(folder):
+    result = set(files_to_publish(folder))
+    for trace in ("checkpoint-10/model.safetensors", "runs/events", "training_args.bin", "optimizer.pt", ".cache/x"):
+        (folder / trace).parent.mkdir(parents=True, exist_ok=True)
+        (folder / trace).touch()
+    hub = RecordingHub()
+    address = push(folder, "owner/name", private=True, api=hub)
+    assert address == "https://huggingface.co/owner/name/commit/0"
+    assert hub.repositories == {"owner/name": True}
+    assert set(hub.files) == result
+    assert {
+        "config.json",
+        "model.safetensors",
+        "modeling_mural.py",
+        "hub_code.py",
+        "handler.py",
+        "requirements.txt",
+    } <= result
+    assert {"README.md", "examples/auto.png", "processor_config.json", "tokenizer.json"} <= result
+    assert all((folder / path).read_bytes() == content for path, content in hub.files.items() if path != "README.md")
+
+
+def test_the_published_card_names_the_repository_and_the_folders_does_not_change(folder):
+    before, hub = (folder / "README.md").read_text(), RecordingHub()
+    push(folder, "owner/other-name", api=hub)
+    published = hub.files["README.md"].decode()
+    assert 'AutoModel.from_pretrained("owner/other-name", trust_remote_code=True)' in published
+    assert published == before.replace("your-name/mural-tiny", "owner/other-name") != before
+    assert (folder / "README.md").read_text() == before
+
+
+def test_what_was_published_works_without_the_package(finished, run_without_babelens, tmp_path):
+    hub = RecordingHub()
+    push(finished, "owner/name", api=hub)
+    for path, content in hub.files.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    code = """
+import base64, json, sys
+sys.path.insert(0, sys.argv[1])
+from handler import EndpointHandler
+picture = base64.b64encode(open(sys.argv[1] + "/examples/auto.png", "rb").read()).decode()
+labels = ["ein rotes auto", "un chien gris"]
+print(json.dumps(EndpointHandler(sys.argv[1])({"inputs": picture, "parameters": {"candidate_labels": labels}})))
+"""
+    answers = json.loads(run_without_babelens(code, tmp_path).splitlines()[-1])
+    assert {answer["label"] for answer in answers} == {"ein rotes auto", "un chien gris"}
+    assert sum(answer["score"] for answer in answers) == pytest.approx(1)
+
+
+def edit_json(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def edit_card(folder, **metadata):
+    card = ModelCard.load(folder / "README.md")
+    for key, value in metadata.items():
+        card.data[key] = value
+    card.save(folder / "README.md")
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json is missing"),
+        (
+            lambda f: edit_json(f / "config.json", lambda c: c.pop("auto_map")),
+            "config.json: auto_map has no AutoModel",
+        ),
+        (lambda f: (f / "modeling_mural.py").unlink(), "modeling_mural.py is missing, which config.json names"),
+        (lambda f: (f / "losses.py").unlink(), "losses.py is missing, which modeling_mural.py needs"),
+        (lambda f: (f / "modeling_mural.py").write_text(""), "modeling_mural.py does not define MuralModel"),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (
+            lambda f: (
+                (f / "model.safetensors").rename(f / "x")
+                and (f / "model.safetensors.index.json").write_text(
+                    '{"weight_map": {"a": "model-00001-of-00001.safetensors"}}'
+                )
+            ),
+            "model-00001-of-00001.safetensors is missing",
+        ),
+        (lambda f: (f / "processor_config.json").unlink(), "processor_config.json is missing"),
+        (lambda f: (f / "tokenizer_config.json").unlink(), "tokenizer_config.json is missing"),
+        (
+            lambda f: edit_json(f / "processor_config.json", lambda c: c["image_processor"].pop("auto_map")),
+            "image_processor: auto_map has no AutoImageProcessor",
+        ),
+        (lambda f: (f / "README.md").unlink(), "README.md is missing"),
+        (lambda f: (f / "README.md").write_text("# Model"), "README.md: the metadata have no license"),
+        (lambda f: edit_card(f, language=["zh-Hant"]), "language 'zh-Hant' is no ISO 639 code"),
+        (lambda f: (f / "examples/auto.png").unlink(), "the widget shows 'examples/auto.png', which is missing"),
+    ],
+)
+def test_an_unfit_folder_is_refused_before_anything_is_created(folder, damage, complaint):
+    assert folder_problems(folder) == []
+    damage(folder)
+    assert any(complaint in problem for problem in folder_problems(folder))
+    hub = RecordingHub()
+    with pytest.raises(PublishError, match=re.escape(complaint)):
+        push(folder, "owner/name", api=hub)
+    assert not hub.repositories
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Runs `babelens push …` where the Hub cannot be reached."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("nothing may be uploaded")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
+    app = typer.Typer()
+    app.command()(push_command)
+    return lambda *arguments: CliRunner().invoke(
+        app, [str(argument) for argument in arguments], env={"COLUMNS": "200"}
+    )
+
+
+def test_a_dry_run_shows_what_would_be_uploaded(command, finished):
+    result = command(finished, "owner/name", "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "fit to be published" in result.output
+    for path in files_to_publish(finished):
+        assert path in result.output
+
+
+def test_the_command_names_what_is_wrong(command, folder):
+    (folder / "model.safetensors").unlink()
+    result = command(folder, "owner/name")
+    assert result.exit_code == 1
+    assert "- model.safetensors is missing" in result.output
+    assert command(folder, "a/b/c").exit_code == 2
+    assert command(folder / "nowhere", "owner/name").exit_code == 2

@@ -1,0 +1,101 @@
+"""Gradient caching: the gradient of a large batch's contrastive loss with the memory of a small one (Gao et al. 2021, GradCache).
+
+The embeddings are computed chunk by chunk without a graph; the loss on all of them gives the gradient of every embedding; each chunk is
+then embedded again, with the same random numbers, and its embeddings' gradients are propagated. With towers whose outputs for one
+example do not depend on the others the gradient is that of the whole batch, exactly. A batch-norm tower in training mode normalises
+each chunk by the chunk's statistics, as it would on as many devices, and counts it twice in its running averages.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
+
+import torch
+from torch import Tensor, nn
+
+from ..modeling.modeling_dual_encoder import DualEncoderOutput
+
+
+class RandomState:
+    """The state of the random generators that a forward pass on `device` draws from."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.devices = [device] if device.type == "cuda" else []
+        self.cpu = torch.get_rng_state()
+        self.cuda = [torch.cuda.get_rng_state(device) for device in self.devices]
+
+    @contextmanager
+    def replayed(self) -> Iterator[None]:
+        """Within, random numbers are drawn as they were after this state was taken; afterwards, as if nothing had been drawn."""
+        with torch.random.fork_rng(devices=self.devices):
+            torch.set_rng_state(self.cpu)
+            for device, state in zip(self.devices, self.cuda, strict=True):
+                torch.cuda.set_rng_state(state, device)
+            yield
+
+
+def backward_in_chunks(
+    model: nn.Module,
+    inputs: dict[str, Tensor],
+    objective: Callable[[DualEncoderOutput], Tensor],
+    *,
+    chunk_size: int,
+    backward: Callable[[Tensor], None],
+    autocast: Callable[[], AbstractContextManager] = nullcontext,
+    without_sync: Callable[[], AbstractContextManager] = nullcontext,
+) -> Tensor:
+    """Adds the gradient of `objective(model(**inputs))` to the weights, `chunk_size` examples at a time.
+
+    Args:
+        model: a dual encoder, wrapped or not.
+        inputs: its inputs, the same number of rows in all.
+        objective: loss of all embeddings.
+        backward: propagates a scalar, such as `accelerator.backward`.
+        autocast: context of the forward passes.
+        without_sync: context of all backward passes but the last, such as `accelerator.no_sync`.
+
+    Returns:
+        The loss, detached.
+    """
+    count = len(next(iter(inputs.values())))
+    chunks = [{k: v[start : start + chunk_size] for k, v in inputs.items()} for start in range(0, count, chunk_size)]
+    states, outputs = [], []
+    for chunk in chunks:
+        states.append(RandomState(next(iter(chunk.values())).device))
+        with torch.no_grad(), autocast():
+            outputs.append(model(**chunk, return_logits=False))
+    cached = _concatenate(outputs)
+    loss = objective(cached)
+    leaves = {field.name: value for field in fields(cached) if (value := cached.get(field.name)) is not None}
+    gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
+    start = 0
+    for number, (chunk, state) in enumerate(zip(chunks, states, strict=True)):
+        is_last = number == len(chunks) - 1
+        with nullcontext() if is_last else without_sync():
+            with state.replayed(), autocast():
+                output = model(**chunk, return_logits=False)
+            backward(_surrogate(output, gradients, start, is_last))
+        start += chunk_size
+    return loss.detach()
+
+
+def _concatenate(outputs: list[DualEncoderOutput]) -> DualEncoderOutput:
+    """One output of all chunks whose tensors are leaves: embeddings in a row, scalars (the temperature) once."""
+    joined = DualEncoderOutput()
+    for name, value in outputs[0].items():
+        whole = torch.cat([output[name] for output in outputs]) if value.dim() else value.clone()
+        joined[name] = whole.requires_grad_()
+    return joined
+
+
+def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], start: int, is_last: bool) -> Tensor:
+    """A scalar whose gradient is the cached one: embeddings times their gradients; the scalars' share comes with the last chunk."""
+    total = torch.zeros((), device=next(iter(output.values())).device)
+    for name, value in output.items():
+        gradient = gradients[name]
+        if gradient is not None and value.dim():
+            total = total + (value * gradient[start : start + len(value)]).sum()
+        elif gradient is not None:
+            # Every chunk touches the scalar, so that a wrapped model sees the same weights used in each.
+            total = total + value * (gradient if is_last else torch.zeros_like(gradient))
+    return total

@@ -1,0 +1,144 @@
+"""LAMB (You et al. 2020), and several optimisers over the same weights, one for each task."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+
+class Lamb(Optimizer):
+    """LAMB: Adam whose step for each tensor is as long as the tensor times the learning rate (You et al. 2020, algorithm 2).
+
+    With the bias-corrected moments, `r = m / (sqrt(v) + eps) + weight_decay * w` and `w -= lr * |w| / |r| * r`; where a norm is zero the
+    ratio is 1. There is no clipping of the ratio or of the gradient.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+    ) -> None:
+        if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"LAMB cannot use lr={lr}, betas={betas}, eps={eps}, weight_decay={weight_decay}")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            # Weights that joined later have taken fewer steps, and their moments another bias correction.
+            by_age: dict[int, list[Tensor]] = {}
+            for weight in weights:
+                state = self.state[weight]
+                if not state:
+                    state.update(step=0, exp_avg=torch.zeros_like(weight), exp_avg_sq=torch.zeros_like(weight))
+                state["step"] += 1
+                by_age.setdefault(state["step"], []).append(weight)
+            for age, members in by_age.items():
+                self._update(group, age, members)
+        return loss
+
+    def _update(self, group: dict[str, Any], age: int, weights: list[Tensor]) -> None:
+        beta1, beta2 = group["betas"]
+        gradients = [weight.grad for weight in weights]
+        means = [self.state[weight]["exp_avg"] for weight in weights]
+        squares = [self.state[weight]["exp_avg_sq"] for weight in weights]
+        torch._foreach_lerp_(means, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+        denominators = torch._foreach_div(squares, 1 - beta2**age)
+        torch._foreach_sqrt_(denominators)
+        torch._foreach_add_(denominators, group["eps"])
+        steps = torch._foreach_div(means, 1 - beta1**age)
+        torch._foreach_div_(steps, denominators)
+        if group["weight_decay"]:
+            torch._foreach_add_(steps, weights, alpha=group["weight_decay"])
+        ratios = [
+            torch.where((weight_norm > 0) & (step_norm > 0), weight_norm / step_norm, 1.0) * -group["lr"]
+            for weight_norm, step_norm in zip(torch._foreach_norm(weights), torch._foreach_norm(steps), strict=True)
+        ]
+        torch._foreach_mul_(steps, ratios)
+        torch._foreach_add_(weights, steps)
+
+
+class TaskOptimizer(Optimizer):
+    """One optimiser for each task over the same weights: own gradients, own state, own learning rate; all of them step.
+
+    MURAL trains its text-text task with a tenth of the image-text task's learning rate (section 3.2). With LAMB or Adam that cannot be
+    had by scaling the loss, because their steps do not depend on the gradient's scale.
+
+    Gradients are gathered task by task: `with optimizer.gradients_of("image_text"): loss.backward()`.
+    """
+
+    def __init__(self, optimizers: dict[str, Optimizer]) -> None:
+        self.optimizers = optimizers
+        self.gradients: dict[str, dict[Tensor, Tensor]] = {task: {} for task in optimizers}
+        self.defaults: dict[str, Any] = {}
+        # The groups are the tasks' own dictionaries, so that a scheduler that sets a group's rate sets the task's.
+        self.param_groups = [group for optimizer in optimizers.values() for group in optimizer.param_groups]
+        self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
+
+    @property
+    def state(self) -> dict[Any, Any]:  # type: ignore[override]
+        return {task: optimizer.state for task, optimizer in self.optimizers.items()}
+
+    def _weights(self) -> Iterator[Tensor]:
+        seen: set[int] = set()
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if id(weight) not in seen:
+                    seen.add(id(weight))
+                    yield weight
+
+    @contextmanager
+    def gradients_of(self, task: str) -> Iterator[None]:
+        """Within, `weight.grad` is the task's own; a backward pass adds to what earlier ones of this step have left."""
+        own = self.gradients[task]
+        for weight in self._weights():
+            weight.grad = own.get(weight)
+        yield
+        for weight in self._weights():
+            if weight.grad is not None:
+                own[weight] = weight.grad
+                weight.grad = None
+
+    def clip_gradients(self, max_norm: float) -> Tensor:
+        """Clips each task's gradient to `max_norm` and returns the largest norm before."""
+        norms = [torch.nn.utils.get_total_norm(list(own.values())) for own in self.gradients.values() if own]
+        for norm, own in zip(norms, (own for own in self.gradients.values() if own), strict=True):
+            scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(list(own.values()), scale)
+        return torch.stack(norms).max()
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for task, optimizer in self.optimizers.items():
+            with self.gradients_of(task):
+                optimizer.step()
+        self.zero_grad()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for own in self.gradients.values():
+            own.clear()
+        for weight in self._weights():
+            weight.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {task: optimizer.state_dict() for task, optimizer in self.optimizers.items()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if set(state_dict) != set(self.optimizers):
+            raise ValueError(f"the checkpoint has tasks {sorted(state_dict)}, this run has {sorted(self.optimizers)}")
+        for task, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state_dict[task])
+        self.param_groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
