@@ -127,7 +127,10 @@ def as_translation_corpus(
                 raise CorpusError(
                     f"the column {name!r} holds no translation ({error}); remove or rename it"
                 ) from error
-        dataset = dataset.map(partial(_gathered, languages=languages), remove_columns=languages)
+        features = {name: feature for name, feature in dataset.features.items() if name not in languages}
+        features["translation"] = {name: dataset.features[name] for name in languages}
+        gather = partial(_gathered, languages=languages)
+        dataset = dataset.map(gather, remove_columns=languages, features=Features(features))
         names = _column_names(dataset)
     column = captions_column(names, ("captions", "translation"))
     return _Normalizer(column, captions or CaptionRules(at_least=2), None, split, place, number_rows=False)(dataset)
@@ -192,6 +195,8 @@ class _Normalizer:
         self._refuse_absent_languages(corpus, texts)
         if self.images is not None and "image" in corpus.column_names:
             corpus = corpus.select(self._readable_rows(corpus, rows, self.images))
+        if not len(corpus):
+            raise CorpusError("no row is left: all have unreadable pictures or too few texts")
         return corpus
 
     def _is_normal(self, texts: Dataset) -> bool:
@@ -238,25 +243,26 @@ class _Normalizer:
         return [row for row in rows if splits[row] == self.split]
 
     def _refuse_absent_languages(self, corpus: Dataset, texts: Dataset) -> None:
-        present = languages_of(corpus)
-        absent = [language for language in self.captions.languages or () if language not in present]
-        if absent:
-            anything = replace(self, captions=replace(self.captions, languages=None))
-            raise CorpusError(
-                f"no captions in {', '.join(absent)}; there are {describe(languages_of(anything._mapped(texts)))}"
-            )
-        if not len(corpus):
-            raise CorpusError("no row is left")
+        kept = languages_of(corpus)
+        missing = [language for language in self.captions.languages or () if language not in kept]
+        if missing:
+            whole = replace(self, captions=replace(self.captions, languages=None))
+            there = languages_of(whole._mapped(texts))
+            absent = [language for language in missing if language not in there]
+            problem = f"no captions in {', '.join(absent)}" if absent else f"no row to keep is in {', '.join(missing)}"
+            raise CorpusError(f"{problem}; there are {describe(there)}")
 
     def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
         """Which rows of `corpus` have a picture that can be read; `rows` are their numbers in the source."""
         pictures = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
         readable: list[int] = []
+        before = len(rules.skipped)
         with tqdm(total=len(corpus), desc="Checking pictures", unit=" pictures", leave=False) as progress:
             for indices, batch in _batches(pictures):
                 places = [self.place(rows[index]) for index in indices]
                 readable += [indices[good] for good in _readable(batch, places, rules)]
                 progress.update(len(indices))
+        _warn_of(rules.skipped[before:])
         return readable
 
     def _stream(self, dataset: IterableDataset) -> IterableDataset:
@@ -279,7 +285,9 @@ class _Normalizer:
         if self.images is not None and "image" in batch:
             pictures = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
             places = [self.place(rows[index]) for index in kept]
+            before = len(self.images.skipped)
             kept = [kept[good] for good in _readable(pictures, places, self.images)]
+            _warn_of(self.images.skipped[before:])
         return {name: [cells[index] for index in kept] for name, cells in batch.items()}
 
 
@@ -294,11 +302,14 @@ def _readable(batch: dict[str, list[Any]], places: list[str], rules: ImageRules)
     ]
     if skipped and not rules.skip:
         raise BadImageError(f"{skipped[0].place}: {skipped[0].reason}")
+    rules.skipped.extend(skipped)
+    return [index for index, problem in enumerate(problems) if problem is None]
+
+
+def _warn_of(skipped: list[SkippedImage]) -> None:
     if skipped:
         named = [f"{image.place}: {image.reason}" for image in skipped]
         logger.warning("left out %d pictures: %s", len(skipped), enumeration(named))
-        rules.skipped.extend(skipped)
-    return [index for index, problem in enumerate(problems) if problem is None]
 
 
 def _problem(value: Any, max_pixels: int | None) -> str | None:

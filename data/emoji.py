@@ -31,7 +31,7 @@ DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens"
 def load_emoji(
     vendors: str | Sequence[str] | None = None,
     split: str | None = None,
-    languages: str | Sequence[str] | None = None,
+    languages: str | list[str] | tuple[str, ...] | None = None,
     image_size: int = 64,
     cache_dir: str | Path | None = None,
 ) -> Dataset:

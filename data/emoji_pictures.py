@@ -120,7 +120,7 @@ def _concept_of_code_points(stem: str) -> str:
 
 def _fluent_concepts(concepts: Sequence[Concept]) -> dict[str, str]:
     """Fluent's file stem -> concept id; emoji that have skin tones are drawn without one in `…-default`."""
-    stems = {}
+    stems: dict[str, str] = {}
     for concept in concepts:
         stem = _slug(_FLUENT_NAMES.get(concept.name, concept.name))
         stems |= {stem: concept.id, f"{stem}-default": concept.id}

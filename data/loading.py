@@ -141,7 +141,7 @@ def load_translations(
     if isinstance(source, str | Path) and Path(source).suffix in TRANSLATION_FILES:
         if split is not None:
             raise CorpusError(f"{source} is one file, without splits: split={split!r} cannot be chosen from it")
-        return _translation_file(Path(source), rules, streaming)
+        return as_translation_corpus(_translation_file(Path(source), rules, streaming), captions=rules)
     dataset, split, place = _opened(source, name, split, streaming)
     return as_translation_corpus(dataset, captions=rules, split=split, place=place)
 
@@ -214,6 +214,8 @@ def _picture_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
     """The pictures that the metadata.jsonl of a folder names, with normal captions, and what errors call a row."""
     file = folder / METADATA
     numbered = list(_json_records(file))
+    if not numbered:
+        raise CorpusError(f"{file}: there are no rows")
     records = [record for _, record in numbered]
     place = partial(_line_of, file, [line for line, _ in numbered])
     for row, record in enumerate(records):
@@ -233,26 +235,27 @@ def _picture_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
 
 
 def _translation_file(file: Path, rules: CaptionRules, streaming: bool) -> Dataset | IterableDataset:
+    """The rows of a translation file, their texts normal."""
     if not file.is_file():
         raise CorpusError(f"{file}: no such file")
     first = next(_records(file), None)
     if first is None:
         raise CorpusError(f"{file}: there are no rows")
     features = Features(captions=CAPTIONS)
-    if "image_id" in first[1]:
+    if with_ids := "image_id" in first[1]:
         features["image_id"] = Value("string")
-    read = partial(_translations, file, rules, with_ids="image_id" in features)
+    read = partial(_translations, file, replace(rules, languages=None), with_ids)
     if streaming:
         return IterableDataset.from_generator(read, features=features)
     rows, parts = read(), []
     while part := list(islice(rows, _PART)):  # compact in Arrow before more lines are read
         parts.append(Dataset.from_list(part, features=features))
     if not parts:
-        raise CorpusError(f"{file}: no row has texts in two of the languages {', '.join(rules.languages or ())}")
+        raise CorpusError(f"{file}: no row has two texts")
     return concatenate_datasets(parts)
 
 
-def _translations(file: Path, rules: CaptionRules, *, with_ids: bool) -> Iterator[dict[str, Any]]:
+def _translations(file: Path, rules: CaptionRules, with_ids: bool) -> Iterator[dict[str, Any]]:
     """The rows of a translation corpus."""
     lines: list[int] = []
     image_ids: list[Any] = []
@@ -280,7 +283,7 @@ def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _tsv_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, {column: cell}) of a tab-separated file with a header. Cells are not quoted."""
     lines = _lines(file)
-    header = next(lines, (1, ""))[1].split("\t")
+    header = next(lines, (1, "en"))[1].split("\t")
     _check_header(header, f"{file} line 1")
     for line, text in lines:
         cells = text.split("\t")

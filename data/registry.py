@@ -23,6 +23,14 @@ from .errors import SourceUnavailableError
 
 logger = logging.getLogger(__name__)
 
+# A registry that refuses is asked three times within seconds; npm's own patience is over a minute.
+_NPM_OPTIONS = (
+    "--ignore-scripts",
+    "--loglevel=error",
+    "--fetch-retry-mintimeout=1000",
+    "--fetch-retry-maxtimeout=5000",
+)
+
 
 @dataclass(frozen=True)
 class Package:
@@ -82,14 +90,14 @@ def file_integrity(path: Path) -> str:
 
 def _npm_pack(package: Package, folder: Path, timeout: float) -> Path:
     """Let npm write the tarball of `package` into the empty `folder`."""
-    arguments = ["pack", str(package), "--ignore-scripts", "--loglevel=error", f"--pack-destination={folder}"]
+    arguments = ["pack", str(package), f"--pack-destination={folder}", *_NPM_OPTIONS]
     try:
         completed = _run_npm(arguments, cwd=folder, timeout=timeout)
     except subprocess.TimeoutExpired as error:
         raise _unavailable(package, f"did not finish in {timeout:g} s") from error
     tarballs = list(folder.glob("*.tgz"))
     if completed.returncode != 0 or len(tarballs) != 1:
-        said = completed.stderr.strip()[-500:] or f"nothing, with exit status {completed.returncode}"
+        said = "\n".join(completed.stderr.splitlines()[:4]) or f"nothing, with exit status {completed.returncode}"
         raise _unavailable(package, f"left {len(tarballs)} tarballs and said: {said}")
     return tarballs[0]
 

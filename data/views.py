@@ -58,7 +58,8 @@ def translation_pairs(
 
     Args:
         corpus: a caption corpus or a translation corpus.
-        pairs: (language_a, language_b) tuples; by default every two languages that meet in a row.
+        pairs: (language_a, language_b) tuples; by default every two languages that meet in a row,
+            in alphabetical order.
 
     Raises:
         CorpusError: when no row has texts in both languages of a pair. (A stream cannot know.)
@@ -288,7 +289,7 @@ def _pairs_in(table: pa.Table, pairs: list[LanguagePair] | None, once: bool) -> 
     index = _CaptionIndex(table)
     repeating = once and len(np.unique(index.concepts)) < len(table)
     selections = {}
-    for language_a, language_b in combinations(index.languages, 2) if pairs is None else pairs:
+    for language_a, language_b in combinations(sorted(index.languages), 2) if pairs is None else pairs:
         a, b = _matched(index, index.numbers_in(language_a), index.numbers_in(language_b))
         rows = index.rows[a]
         if repeating:

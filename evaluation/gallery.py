@@ -1,5 +1,6 @@
 """Pictures of results: contact sheets, and galleries of queries with the pictures a model found for them."""
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -99,7 +100,8 @@ def retrieval_gallery(
     if not rows:
         raise ValueError("a gallery needs at least one query")
     lettering = lettering or Lettering()
-    credits = [*credits, *([lettering.attribution] if lettering.attribution else [])]
+    credits = [line if lettering.can_write(line, "en") else _without_accents(line) for line in credits]
+    credits += [lettering.attribution] if lettering.attribution else []
     row_height = cell + _line(_LABEL_SIZE) + 2 * _GAP
     heading_height = _line(_HEADING_SIZE) + _GAP
     height = sum(row_height + (heading_height if row.heading else 0) for row in rows)
@@ -169,6 +171,10 @@ class _Sheet:
         for line in self.lettering.wrap(text, language, size, width, max_lines=1):
             self.lettering.draw(self._canvas, (x, y + size), line, language, size, color)
         return y + _line(size)
+
+
+def _without_accents(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
 
 
 def _line(size: int) -> int:

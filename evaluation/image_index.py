@@ -1,9 +1,9 @@
 """Searching the pictures of a folder by text.
 
-The embeddings of a folder's pictures are kept in the cache, for each model; when the folder is searched again, only
-pictures that are new or have changed (by name, size and time of modification) are encoded. For collections too large for
-a scan of all embeddings, write them with `babelens embed --output pictures.parquet` and give `Dataset.from_parquet` of
-that file a faiss index (`add_faiss_index("embedding")`).
+The embeddings of a folder's pictures can be kept in a cache, for each model; when the folder is searched again, only
+pictures that are new or have changed (by name, size and time of modification) are encoded. A scan of all embeddings is
+fast up to millions of pictures; beyond that, write them with `babelens embed --output pictures.parquet` and give
+`Dataset.from_parquet` of that file a faiss index (`add_faiss_index("embedding")`).
 """
 
 import hashlib
@@ -17,7 +17,6 @@ import numpy as np
 import PIL.Image
 import torch
 
-from ..data.emoji import DEFAULT_CACHE
 from ..data.errors import BadImageError, CorpusError
 from ..processing.images import FORMATS, ImageError, check_image
 from .embedder import Embedder
@@ -38,7 +37,7 @@ class ImageIndex:
         folder: Path,
         *,
         skip_bad_images: bool = False,
-        cache: Path | None = DEFAULT_CACHE / "image_index",
+        cache: Path | None = None,
         show_progress: bool | None = None,
     ) -> Self:
         """The pictures in a folder and the folders in it, in the order of their paths.
@@ -47,7 +46,7 @@ class ImageIndex:
             embedder: the model.
             folder: where the pictures are; other files are passed over.
             skip_bad_images: leave out pictures that cannot be read instead of refusing them.
-            cache: where embeddings are kept between calls; None keeps none.
+            cache: a folder in which to keep embeddings between calls; by default they are not kept.
             show_progress: as in `Embedder.encode_image`.
 
         Raises:

@@ -14,6 +14,7 @@ from datasets import Dataset
 from rich.console import Console
 from rich.table import Table
 
+from ..configuration.languages import normalize_language
 from ..data.corpus import SkippedImage, captions_of
 from ..data.emoji import VENDORS, emoji_licenses, emoji_manifest, load_emoji, published_manifest
 from ..data.loading import load_captions
@@ -56,6 +57,7 @@ def data(
     where it is.
     """
     skipped: list[SkippedImage] = []
+    language = normalize_language(language) if language else None
     if source is None:
         corpus = load_emoji(split=split, languages=language or "en")
         statistics = emoji_manifest()
@@ -71,7 +73,7 @@ def data(
         _show_corpus(Console(), statistics)
     if sheet:
         rows = _rows_of_all_vendors(corpus, pictures) if source is None else _spread(range(len(corpus)), pictures)
-        _draw_sheet(corpus, rows, sheet)
+        _draw_sheet(corpus.select(rows), language, sheet)
         typer.echo(f"Contact sheet of {len(rows)} pictures: {sheet}", err=True)
 
 
@@ -110,7 +112,7 @@ def _show_corpus(console: Console, statistics: dict[str, Any]) -> None:
     if statistics["splits"]:
         console.print("Splits: " + ", ".join(f"{split} {number:,}" for split, number in statistics["splits"].items()))
     if statistics["skipped"]:
-        console.print(f"{len(statistics['skipped'])} pictures left out:", style="bold")
+        console.print(f"Pictures left out: {len(statistics['skipped'])}", style="bold")
         for each in statistics["skipped"]:
             console.print(f"- {each['place']}: {each['reason']}", markup=False)
 
@@ -134,8 +136,8 @@ def _show_emoji(console: Console, manifest: dict[str, Any]) -> None:
             source["name"], f"{source['package']} {source['version']}", source["license"], source["attribution"]
         )
     console.print(licenses)
-    as_published = manifest == published_manifest()
-    console.print(f"Content {manifest['content_sha256']}: {'as published' if as_published else 'NOT as published'}")
+    published = "as published" if manifest == published_manifest() else "NOT as published: figures may differ, too"
+    console.print(f"Content {manifest['content_sha256']}, {published}")
 
 
 def _splits_table(splits: dict[str, Any]) -> Table:
@@ -156,21 +158,26 @@ def _splits_table(splits: dict[str, Any]) -> Table:
     return table
 
 
-def _draw_sheet(corpus: Dataset, rows: Sequence[int], path: Path) -> None:
-    """A contact sheet of these rows, each with its first caption below."""
+def _draw_sheet(corpus: Dataset, language: str | None, path: Path) -> None:
+    """A contact sheet of all pictures, each with a caption below: the first in this language, or else the first."""
     from ..evaluation.gallery import contact_sheet
     from ..evaluation.lettering import Lettering
 
-    shown = list(corpus.select(rows))
-    captions = [row["captions"][0] if row["captions"] else {"language": "en", "text": ""} for row in shown]
+    rows = list(corpus)
+    captions = [_caption(row["captions"], language) for row in rows]
     languages = [caption["language"] for caption in captions]
     sheet = contact_sheet(
-        [row["image"] for row in shown],
+        [row["image"] for row in rows],
         [caption["text"] for caption in captions],
         languages=languages,
         lettering=None if set(languages) == {"en"} else Lettering.fetch(languages),
     )
     sheet.save(path, "PNG")
+
+
+def _caption(captions: list[dict[str, str]], language: str | None) -> dict[str, str]:
+    in_language = [caption for caption in captions if caption["language"] == language]
+    return next(iter(in_language or captions), {"language": "en", "text": ""})
 
 
 def _rows_of_all_vendors(corpus: Dataset, pictures: int) -> list[int]:

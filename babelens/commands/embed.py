@@ -57,7 +57,7 @@ def embed(
         raise typer.BadParameter(f"{output.name}: the name must end in {' or '.join(_FORMATS)}", param_hint="--output")
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     if images:
-        index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images, cache=None)
+        index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images)
         columns = {"file": [path.relative_to(images).as_posix() for path in index.paths]}
         embeddings = index.embeddings
         for reason in index.skipped.values():

@@ -28,7 +28,7 @@ def evaluate(
     data: Annotated[
         str,
         typer.Option(
-            help="`emoji`, or captioned pictures: a folder with a `metadata.jsonl`, parquet files, a data set of the Hub."
+            help="`emoji`, or captioned pictures: a folder with a `metadata.jsonl`, parquet files, or a Hub data set."
         ),
     ] = _EMOJI,
     languages: Annotated[
@@ -38,7 +38,10 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="The split of DATA to use, where it has several.")] = None,
     protocol: Annotated[
         Literal["standard", "mla"],
-        typer.Option(help="`mla` ranks pictures by their best caption from image to text, as MLA's paper does."),
+        typer.Option(
+            help="`mla`: from image to text, rank pictures by their best caption, as MLA's paper does. "
+            "On the emoji benchmark both are the same."
+        ),
     ] = "standard",
     image_languages: Annotated[
         str, typer.Option(help="Languages that had pictures in training.", rich_help_panel=_PANEL)

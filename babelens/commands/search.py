@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..configuration.languages import normalize_language
+from ..data.emoji import DEFAULT_CACHE
 from ..evaluation.gallery import contact_sheet
 from ..evaluation.image_index import ImageIndex
 from ..processing.images import open_image
@@ -42,7 +43,9 @@ def search(
     """
     language = normalize_language(language)
     embedder = load_embedder(model, trust_remote_code=trust_remote_code)
-    index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images)
+    index = ImageIndex.of_folder(
+        embedder, images, skip_bad_images=skip_bad_images, cache=DEFAULT_CACHE / "image_index"
+    )
     found = index.search(embedder.encode_text(query, language=language)[0], top)
     if sheet:
         drawn = contact_sheet(

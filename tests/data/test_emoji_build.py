@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import re
 import resource
 import sys
 import tarfile
@@ -11,8 +12,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import typer
 from PIL import Image
+from typer.testing import CliRunner, Result
 
+from babelens.commands.data import data
 from babelens.configuration.languages import LanguageTagError
 from babelens.data import emoji, emoji_build
 from babelens.data.emoji import emoji_licenses, emoji_manifest, load_emoji
@@ -257,6 +261,33 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(cache: Path, monkeypatch: py
         load_emoji(cache_dir=cache)
     assert caught.value.errno == errno.EFBIG
     assert sorted(cache.rglob("*")) == before
+
+
+def run_command(*arguments: str) -> Result:
+    application = typer.Typer()
+    application.command()(data)
+    return CliRunner().invoke(application, arguments, catch_exceptions=False, env={"COLUMNS": "120"})
+
+
+def test_the_command_shows_the_benchmark(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emoji, "DEFAULT_CACHE", cache)
+    result = run_command("--sheet", str(cache / "sheet.png"), "--language", "DE", "--pictures", "8")
+    assert result.exit_code == 0
+    for line in (
+        r"fluent .* 4 .* 80\.0%",
+        "People & Body .* 0 .* 0 .* 2 .* 2",
+        "5 .* de en",
+        "OpenMoji .* CC-BY-SA-4.0",
+    ):
+        assert re.search(line, result.stdout), (line, result.stdout)
+    assert "NOT as published" in result.stdout  # five emoji are not the benchmark
+    with Image.open(cache / "sheet.png") as sheet:
+        assert sheet.width > 8 * 96  # two emoji by four vendors, in one row
+
+
+def test_the_command_prints_the_manifest(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emoji, "DEFAULT_CACHE", cache)
+    assert json.loads(run_command("--json").stdout) == emoji_manifest(cache_dir=cache)
 
 
 def test_licences_name_every_source() -> None:

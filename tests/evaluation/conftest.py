@@ -1,10 +1,17 @@
 """A tiny real dual encoder (transformers' CLIP with random weights) and a small synthetic corpus."""
 
+import datasets
+import numpy as np
 import pytest
 import torch
+from datasets import Dataset, Features, Value
+from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPProcessor, PreTrainedTokenizerFast
 
+from babelens.data.corpus import CAPTIONS
+
+EMOJI_WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}
 ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789äöüß"
 
 
@@ -66,3 +73,71 @@ def clip_folder(clip_parts, tmp_path_factory):
     for part in clip_parts:
         part.save_pretrained(folder)
     return folder
+
+
+class ColorEmbedder:
+    """Knows everything but its `mistakes`: a picture is a gray, and a text ends in the brightness it means.
+
+    It stands in for a trained model where a test must know what is found; it remembers what it was asked.
+    """
+
+    def __init__(self, mistakes: dict[str, int] | None = None) -> None:
+        self.mistakes = mistakes or {}
+        self.texts: list[tuple[str, str]] = []
+        self.n_pictures = 0
+
+    def encode_image(self, images, *, show_progress=None) -> np.ndarray:
+        self.n_pictures += len(images)
+        return np.stack([_direction(int(np.asarray(images[i])[0, 0, 0])) for i in range(len(images))])
+
+    def encode_text(self, texts, *, language, show_progress=None) -> np.ndarray:
+        self.texts += [(text, language) for text in texts]
+        return np.stack([_direction(self.mistakes.get(text, int(text.split()[-1]))) for text in texts])
+
+
+def _direction(number: int) -> np.ndarray:
+    """Unit vectors in the plane; neighbouring numbers are neighbours."""
+    return np.array([np.cos(number / 100), np.sin(number / 100)], dtype=np.float32)
+
+
+@pytest.fixture
+def color_embedder():
+    return ColorEmbedder
+
+
+def _gray(number: int) -> Image.Image:
+    return Image.new("RGB", (16, 16), (number, number, number))
+
+
+@pytest.fixture
+def caption_corpus() -> Dataset:
+    """Twelve pictures of ten things, one to three captions each in en and de."""
+    rows = []
+    for row in range(12):
+        thing = row % 10
+        captions = [{"language": "en", "text": f"thing {10 * thing}"}]
+        captions += [{"language": "de", "text": f"{word} {10 * thing}"} for word in ("ding", "sache")[: 1 + thing % 2]]
+        rows.append({"image": _gray(10 * thing + row // 10), "image_id": f"thing-{thing}", "captions": captions})
+    features = {"image": datasets.Image(), "image_id": Value("string"), "captions": CAPTIONS}
+    return Dataset.from_list(rows, features=Features(features))
+
+
+@pytest.fixture
+def emoji_corpus() -> Dataset:
+    """Twelve concepts drawn by two vendors, eight for training and four for testing, every fourth one a flag."""
+    rows = []
+    for vendor, tint in (("twemoji", 0), ("openmoji", 1), ("noto", 2)):
+        for concept in range(12):
+            names = [{"language": tag, "text": f"{word} {10 * concept}"} for tag, word in EMOJI_WORDS.items()]
+            rows.append(
+                {
+                    "image": _gray(10 * concept + tint),
+                    "image_id": f"1f60{concept:x}",
+                    "captions": names,
+                    "split": "train" if concept < 8 else "test",
+                    "vendor": vendor,
+                    "category": "Flags" if concept % 4 == 3 else "Smileys & Emotion",
+                }
+            )
+    columns = {name: Value("string") for name in ("image_id", "split", "vendor", "category")}
+    return Dataset.from_list(rows, features=Features({"image": datasets.Image(), "captions": CAPTIONS, **columns}))

@@ -1,0 +1,51 @@
+# Everyday commands. Each one first makes the virtual environment .venv if it is missing or out of date; nothing has to be activated.
+#
+#   make demo PYTHON=python3.12      another Python than python3 (3.11 or later)
+#   make test TESTS=tests/data       some of the tests
+#   make test WORKERS=0              in one process, for debuggers
+
+PYTHON ?= python3
+VENV ?= .venv
+METHOD ?=
+TESTS ?=
+WORKERS ?= auto
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-data check format build clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## Train a small model on the emoji benchmark and try it, in a few minutes (METHOD=mural picks the method)
+	$(BIN)/babelens demo $(if $(METHOD),--method $(METHOD))
+
+test: $(INSTALLED) ## Run the tests, without network
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+
+test-data: $(INSTALLED) ## Build the emoji benchmark from its sources (npm registry) and check it
+	$(BIN)/python -m pytest -m data tests
+
+check: $(INSTALLED) ## Check formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p babelens
+
+format: $(INSTALLED) ## Format the code and mend what lint can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+build: $(INSTALLED) ## Build the wheel and the source distribution into dist/
+	$(BIN)/python -m build
+
+clean: ## Remove the virtual environment, builds and caches; what was trained in runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("babelens needs Python 3.11 or later; name one: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch $@

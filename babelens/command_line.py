@@ -1,0 +1,46 @@
+"""The command line `babelens`: every command is a function of its own in `commands/`."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from .commands.data import data
+from .commands.demo import demo
+from .commands.embed import embed
+from .commands.evaluate import evaluate
+from .commands.info import info
+from .commands.push import push
+from .commands.search import search
+from .commands.train import train
+from .configuration.languages import LanguageTagError
+from .data.errors import CorpusError
+from .hub import PublishError
+from .processing.images import ImageError
+from .recipe import RecipeError
+from .trainers.contrastive import NonFiniteLossError
+
+app = typer.Typer(
+    help="Teach vision-language models new languages, and search pictures in any of them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+for command in (demo, train, evaluate, embed, search, info, data, push):
+    app.command()(command)
+
+# What a user can mend: shown as one sentence. Anything else is a mistake of ours and keeps its traceback.
+_USER_ERRORS = (CorpusError, ImageError, LanguageTagError, NonFiniteLossError, OSError, PublishError, RecipeError)
+
+
+def main() -> None:
+    """Runs the command line; what goes wrong with the user's data or machine ends in one sentence and status 1."""
+    try:
+        app()
+    except _USER_ERRORS as error:
+        Console(stderr=True).print(f"[bold red]Error:[/] {error}", highlight=False)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""A recipe, run: from data to a model folder that holds the model, its processor, its evaluation and its card."""
+
+import json
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import AutoModel, AutoProcessor, AutoTokenizer, PreTrainedModel, ProcessorMixin, set_seed
+
+from .configuration.presets import load_preset
+from .data.corpus import captions_of, languages_of
+from .data.views import image_text_pairs, translation_pairs, triplets
+from .evaluation.embedder import Embedder
+from .evaluation.emoji import EmojiBenchmark
+from .methods import METHODS
+from .model_cards.cards import write_card
+from .model_cards.emoji import emoji_results, emoji_sources
+from .model_cards.facts import DataSource as CardSource
+from .model_cards.facts import ModelCardFacts, RetrievalResult, training_run
+from .processing.tokenizer_training import train_wordpiece
+from .recipe import DataSource, Recipe, RecipeError
+from .trainers.arguments import ContrastiveTrainingArguments
+from .trainers.checkpoints import newest_checkpoint, written_whole
+from .trainers.contrastive import ContrastiveTrainer
+
+CHECKPOINTS = "checkpoints"
+EVALUATION = "evaluation"
+
+_VIEWS = {"image_text": image_text_pairs, "text_text": translation_pairs, "triplets": triplets}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RecipeRun:
+    """One run of a recipe into `output`.
+
+    Args:
+        recipe: what to do.
+        output: the model folder; checkpoints lie in `output/checkpoints`, reports in `output/evaluation`.
+        command: what was typed, for the card.
+    """
+
+    recipe: Recipe
+    output: Path
+    command: str
+
+    @cached_property
+    def corpora(self) -> dict[str, Dataset]:
+        """The corpus of each task."""
+        return {task: source.load() for task, source in self.recipe.train.items()}
+
+    @cached_property
+    def image_languages(self) -> list[str]:
+        """Languages with captioned pictures in training."""
+        return next(self._languages(task) for task in self.recipe.train if "image" in task or task == "triplets")
+
+    @cached_property
+    def pair_languages(self) -> list[str]:
+        """Languages with translations only."""
+        paired = [tag for task in self.recipe.train for tag in self._languages(task)]
+        return [tag for tag in dict.fromkeys(paired) if tag not in self.image_languages]
+
+    def _languages(self, task: str) -> list[str]:
+        source = self.recipe.train[task]
+        if source.language_pairs:
+            return list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
+        return source.languages or list(languages_of(self.corpora[task]))
+
+    def train(self, *, resume: bool = False) -> ContrastiveTrainer:
+        """Trains and saves model and processor; `resume` goes on from the newest checkpoint where there is one.
+
+        Raises:
+            RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
+            FileExistsError: when `output` holds a run already and `resume` was not asked for.
+        """
+        newest = newest_checkpoint(self.output / CHECKPOINTS)
+        if newest and not resume:
+            raise FileExistsError(f"{self.output} holds a run already ({newest.name}): resume it, or choose another folder")
+        arguments = self._arguments()
+        set_seed(arguments.seed)
+        processor = self._processor()
+        model = self._model(processor)
+        module, name = METHODS[self.recipe.method].trainer.split(":")
+        trainer_class = getattr(import_module(module), name)
+        trainer: ContrastiveTrainer = trainer_class(
+            model=model,
+            args=arguments,
+            processing_class=processor,
+            train_dataset={task: self._view(task, source) for task, source in self.recipe.train.items()},
+            eval_dataset=self.recipe.validation.load() if self.recipe.validation else None,
+        )
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        if trainer.is_world_process_zero():
+            with written_whole(self.output) as scratch:
+                model.save_pretrained(scratch)
+                processor.save_pretrained(scratch)
+        return trainer
+
+    def report(self) -> dict[str, Any] | None:
+        """Answers the recipe's questions with the saved model; writes `evaluation/emoji.json` and `evaluation/gallery.png`."""
+        if self.recipe.report is None:
+            return None
+        benchmark = EmojiBenchmark(
+            Embedder.from_pretrained(self.output),
+            image_languages=self.image_languages,
+            pair_languages=self.pair_languages,
+            unseen_languages=self.recipe.unseen_languages,
+        )
+        report = benchmark.report()
+        with written_whole(self.output / EVALUATION) as scratch:
+            (scratch / "emoji.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
+            benchmark.gallery().save(scratch / "gallery.png")
+        return report
+
+    def write_card(self, trainer: ContrastiveTrainer, report: dict[str, Any] | None) -> Path:
+        """Writes the model card, from this run's facts alone."""
+        facts = ModelCardFacts(
+            model_name=self.output.resolve().name,
+            method=self.recipe.method,
+            image_languages=self.image_languages,
+            pair_languages=self.pair_languages,
+            unseen_languages=self.recipe.unseen_languages if report else [],
+            training_data=self._card_sources(),
+            parameters=sum(trainer.model.parameter_parts().values()),
+            base_model=self.recipe.model.from_pretrained,
+            results=self._card_results(trainer, report),
+            run=training_run(trainer.args, trainer.state.log_history, command=self.command),
+        )
+        return write_card(self.output, facts)
+
+    # ---- Parts ----
+
+    def _arguments(self) -> ContrastiveTrainingArguments:
+        try:
+            return ContrastiveTrainingArguments(output_dir=str(self.output / CHECKPOINTS), **self.recipe.training)
+        except (TypeError, ValueError) as error:
+            raise RecipeError(f"training: {error}") from error
+
+    def _view(self, task: str, source: DataSource) -> Any:
+        if task not in _VIEWS:
+            raise RecipeError(f"train.{task}: there is no such task; there are {', '.join(_VIEWS)}")
+        selection = source.languages if task == "image_text" else source.language_pairs
+        return _VIEWS[task](self.corpora[task], selection)
+
+    def _processor(self) -> ProcessorMixin:
+        if self.recipe.model.from_pretrained:
+            return AutoProcessor.from_pretrained(self.recipe.model.from_pretrained)
+        source, sizes = self.recipe.tokenizer, self.recipe.image
+        if source is None:
+            raise RecipeError("tokenizer: a model trained from scratch needs one")
+        if source.from_pretrained:
+            tokenizer = AutoTokenizer.from_pretrained(source.from_pretrained)
+        else:
+            tokenizer = train_wordpiece(
+                self._training_texts(), source.vocab_size, alphabet=self._all_texts(), lowercase=source.lowercase
+            )
+        method = METHODS[self.recipe.method]
+        resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
+        return method.processor(method.image_processor(size=resize, crop_size=crop), tokenizer)
+
+    def _model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        source = self.recipe.model
+        if source.from_pretrained:
+            return AutoModel.from_pretrained(source.from_pretrained)
+        vocabulary = {"vocab_size": len(processor.tokenizer)}
+        overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
+        return METHODS[self.recipe.method].model(load_preset(source.preset, **overrides))
+
+    def _training_texts(self) -> list[str]:
+        """Every text that training will see, once: the vocabulary must not know more than the model may."""
+        wanted = {*self.image_languages, *self.pair_languages}
+        return [text for language, text in self._captions() if language in wanted]
+
+    def _all_texts(self) -> list[str]:
+        # Only their characters are used: a language that the model never saw must at least be spelled.
+        return [text for _, text in self._captions()]
+
+    def _captions(self) -> list[tuple[str, str]]:
+        """(language, text) of all captions of all tasks' corpora, each once."""
+        found: dict[tuple[str, str], None] = {}
+        for corpus in self.corpora.values():
+            for captions in captions_of(corpus).combine_chunks().flatten().to_pylist():
+                found.setdefault((captions["language"], captions["text"]))
+        return list(found)
+
+    def _card_sources(self) -> list[CardSource]:
+        sources = []
+        for task, source in self.recipe.train.items():
+            if source.source == "emoji":
+                sources += emoji_sources(sorted(set(self.corpora[task]["vendor"])) if task == "image_text" else [])
+            else:
+                info = self.corpora[task].info
+                role = "pictures and captions" if task == "image_text" else "translations"
+                licence = info.license or "unknown"
+                sources.append(CardSource(name=source.source, license=licence, role=role, attribution=info.description))
+        return list(dict.fromkeys(sources))
+
+    def _card_results(self, trainer: ContrastiveTrainer, report: dict[str, Any] | None) -> list[RetrievalResult]:
+        return emoji_results(report, command=self.command) if report else []

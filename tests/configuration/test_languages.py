@@ -1,0 +1,72 @@
+"""Language tags: one spelling for each language, and no guessing."""
+
+import builtins
+from collections.abc import Callable
+
+import pytest
+
+from babelens.configuration.languages import (
+    LanguageTagError,
+    language_for_each,
+    normalize_language,
+    normalize_languages,
+)
+
+SPELLINGS = {
+    "de": "de",
+    "DE": "de",
+    "zh_cn": "zh-CN",
+    "ZH-hans-CN": "zh-Hans-CN",
+    "sr-latn": "sr-Latn",
+    "pt-br": "pt-BR",
+    "es-419": "es-419",
+    "yue": "yue",
+}
+
+
+@pytest.mark.parametrize(("spelled", "canonical"), SPELLINGS.items())
+def test_one_spelling(spelled: str, canonical: str) -> None:
+    assert normalize_language(spelled) == canonical
+    assert normalize_language(canonical) == canonical
+
+
+@pytest.mark.parametrize(("deprecated", "canonical"), [("iw", "he"), ("in", "id"), ("zh-yue", "yue"), ("tl", "fil")])
+def test_deprecated_tags_are_replaced(deprecated: str, canonical: str) -> None:
+    assert normalize_language(deprecated) == canonical
+
+
+@pytest.mark.parametrize(
+    "tag", ["", "d", "english", "de-", "-de", "de--AT", "de AT", "e1", None, 7, ["de"], "xx", "de-JJ"]
+)
+def test_what_names_no_language_is_refused_by_name(tag: object) -> None:
+    with pytest.raises(LanguageTagError) as refusal:
+        normalize_language(tag)  # type: ignore[arg-type]
+    assert repr(tag) in str(refusal.value)
+
+
+def test_several_tags_keep_their_order_and_appear_once() -> None:
+    assert normalize_languages(["de", "EN", "De", "fr"]) == ["de", "en", "fr"]
+    assert normalize_languages("DE") == ["de"]
+
+
+def test_one_language_for_each_text() -> None:
+    assert language_for_each("DE", 3) == ["de", "de", "de"]
+    assert language_for_each(["de", "EN"], 2) == ["de", "en"]
+    with pytest.raises(ValueError, match="3 texts came with 2 language tags"):
+        language_for_each(["de", "en"], 3)
+    with pytest.raises(LanguageTagError, match="'xx'"):
+        language_for_each(["de", "xx"], 2)
+
+
+def test_without_langcodes_form_and_case_are_still_put_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_import: Callable[..., object] = builtins.__import__
+
+    def import_without_langcodes(name: str, *arguments: object) -> object:
+        if name == "langcodes":
+            raise ImportError(name)
+        return real_import(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", import_without_langcodes)
+    assert {spelled: normalize_language(spelled) for spelled in SPELLINGS} == SPELLINGS
+    with pytest.raises(LanguageTagError):
+        normalize_language("english")

@@ -1,0 +1,118 @@
+"""The four questions on a small synthetic benchmark, with a model that knows the answers but for planned mistakes."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from babelens.evaluation import emoji
+from babelens.evaluation.embedder import Embedder
+from babelens.evaluation.emoji import EmojiBenchmark, print_report
+from babelens.evaluation.lettering import Lettering
+from babelens.evaluation.retrieval import evaluate_retrieval
+
+GROUPS = {"image_languages": ["en", "DE"], "pair_languages": ["es"], "unseen_languages": ["ar"]}
+
+
+def part(corpus, vendor, split):
+    return corpus.filter(lambda row: row["vendor"] == vendor and row["split"] == split)
+
+
+def test_each_question_asks_the_right_pictures_in_the_right_languages(color_embedder, emoji_corpus):
+    embedder = color_embedder()
+    report = EmojiBenchmark(embedder, corpus=emoji_corpus, **GROUPS).report()
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    concepts, vendor = report["unseen_concepts"], report["unseen_vendor"]
+    assert (concepts["vendor"], concepts["split"], concepts["n_images"], concepts["n_flags"]) == (
+        "twemoji",
+        "test",
+        4,
+        1,
+    )
+    assert (vendor["vendor"], vendor["split"], vendor["n_images"], vendor["n_flags"]) == ("noto", "train", 8, 2)
+    assert concepts["chance"] == {"t2i_r1": 25.0, "t2i_r5": 100.0, "t2i_r10": 100.0}
+    for answers in (concepts, vendor):
+        languages = {group: list(answer["languages"]) for group, answer in answers["groups"].items()}
+        assert languages == {"image": ["en", "de"], "pair": ["es"], "unseen": ["ar"]}
+        for answer in answers["groups"].values():
+            assert answer["mean"]["mean_recall"] == 100
+    assert embedder.n_pictures == 4 + 8  # those of openmoji, and the rest of the splits, are not asked
+    assert len(embedder.texts) == len(set(embedder.texts)) == 4 * (4 + 8)
+
+
+def test_the_numbers_are_those_of_evaluate_retrieval(clip_parts, emoji_corpus):
+    embedder = Embedder(*clip_parts)
+    report = EmojiBenchmark(embedder, corpus=emoji_corpus, **GROUPS).report()
+    for name, vendor, split in (("unseen_concepts", "twemoji", "test"), ("unseen_vendor", "noto", "train")):
+        expected = evaluate_retrieval(embedder, part(emoji_corpus, vendor, split), ["en", "de", "es", "ar"])
+        for answer in report[name]["groups"].values():
+            for language, numbers in answer["languages"].items():
+                assert {key: numbers[key] for key in expected[language]} == expected[language]
+            values = [expected[language]["t2i_r5"] for language in answer["languages"]]
+            assert answer["mean"]["t2i_r5"] == pytest.approx(np.mean(values))
+
+
+def test_flags_are_reported_apart(color_embedder, emoji_corpus):
+    """One of the two flags among the training concepts, 30 and 70, is taken for another picture."""
+    report = EmojiBenchmark(color_embedder({"gesicht 30": 0}), corpus=emoji_corpus, **GROUPS).report()
+    german = report["unseen_vendor"]["groups"]["image"]["languages"]["de"]
+    assert german["t2i_r1"] == 100 * 7 / 8
+    assert (german["flags"]["t2i_r1"], german["flags"]["n_texts"]) == (50, 2)
+    assert (german["others"]["t2i_r1"], german["others"]["n_texts"]) == (100, 6)
+    mean = report["unseen_vendor"]["groups"]["image"]["mean"]
+    assert mean["flags"]["t2i_r1"] == 75  # English knows both
+
+
+def test_a_benchmark_without_flags_has_no_numbers_for_them(color_embedder, emoji_corpus):
+    corpus = emoji_corpus.filter(lambda row: row["category"] != "Flags")
+    report = EmojiBenchmark(
+        color_embedder(), corpus=corpus, image_languages=["en"], pair_languages=[], unseen_languages=[]
+    ).report()
+    assert list(report["unseen_vendor"]["groups"]) == ["image"]
+    assert "flags" not in report["unseen_vendor"]["groups"]["image"]["languages"]["en"]
+    print_report(report, Console(file=io.StringIO()))
+
+
+def test_the_gallery_frames_right_pictures_and_asks_each_text_once(color_embedder, emoji_corpus, monkeypatch):
+    embedder = color_embedder({"cara 40": 0})
+    drawn = {}
+    monkeypatch.setattr(emoji, "retrieval_gallery", lambda rows, **options: drawn.update(rows=rows, **options))
+    benchmark = EmojiBenchmark(embedder, corpus=emoji_corpus, **GROUPS)
+    benchmark.report()
+    asked = len(embedder.texts)
+    benchmark.gallery(rows_per_group=6, top=3, lettering=Lettering())
+    assert len(embedder.texts) == asked
+    rows = drawn["rows"]
+    assert len(rows) == 2 * 3 * 6
+    assert sum(row.heading is not None for row in rows) == 6
+    assert {row.language for row in rows} == {"en", "de", "es", "ar"}
+    assert {row.query.split()[-1] for row in rows}.isdisjoint({"30", "70", "110"})  # flags
+    for row in rows:
+        number = int(row.query.split()[-1])
+        assert row.gloss == f"face {number}"
+        assert row.scores == sorted(row.scores, reverse=True)
+        shown = [round(np.asarray(picture)[0, 0, 0] / 10) * 10 for picture in row.pictures]
+        assert row.right == [gray == number for gray in shown]
+        assert any(row.right) == (row.rank <= 3)
+    assert {row.query for row in rows if not row.right[0]} == {"cara 40"}
+    assert any("CC-BY-4.0" in credit for credit in drawn["credits"])
+
+
+def test_the_table_shows_every_group_and_language(color_embedder, emoji_corpus):
+    report = EmojiBenchmark(color_embedder({"gesicht 30": 0}), corpus=emoji_corpus, **GROUPS).report()
+    output = io.StringIO()
+    print_report(report, Console(file=output, width=100))
+    lines = output.getvalue().splitlines()
+    for number, title in ((1, "Unseen concepts"), (2, "Unseen vendor"), (3, "Unseen vendor"), (4, "Unseen vendor")):
+        assert any(line.strip().startswith(f"{number} {title}") for line in lines)
+    german = [line.split() for line in lines if line.split()[:1] == ["de"]]
+    assert german[1][1:] == ["87.5", "100.0", "100.0", "100.0", "91.7", "100.0", "100.0"]
+
+
+def test_wrong_settings_are_refused(color_embedder, emoji_corpus):
+    with pytest.raises(ValueError, match="es is in two"):
+        EmojiBenchmark(color_embedder(), corpus=emoji_corpus, image_languages=["en", "es"], pair_languages=["es"])
+    with pytest.raises(ValueError, match="no picture by 'fluent' in split 'train'"):
+        EmojiBenchmark(color_embedder(), corpus=emoji_corpus, test_vendor="fluent", **GROUPS)

@@ -1,0 +1,178 @@
+"""`babelens embed`, `search` and `evaluate` on a tiny real model and real files."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from babelens.commands.embed import embed
+from babelens.commands.evaluate import evaluate
+from babelens.commands.search import search
+from babelens.configuration.languages import LanguageTagError
+from babelens.data.errors import BadImageError, BadTextError, CorpusError
+from babelens.data.loading import load_captions
+from babelens.evaluation import emoji
+from babelens.evaluation.embedder import Embedder
+from babelens.evaluation.retrieval import evaluate_retrieval
+
+
+@pytest.fixture
+def run():
+    app = typer.Typer()
+    for command in (embed, search, evaluate):
+        app.command()(command)
+
+    def invoke(*arguments: object):
+        return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+
+    return invoke
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number, color in enumerate(("red", "green", "blue", "white")):
+        Image.new("RGB", (20, 20), color).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def captioned(pictures):
+    lines = [
+        {"file_name": f"{n}.png", "captions": {"en": [f"number {n}"], "de": [f"nummer {n}", f"bild {n}"]}}
+        for n in range(4)
+    ]
+    (pictures / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return pictures
+
+
+def test_embed_pictures(run, clip_folder, pictures, tmp_path):
+    result = run("embed", clip_folder, "--images", pictures, "--output", tmp_path / "out" / "p.parquet")
+    assert result.exit_code == 0, result.output
+    table = pq.read_table(tmp_path / "out" / "p.parquet")
+    assert table["file"].to_pylist() == ["0.png", "1.png", "2.png", "3.png"]
+    expected = Embedder.from_pretrained(clip_folder).encode_image(sorted(pictures.iterdir()))
+    np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), expected, atol=1e-6)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["p.parquet"]
+
+
+def test_embed_texts(run, clip_folder, tmp_path):
+    (tmp_path / "texts").write_text("ein rotes auto\nein haus\n", "utf-8")
+    for name in ("t.npy", "t.parquet"):
+        result = run(
+            "embed", clip_folder, "--texts", tmp_path / "texts", "--language", "DE", "--output", tmp_path / name
+        )
+        assert result.exit_code == 0, result.output
+    expected = Embedder.from_pretrained(clip_folder).encode_text(["ein rotes auto", "ein haus"], language="de")
+    np.testing.assert_allclose(np.load(tmp_path / "t.npy"), expected, atol=1e-6)
+    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+    assert [(row["text"], row["language"]) for row in rows] == [("ein rotes auto", "de"), ("ein haus", "de")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--output", "x.npy"], "either --images or --texts"),
+        (["--output", "x.npy", "--texts", "TEXTS"], "no language is guessed"),
+        (["--output", "x.csv", "--texts", "TEXTS", "--language", "de"], "must end in .npy or .parquet"),
+    ],
+)
+def test_embed_says_what_is_missing(run, clip_folder, tmp_path, arguments, message):
+    (tmp_path / "texts").write_text("text\n")
+    result = run("embed", clip_folder, *[tmp_path / "texts" if a == "TEXTS" else a for a in arguments])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_embed_leaves_nothing_behind_when_a_line_is_empty(run, clip_folder, tmp_path):
+    (tmp_path / "texts").write_text("a\n\nb\n")
+    result = run(
+        "embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", tmp_path / "t.npy"
+    )
+    assert isinstance(result.exception, BadTextError)
+    assert "line 2 is empty" in str(result.exception)
+    assert not (tmp_path / "t.npy").exists()
+
+
+def test_a_model_that_is_not_there(run, pictures, tmp_path):
+    result = run("search", tmp_path / "nothing", "auto", "--images", pictures, "--language", "de")
+    assert result.exit_code == 2
+    assert "MODEL" in result.output
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setattr("babelens.commands.search.DEFAULT_CACHE", tmp_path)
+    return tmp_path / "image_index"
+
+
+def test_search(run, clip_folder, pictures, tmp_path, own_cache):
+    embedder = Embedder.from_pretrained(clip_folder)
+    scores = (
+        embedder.encode_image(sorted(pictures.iterdir())) @ embedder.encode_text("ein rotes auto", language="de")[0]
+    )
+    best = np.argsort(-scores)[:3]
+    arguments = ("search", clip_folder, "ein rotes auto", "--images", pictures, "--language", "de", "--top", 3)
+    result = run(*arguments, "--json", "--sheet", tmp_path / "found.png")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert [found["file"] for found in answer["results"]] == [str(pictures / f"{number}.png") for number in best]
+    np.testing.assert_allclose([found["score"] for found in answer["results"]], scores[best], atol=1e-6)
+    with Image.open(tmp_path / "found.png") as sheet:
+        assert sheet.width > 3 * 192
+    assert list(own_cache.iterdir())
+    table = run(*arguments).stdout
+    assert table.index(f"{best[0]}.png") < table.index(f"{best[1]}.png")
+
+
+def test_search_with_bad_input(run, clip_folder, pictures, own_cache):
+    arguments = ("search", clip_folder, "auto", "--images", pictures, "--language")
+    assert isinstance(run(*arguments, "klingonish").exception, LanguageTagError)
+    (pictures / "broken.png").write_bytes(b"\x89PNG")
+    refused = run(*arguments, "de")
+    assert isinstance(refused.exception, BadImageError)
+    assert "broken.png" in str(refused.exception)
+    skipped = run(*arguments, "de", "--skip-bad-images")
+    assert skipped.exit_code == 0
+    assert "left out" in skipped.stderr
+    assert "broken.png" in skipped.stderr
+
+
+@pytest.mark.parametrize("protocol", ["standard", "mla"])
+def test_evaluate_captioned_pictures(run, clip_folder, captioned, tmp_path, protocol):
+    expected = evaluate_retrieval(
+        Embedder.from_pretrained(clip_folder), load_captions(str(captioned)), ["de", "en"], protocol=protocol
+    )
+    output = tmp_path / "results.json"
+    result = run("evaluate", clip_folder, "--data", captioned, "--protocol", protocol, "--json", "--output", output)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == json.loads(output.read_text()) == expected
+    table = run("evaluate", clip_folder, "--data", captioned, "--languages", "en").stdout
+    assert f"{expected['en']['t2i_r1']:.1f}" in table
+    assert not [line for line in table.splitlines() if line.split()[:1] == ["de"]]
+
+
+def test_evaluate_on_the_emoji_benchmark(run, clip_folder, emoji_corpus, tmp_path, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(emoji, "load_emoji", lambda **options: asked.update(options) or emoji_corpus)
+    monkeypatch.setattr(emoji.Lettering, "fetch", lambda languages: emoji.Lettering())
+    groups = ("--image-languages", "en,de", "--pair-languages", "es", "--unseen-languages", "ar")
+    result = run("evaluate", clip_folder, *groups, "--json", "--gallery", tmp_path / "gallery.png")
+    assert result.exit_code == 0, result.output
+    assert asked == {"vendors": ["twemoji", "noto"], "languages": ["en", "de", "es", "ar", "en"]}
+    report = json.loads(result.stdout)
+    assert list(report["unseen_vendor"]["groups"]["pair"]["languages"]) == ["es"]
+    with Image.open(tmp_path / "gallery.png") as gallery:
+        assert gallery.height > 1000
+    assert "Unseen concepts" in run("evaluate", clip_folder, *groups).stdout
+
+
+def test_evaluate_refuses_options_that_would_do_nothing(run, clip_folder, captioned):
+    assert run("evaluate", clip_folder, "--languages", "en").exit_code == 2
+    assert run("evaluate", clip_folder, "--data", captioned, "--gallery", "g.png").exit_code == 2
+    assert isinstance(run("evaluate", clip_folder, "--data", captioned, "--languages", "fr").exception, CorpusError)

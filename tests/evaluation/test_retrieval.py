@@ -1,0 +1,84 @@
+"""`evaluate_retrieval` and the metric, with a tiny real model and with one that knows the answers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from babelens.data.errors import CorpusError
+from babelens.data.views import retrieval_set
+from babelens.evaluation.embedder import Embedder
+from babelens.evaluation.retrieval import RetrievalRecall, evaluate_retrieval
+
+FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "mla_metrics.json").read_text())["multi"]
+NAMES = {"t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall", "n_images", "n_texts"}
+
+
+def best_rank(scores: np.ndarray, right: list[int]) -> int:
+    wrong = np.delete(scores, right)
+    return 1 + int(np.sum(wrong >= scores[right].max()))
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_real_model_on_ragged_captions_equals_brute_force(clip_parts, caption_corpus, language):
+    embedder = Embedder(*clip_parts, batch_size=5)
+    queries = retrieval_set(caption_corpus, language)
+    images = embedder.encode_image(queries.images).astype(np.float64)
+    texts = embedder.encode_text(queries.texts, language=language).astype(np.float64)
+    scores = texts @ images.T
+    text_ranks = [best_rank(row, right) for row, right in zip(scores, queries.text_to_images, strict=True)]
+    image_texts = [[t for t, right in enumerate(queries.text_to_images) if i in right] for i in range(12)]
+    image_ranks = [best_rank(column, right) for column, right in zip(scores.T, image_texts, strict=True)]
+
+    results = evaluate_retrieval(embedder, caption_corpus, language)[language]
+    assert set(results) == NAMES
+    for k in (1, 5, 10):
+        assert results[f"t2i_r{k}"] == 100 * np.mean([rank <= k for rank in text_ranks])
+        assert results[f"i2t_r{k}"] == 100 * np.mean([rank <= k for rank in image_ranks])
+    assert results["mean_recall"] == pytest.approx(
+        np.mean([results[n] for n in NAMES if "_r" in n and n != "mean_recall"])
+    )
+    assert (results["n_images"], results["n_texts"]) == (12, {"en": 10, "de": 15}[language])
+
+
+def test_pictures_are_encoded_once_for_all_languages(color_embedder, caption_corpus):
+    embedder = color_embedder()
+    results = evaluate_retrieval(embedder, caption_corpus, ["DE", "en", "de"])
+    assert list(results) == ["de", "en"]
+    assert all(numbers["mean_recall"] == 100 for numbers in results.values())
+    assert embedder.n_pictures == 12
+    assert {language for _, language in embedder.texts} == {"de", "en"}
+
+
+def test_one_mistake_is_counted_once(color_embedder, caption_corpus):
+    results = evaluate_retrieval(color_embedder({"thing 30": 90}), caption_corpus, "en")["en"]
+    assert results["t2i_r1"] == 90
+    assert results["i2t_r1"] == pytest.approx(100 * 10 / 12)  # picture 30 lost its text, picture 90 has two that fit
+
+
+def test_unknown_languages_and_protocols_are_refused_before_anything_is_encoded(color_embedder, caption_corpus):
+    embedder = color_embedder()
+    with pytest.raises(CorpusError, match="no captions in fr"):
+        evaluate_retrieval(embedder, caption_corpus, ["de", "fr"])
+    with pytest.raises(ValueError, match="unknown protocol 'usual'"):
+        evaluate_retrieval(embedder, caption_corpus, "de", protocol="usual")
+    assert (embedder.n_pictures, embedder.texts) == (0, [])
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_the_metric_gives_the_published_numbers(batch_size, tmp_path):
+    scores = np.array(FIXTURE["sim_text_by_image"])
+    right = [[image] for image, count in enumerate(FIXTURE["captions_per_image"]) for _ in range(count)]
+    metric = RetrievalRecall(cache_dir=str(tmp_path))
+    if batch_size is None:
+        results = metric.compute(predictions=scores, references=right, protocol="mla")
+    else:
+        for start in range(0, len(scores), batch_size):
+            rows = slice(start, start + batch_size)
+            metric.add_batch(predictions=scores[rows], references=right[rows])
+        results = metric.compute(protocol="mla")
+    assert set(results) == NAMES
+    assert results["mean_recall"] == pytest.approx(FIXTURE["AR"], rel=1e-6)
+    usual = RetrievalRecall(cache_dir=str(tmp_path)).compute(predictions=scores, references=right)
+    assert {k: usual[f"i2t_r{k}"] for k in (1, 5, 10)} == {1: 12.5, 5: 75.0, 10: 100.0}

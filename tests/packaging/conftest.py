@@ -1,0 +1,81 @@
+"""The package as others get it: built from its sources, and installed into environments that hold nothing else of it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.egg-info")
+COMMITTER = ("-c", "user.name=test", "-c", "user.email=test@localhost")
+
+
+@pytest.fixture(scope="session")
+def folders() -> list[str]:
+    """The top-level folders that become subpackages: those that `babelens/` links to."""
+    return sorted(entry.name for entry in (CHECKOUT / "babelens").iterdir() if entry.is_symlink())
+
+
+@pytest.fixture(scope="session")
+def run():
+    """Runs a command, away from the checkout and from this process's settings; returns everything it prints."""
+
+    def run(*command: str | Path, cwd: Path) -> str:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "GIT_"))}
+        settings = {
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "PIP_NO_INDEX": "1",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
+        done = subprocess.run(
+            command, cwd=cwd, env=kept | settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory, folders) -> Path:
+    """A copy of the package's sources as a fresh clone has them: no stale builds, links as links."""
+    sources = tmp_path_factory.mktemp("sources") / "babelens"
+    for name in ("babelens", "tests", *folders):
+        shutil.copytree(CHECKOUT / name, sources / name, symlinks=True, ignore=NOT_SOURCES)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(CHECKOUT / name, sources)
+    return sources
+
+
+@pytest.fixture(scope="session")
+def repository(sources, run) -> Path:
+    """The sources as a git repository of one commit."""
+    for command in (["init", "--quiet"], ["add", "--all"], [*COMMITTER, "commit", "--quiet", "--message=all"]):
+        run("git", *command, cwd=sources)
+    return sources
+
+
+@pytest.fixture(scope="session")
+def make_environment(tmp_path_factory):
+    """Makes virtual environments that have what this one has, except babelens; returns the folder of their programs.
+
+    Their site-packages hold links to the installed packages; babelens, and what leads to its sources, is left out.
+    """
+
+    def make_environment() -> Path:
+        folder = tmp_path_factory.mktemp("environment")
+        venv.create(folder, symlinks=True)
+        site_packages = next(folder.glob("lib/python*/site-packages"))
+        for installed in (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")):
+            for package in installed.iterdir():
+                link = site_packages / package.name
+                if "babelens" not in package.name and package.suffix != ".pth" and not link.exists():
+                    link.symlink_to(package)
+        return folder / "bin"
+
+    return make_environment

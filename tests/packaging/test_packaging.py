@@ -1,0 +1,163 @@
+"""Wheel, source distribution, editable install and `pip install git+…` all give the same package, and it works from anywhere."""
+
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import babelens
+from babelens.command_line import COMMANDS
+from babelens.configuration.presets import list_presets
+from babelens.data.emoji import emoji_licenses, published_manifest
+
+OFFLINE = ("--no-build-isolation", "--no-deps", "--quiet")
+
+# Runs where babelens is installed: says what importing it loads, then imports every module and reads every file of data.
+USE_EVERYTHING = """
+import importlib, json, pkgutil, socket, sys, time
+
+def no_network(*_, **__):
+    raise AssertionError("network")
+
+socket.socket.connect = socket.getaddrinfo = no_network
+from transformers import AutoModel, AutoProcessor, PreTrainedModel, ProcessorMixin
+loaded, start = set(sys.modules), time.perf_counter()
+import babelens
+facts = {"home": babelens.__path__[0], "seconds": time.perf_counter() - start}
+facts["loads"] = sorted({name.partition(".")[0] for name in set(sys.modules) - loaded})
+
+modules = [module.name for module in pkgutil.walk_packages(babelens.__path__, "babelens.")]
+for name in modules:
+    importlib.import_module(name)
+facts["modules"] = sorted(modules)
+facts["promised"] = [type(getattr(babelens, name)).__name__ for name in babelens.__all__]
+
+from babelens.configuration.presets import list_presets
+from babelens.data.emoji import emoji_licenses, published_manifest
+facts["presets"] = {name: babelens.load_preset(name).model_type for name in list_presets()}
+from babelens.recipe import RECIPES, find_recipe
+facts["recipes"] = sorted(find_recipe(f"{path.parent.name}/{path.stem}").name for path in RECIPES.glob("*/*.yaml"))
+from babelens.data.emoji import emoji_licenses, published_manifest
+facts["concepts"], facts["licenses"] = published_manifest()["concepts"], len(emoji_licenses())
+print(json.dumps(facts))
+"""
+
+
+@pytest.fixture(scope="module")
+def build_log(sources, run) -> str:
+    """What building printed. `dist/` then holds the source distribution and the wheel that was made from it."""
+    return run(sys.executable, "-m", "build", "--no-isolation", cwd=sources)
+
+
+@pytest.fixture(scope="module")
+def wheel(sources, build_log) -> Path:
+    (wheel,) = (sources / "dist").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def use(run, make_environment, tmp_path_factory):
+    """Installs babelens into an environment of its own; returns its programs' folder and what `USE_EVERYTHING` says."""
+
+    def use(*install: str | Path) -> tuple[Path, dict]:
+        programs, elsewhere = make_environment(), tmp_path_factory.mktemp("elsewhere")
+        run(programs / "python", "-m", "pip", "install", *OFFLINE, *install, cwd=elsewhere)
+        return programs, json.loads(run(programs / "python", "-c", USE_EVERYTHING, cwd=elsewhere).splitlines()[-1])
+
+    return use
+
+
+@pytest.fixture(scope="module")
+def installed(use, wheel):
+    """The wheel, installed and used."""
+    return use(wheel)
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def source_files(sources: Path, folders: list[str]) -> dict[str, bytes]:
+    """Every file of the package, by its path once installed."""
+    files = {path: path for path in (sources / "babelens").rglob("*")}  # does not follow links
+    files |= {
+        sources / "babelens" / path.relative_to(sources): path
+        for name in folders
+        for path in (sources / name).rglob("*")
+    }
+    return {
+        installed.relative_to(sources).as_posix(): path.read_bytes()
+        for installed, path in files.items()
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(sources, folders, wheel):
+    packaged = {name: data for name, data in contents(wheel).items() if ".dist-info/" not in name}
+    expected = source_files(sources, folders)
+    assert packaged.keys() == expected.keys()
+    assert packaged == expected
+    assert {f"babelens/{name}/__init__.py" for name in folders} <= packaged.keys()
+    assert {
+        "babelens/py.typed",
+        "babelens/configuration/presets/mural-base.json",
+        "babelens/data/emoji_sources.json",
+        "babelens/model_cards/mural.md",
+        "babelens/model_cards/template.md.jinja",
+    } <= packaged.keys()
+
+
+def test_building_warns_of_nothing_and_states_licence_and_readme(wheel, build_log):
+    assert "warning" not in build_log.lower()
+    about = {
+        name.partition(".dist-info/")[2]: data.decode()
+        for name, data in contents(wheel).items()
+        if ".dist-info/" in name
+    }
+    assert "Apache License" in about["licenses/LICENSE"]
+    assert "babelens = babelens.command_line:main" in about["entry_points.txt"]
+    metadata = about["METADATA"].splitlines()
+    assert f"Version: {babelens.__version__}" in metadata
+    assert "License-Expression: Apache-2.0" in metadata
+    assert "Description-Content-Type: text/markdown" in metadata
+    assert "Requires-Python: >=3.11" in metadata
+
+
+def test_the_wheel_from_git_is_the_wheel_from_the_source_distribution(repository, wheel, run, tmp_path):
+    run(sys.executable, "-m", "pip", "wheel", *OFFLINE, f"git+{repository.as_uri()}", cwd=tmp_path)
+    (from_git,) = tmp_path.glob("*.whl")
+    assert contents(from_git) == contents(wheel)
+
+
+def test_importing_needs_no_network_and_takes_under_two_seconds_beyond_transformers(installed):
+    _, facts = installed
+    assert facts["loads"] == ["babelens", "langcodes"]
+    assert facts["seconds"] < 2
+
+
+def test_an_installed_wheel_imports_every_module_and_finds_its_data(installed, sources, folders):
+    programs, facts = installed
+    assert Path(facts["home"]).is_relative_to(programs.parent)
+    python_files = [Path(name) for name in source_files(sources, folders) if name.endswith(".py")]
+    modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in python_files}
+    assert set(facts["modules"]) == modules - {"babelens"}
+    assert len(facts["promised"]) == len(babelens.__all__)
+    assert list(facts["presets"]) == list_presets()
+    assert facts["recipes"] == sorted(path.name for path in (sources / "recipes").glob("*/*.yaml"))
+    assert (facts["concepts"], facts["licenses"]) == (published_manifest()["concepts"], len(emoji_licenses()))
+
+
+def test_the_command_line_is_installed(installed, run, tmp_path):
+    programs, _ = installed
+    words = run(programs / "babelens", "--help", cwd=tmp_path).split()
+    assert set(COMMANDS) <= set(words)
+
+
+def test_an_editable_install_runs_the_checkout_itself(use, wheel, sources, installed):
+    programs, facts = use("--editable", sources)
+    assert Path(facts.pop("home")) == sources / "babelens"
+    expected = {name: value for name, value in installed[1].items() if name not in ("home", "seconds")}
+    assert {name: value for name, value in facts.items() if name != "seconds"} == expected

@@ -1,0 +1,110 @@
+"""Pictures of every kind become upright RGB, and those that cannot are refused by name."""
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from babelens.processing.images import ImageError, ImageTooLargeError, check_image, open_image, to_rgb
+
+
+def jpeg(size: tuple[int, int] = (64, 48), **options: object) -> bytes:
+    noise = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
+    buffer = BytesIO()
+    PIL.Image.fromarray(noise).save(buffer, "JPEG", **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "LA", "PA", "I;16"]
+)
+def test_every_mode_becomes_rgb(mode: str) -> None:
+    rgb = to_rgb(PIL.Image.new(mode, (3, 2)))
+    assert (rgb.mode, rgb.size) == ("RGB", (3, 2))
+
+
+def test_transparency_lies_on_white() -> None:
+    image = PIL.Image.new("RGBA", (2, 1), (255, 0, 0, 255))
+    image.putpixel((1, 0), (0, 0, 255, 0))
+    assert [to_rgb(image).getpixel((x, 0)) for x in (0, 1)] == [(255, 0, 0), (255, 255, 255)]
+
+
+def test_palette_with_a_transparent_colour_lies_on_white(tmp_path: Path) -> None:
+    image = PIL.Image.new("P", (2, 1))
+    image.putpalette([0, 0, 0, 0, 200, 0])
+    image.putpixel((1, 0), 1)
+    image.save(tmp_path / "palette.png", transparency=0)
+    assert [open_image(tmp_path / "palette.png").getpixel((x, 0)) for x in (0, 1)] == [(255, 255, 255), (0, 200, 0)]
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I"])
+def test_sixteen_bits_are_scaled_not_clipped(mode: str) -> None:
+    image = PIL.Image.new(mode, (3, 1))
+    for x, value in enumerate((0, 128 * 257, 65535)):
+        image.putpixel((x, 0), value)
+    assert [to_rgb(image).getpixel((x, 0)) for x in range(3)] == [(0, 0, 0), (128, 128, 128), (255, 255, 255)]
+
+
+def test_exif_orientation_is_applied(tmp_path: Path) -> None:
+    image = PIL.Image.new("RGB", (4, 2), "red")
+    exif = image.getexif()
+    exif[PIL.Image.ExifTags.Base.Orientation] = 6  # the camera was held upright
+    image.save(tmp_path / "turned.jpg", exif=exif)
+    assert open_image(tmp_path / "turned.jpg").size == (2, 4)
+
+
+def test_paths_bytes_and_pictures_give_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "noise.jpg"
+    path.write_bytes(jpeg())
+    pictures = [open_image(source) for source in (path, str(path), jpeg(), PIL.Image.open(path))]
+    assert all(np.array_equal(picture, pictures[0]) for picture in pictures)
+
+
+def test_a_truncated_jpeg_is_refused_by_reading_and_by_checking(tmp_path: Path) -> None:
+    path = tmp_path / "cut.jpg"
+    path.write_bytes(jpeg()[:-200])
+    for refuse in (open_image, check_image):
+        with pytest.raises(ImageError, match=r"cut\.jpg: image file is truncated"):
+            refuse(path)
+
+
+@pytest.mark.parametrize("smaller", [{}, {"progressive": True}])
+def test_checking_accepts_what_reading_accepts(smaller: dict[str, object]) -> None:
+    check_image(jpeg((801, 603), **smaller))
+
+
+def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "huge.png"
+    PIL.Image.new("1", (20_000, 20_000)).save(path)
+    for refuse in (open_image, check_image):
+        with pytest.raises(ImageTooLargeError, match=r"huge\.png: .*400000000 pixels"):
+            refuse(path)
+
+
+def test_the_limit_can_be_lowered_and_holds_before_decoding(tmp_path: Path) -> None:
+    path = tmp_path / "noise.jpg"
+    path.write_bytes(jpeg()[:-200])  # decoding would say that it is truncated
+    for refuse in (open_image, check_image):
+        with pytest.raises(ImageTooLargeError, match=r"noise\.jpg: 64 x 48 pixels are more than the 3071 allowed"):
+            refuse(path, max_pixels=3071)
+    check_image(jpeg(), max_pixels=3072)
+
+
+def test_a_missing_file_and_an_unknown_format_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"nowhere\.png: no such file"):
+        open_image(tmp_path / "nowhere.png")
+    (tmp_path / "drawing.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    with pytest.raises(ImageError, match=r"drawing\.svg: not a picture, or in none of the formats JPEG, PNG"):
+        open_image(tmp_path / "drawing.svg")
+
+
+def test_a_broken_png_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "broken.png"
+    PIL.Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(path)
+    content = bytearray(path.read_bytes())
+    content[60:70] = b"0123456789"
+    path.write_bytes(content)
+    with pytest.raises(ImageError, match=r"broken\.png: "):
+        open_image(path)
