@@ -4,6 +4,7 @@ Both towers are any transformers configuration. The defaults are MURAL-BASE: Eff
 with a vocabulary of 250 000 word pieces, 64 tokens (paper, section 3.2 and appendix A.1).
 """
 
+from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
@@ -17,6 +18,7 @@ EFFICIENTNET_B5 = {"width_coefficient": 1.6, "depth_coefficient": 2.2, "image_si
 BERT_BASE_250K = {"vocab_size": 250_000, "max_position_embeddings": 64}
 
 
+@strict
 class MuralConfig(HubCodeMixin, StrictConfigMixin, PreTrainedConfig):
     """
     Args:

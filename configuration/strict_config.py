@@ -3,6 +3,7 @@
 transformers' configurations accept unknown keyword arguments in silence, so that `hiden_size=512` trains the wrong model.
 """
 
+import copy
 import dataclasses
 import difflib
 
@@ -12,7 +13,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 # What transformers itself writes into or pops from a configuration, beside the fields of its dataclass.
 _COMMON_KEYS = frozenset(
     "attn_implementation auto_map custom_pipelines experts_implementation model_type name_or_path num_labels output_attentions "
-    "per_layer_config torch_dtype".split()
+    "per_layer_config torch_dtype use_cache".split()
 )
 
 
@@ -23,7 +24,9 @@ class StrictConfigMixin:
         _refuse_unknown_keys(type(self), kwargs)
         for name, spec in self.sub_configs_defaults.items():
             given = getattr(self, name)
-            if isinstance(given, dict):
+            if isinstance(given, PreTrainedConfig):
+                setattr(self, name, _without_unread_keys(given))
+            elif isinstance(given, dict):
                 model_type = given.get("model_type", spec.model_type)
                 if model_type not in CONFIG_MAPPING:
                     raise ValueError(f"{name}: transformers has no model type {model_type!r}")
@@ -32,10 +35,26 @@ class StrictConfigMixin:
 
 
 def _refuse_unknown_keys(config_class: type[PreTrainedConfig], given: dict[str, object], where: str = "") -> None:
-    known = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map) | _COMMON_KEYS
-    known |= set(config_class().to_dict()) if where else set()
+    known = _known_keys(config_class, with_defaults=bool(where))
     for key in given:
         if key not in known and not key.startswith("_"):
             nearest = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {where + nearest[0]!r}?" if nearest else ""
             raise ValueError(f"{config_class.__name__} has no key {where + key!r}{hint}")
+
+
+def _without_unread_keys(tower: PreTrainedConfig) -> PreTrainedConfig:
+    """A copy of a tower's configuration as its class knows it.
+
+    Checkpoints carry keys that nothing reads any more; saved with ours, they would be refused when it is loaded.
+    """
+    tower = copy.deepcopy(tower)
+    for key in set(vars(tower)) - _known_keys(type(tower), with_defaults=True):
+        if not key.startswith("_"):
+            delattr(tower, key)
+    return tower
+
+
+def _known_keys(config_class: type[PreTrainedConfig], with_defaults: bool) -> set[str]:
+    known = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map) | _COMMON_KEYS
+    return known | set(config_class().to_dict()) if with_defaults else known

@@ -39,7 +39,7 @@ BENCHMARK_LANGUAGES = {
     "pair": ("es", "hi", "id", "ko", "ru", "sw", "tr"),
     "unseen": ("ar", "fi", "it", "nl", "pl", "pt", "sv", "th", "uk", "yo"),
 }
-_GROUP_TITLES = {"image": "with image pairs", "pair": "with translation pairs only", "unseen": "never seen"}
+_GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
 _TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
 
 
@@ -117,7 +117,7 @@ class EmojiBenchmark:
         rows, number = [], count()
         for name, drawings in self.galleries.items():
             for group, languages in self.groups.items():
-                heading: str | None = f"{_TITLES[name]} ({drawings.vendor}), languages {_GROUP_TITLES[group]}"
+                heading: str | None = f"{_TITLES[name]} ({drawings.vendor}), languages: {_GROUP_TITLES[group]}"
                 for _ in range(rows_per_group):
                     query = next(number)
                     rows.append(drawings.row(languages[query % len(languages)], query, top, heading))
@@ -218,19 +218,17 @@ def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def print_report(report: dict[str, Any], console: Console | None = None) -> None:
     """The four answers as a table on the terminal: recall in percent, the mean of each group and each language."""
     table = Table(box=SIMPLE_HEAD, title="Emoji benchmark, recall in %", title_justify="left")
-    table.add_column("question")
+    table.add_column("question\nlanguages")
     for heading in ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@10", "mean\nrecall", "flags\nR@10", "others\nR@10"):
         table.add_column(heading, justify="right")
     for name, part in report.items():
-        drawings = f"{part['n_images']} {part['split']} concepts by {part['vendor']}"
         for group, answer in part["groups"].items():
-            table.add_row(f"{_number(name, group)} {_TITLES[name]}: {drawings}", style="bold")
-            table.add_row(f"  languages {_GROUP_TITLES[group]}", *_cells(answer["mean"]), style="bold")
+            table.add_row(f"{_number(name, group)} {_TITLES[name]} ({part['vendor']})", style="bold")
+            table.add_row(f"  {_GROUP_TITLES[group]}", *_cells(answer["mean"]), style="bold")
             for language, numbers in answer["languages"].items():
                 table.add_row(f"  {language}", *_cells(numbers))
-        table.add_row(
-            "  chance", *(f"{part['chance'][f't2i_r{k}']:.1f}" for k in RECALL_AT), style="dim", end_section=True
-        )
+        chance = [f"{part['chance'][f't2i_r{k}']:.1f}" for k in RECALL_AT]
+        table.add_row(f"  chance among {part['n_images']}", *chance, style="dim", end_section=True)
     (console or Console()).print(table)
 
 

@@ -5,6 +5,8 @@
 recomputes the logits of a tile instead of keeping them.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -65,7 +67,7 @@ def contrastive_loss(
         return _TiledContrastiveLoss.apply(x, y, temperature, margin, label_smoothing, positives, tile_size)
 
 
-def symmetric_contrastive_loss(x: Tensor, y: Tensor, temperature: Tensor | float, **kwargs: object) -> Tensor:
+def symmetric_contrastive_loss(x: Tensor, y: Tensor, temperature: Tensor | float, **kwargs: Any) -> Tensor:
     """The sum of both directions of `contrastive_loss`: L_i2t + L_t2i of MURAL, one pair loss of ETCL (equation 2)."""
     forward, backward = contrastive_loss(x, y, temperature, **kwargs)
     return forward + backward
@@ -111,7 +113,16 @@ class _TiledContrastiveLoss(torch.autograd.Function):
     """`contrastive_loss` for normalised `x` and `y`, one tile of logits at a time."""
 
     @staticmethod
-    def forward(ctx, x, y, temperature, margin, label_smoothing, positives, tile_size):  # noqa: ANN001, ANN205
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        y: Tensor,
+        temperature: Tensor,
+        margin: float,
+        label_smoothing: float,
+        positives: Tensor | None,
+        tile_size: int,
+    ) -> tuple[Tensor, Tensor]:
         count = len(x)
         tiles = [slice(start, min(start + tile_size, count)) for start in range(0, count, tile_size)]
         lse = x.new_full((2, count), -torch.inf)  # of rows, of columns
@@ -136,7 +147,7 @@ class _TiledContrastiveLoss(torch.autograd.Function):
         return losses[0].mean(), losses[1].mean()
 
     @staticmethod
-    def backward(ctx, grad_rows, grad_columns):  # noqa: ANN001, ANN205
+    def backward(ctx: Any, grad_rows: Tensor, grad_columns: Tensor) -> tuple[Tensor | None, ...]:
         x, y, temperature, positives, lse, valid = ctx.saved_tensors
         grad_x, grad_y, grad_temperature = torch.zeros_like(x), torch.zeros_like(y), torch.zeros_like(temperature)
         grad_rows, grad_columns = grad_rows / len(x), grad_columns / len(x)

@@ -7,10 +7,11 @@ gathered from many chunks or processes.
 """
 
 from dataclasses import dataclass
+from inspect import signature
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.align.modeling_align import AlignTextModel, AlignVisionModel, round_filters
 from transformers.utils import ModelOutput
@@ -19,8 +20,6 @@ from ..configuration.hub_code import HubCodeMixin
 
 # ALIGN's towers, BERT and EfficientNet without its head convolution, stand outside of AutoModel.
 _ALIGN_TOWERS = {"align_text_model": AlignTextModel, "align_vision_model": AlignVisionModel}
-# Text towers whose pooler (a tanh layer over [CLS]) the dual encoders do not use.
-_TOWERS_WITH_POOLER = ("align_text_model", "bert", "camembert", "roberta", "xlm-roberta", "xlm-roberta-xl")
 
 
 @dataclass
@@ -84,7 +83,9 @@ def count_parameters(module: nn.Module) -> int:
 
 def build_tower(config: PreTrainedConfig) -> PreTrainedModel:
     """A tower from any transformers configuration: a text encoder without its tanh pooler, or a vision backbone."""
-    options = {"add_pooling_layer": False} if config.model_type in _TOWERS_WITH_POOLER else {}
+    tower_class = _ALIGN_TOWERS.get(config.model_type) or MODEL_MAPPING.get(type(config), AutoModel)
+    has_text_pooler = hasattr(config, "vocab_size") and "add_pooling_layer" in signature(tower_class).parameters
+    options = {"add_pooling_layer": False} if has_text_pooler else {}
     if config.model_type in _ALIGN_TOWERS:
         return _ALIGN_TOWERS[config.model_type](config, **options)
     return AutoModel.from_config(config, **options)
@@ -115,5 +116,6 @@ def pool_image(output: BaseModelOutputWithPooling) -> Tensor:
 
 
 def normalize(features: Tensor) -> Tensor:
-    """Rows of unit length, so that a dot product is a cosine. [N, d] -> [N, d]"""
-    return features / features.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(features.dtype).tiny)
+    """Rows of unit length, so that a dot product is a cosine; a row of zeros stays one. [N, d] -> [N, d]"""
+    wide = features.to(torch.promote_types(features.dtype, torch.float32))
+    return nn.functional.normalize(wide, dim=-1).to(features.dtype)

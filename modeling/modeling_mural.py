@@ -4,6 +4,8 @@ An image tower and a text tower; the text tower's [CLS] state goes through one o
 matching and one for translation matching (section 3.1). There is no image projection: the text side is projected to the image width.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from transformers import AlignModel
@@ -40,8 +42,8 @@ class MuralModel(DualEncoderPreTrainedModel):
         """ALIGN as a `MuralModel` without a text-text task, with the weights of a transformers `AlignModel`."""
         config = MuralConfig(
             tasks=[IMAGE_TEXT],
-            text_config=align.config.text_config.to_dict(),
-            vision_config=align.config.vision_config.to_dict(),
+            text_config=align.config.text_config,
+            vision_config=align.config.vision_config,
             temperature_init_value=align.config.temperature_init_value,
         )
         model = cls(config)
@@ -97,26 +99,35 @@ class MuralModel(DualEncoderPreTrainedModel):
             return_loss: compute `contrastive_objective`.
             return_logits: compute the similarities of all pictures with all texts, which large training batches cannot afford.
         """
-        output = DualEncoderOutput(temperature=self.temperature.clone())
+        if pixel_values is not None and paired_input_ids is not None:
+            raise ValueError("give pictures or translations, not both: each task has its own text head")
         task = IMAGE_TEXT if paired_input_ids is None else TEXT_TEXT
+        images = texts = translations = logits = None
         if pixel_values is not None:
-            output["image_embeds"] = normalize(self.get_image_features(pixel_values).pooler_output)
+            images = normalize(self.get_image_features(pixel_values).pooler_output)
         if input_ids is not None:
-            output["text_embeds"] = normalize(self.get_text_features(input_ids, attention_mask, task).pooler_output)
+            texts = normalize(self.get_text_features(input_ids, attention_mask, task).pooler_output)
         if paired_input_ids is not None:
             paired = self.get_text_features(paired_input_ids, paired_attention_mask, task)
-            output["paired_text_embeds"] = normalize(paired.pooler_output)
-        if return_logits and output.image_embeds is not None and output.text_embeds is not None:
-            output["logits_per_text"] = output.text_embeds @ output.image_embeds.T / self.temperature
-            output["logits_per_image"] = output.logits_per_text.T
-        if return_loss:
-            output["loss"] = self.contrastive_objective(output)
-        return output
+            translations = normalize(paired.pooler_output)
+        if return_logits and images is not None and texts is not None:
+            logits = texts @ images.T / self.temperature  # [n_texts, n_images]
+        output = DualEncoderOutput(
+            logits_per_image=None if logits is None else logits.T,
+            logits_per_text=logits,
+            text_embeds=texts,
+            image_embeds=images,
+            paired_text_embeds=translations,
+            temperature=self.temperature.clone(),
+        )
+        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
 
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
         """L_i2t + L_t2i on image-text pairs, L_l2r + L_r2l on translation pairs (section 3.1)."""
+        if output.text_embeds is None or (output.image_embeds is None and output.paired_text_embeds is None):
+            raise ValueError("a loss needs texts and their pictures (pixel_values) or translations (paired_input_ids)")
         options = {"positives": positives, "tile_size": tile_size}
         if output.paired_text_embeds is not None:
             left, right = output.text_embeds, output.paired_text_embeds

@@ -76,7 +76,9 @@ class TrainingTransform:
         zoom = np.array([rng.uniform(*self.augmentation.scale) for rng in rngs])
         angle = np.deg2rad([rng.uniform(-self.augmentation.rotation, self.augmentation.rotation) for rng in rngs])
         cos, sin, zero = np.cos(angle) / zoom, np.sin(angle) / zoom, np.zeros(len(rngs))
-        theta = torch.tensor(np.stack([cos, -sin, zero, sin, cos, zero], 1), dtype=pixels.dtype).view(-1, 2, 3)
+        aspect = pixels.shape[-1] / pixels.shape[-2]  # both axes run from -1 to 1
+        matrices = np.stack([cos, -sin / aspect, zero, sin * aspect, cos, zero], 1)  # [N, 6]
+        theta = torch.tensor(matrices, dtype=pixels.dtype).view(-1, 2, 3)
         grid = torch.nn.functional.affine_grid(theta, list(pixels.shape), align_corners=False)
         return torch.nn.functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
 

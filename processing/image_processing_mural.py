@@ -4,12 +4,14 @@ Evaluation crops the centre; training crops at random and mirrors half of the pi
 on every machine: transformers would take torchvision's where it is installed, and pixels would differ between machines.
 """
 
+from pathlib import Path
+
 import numpy as np
 from transformers.image_processing_backends import PilBackend
 from transformers.image_utils import PILImageResampling
 
 from ..configuration.hub_code import HubCodeMixin
-from .images import to_rgb
+from .images import open_image, to_rgb
 
 
 class MuralImageProcessor(HubCodeMixin, PilBackend):
@@ -26,6 +28,12 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
     do_normalize = True
     image_mean = [0.5, 0.5, 0.5]  # noqa: RUF012
     image_std = [0.5, 0.5, 0.5]  # noqa: RUF012
+
+    def fetch_images(self, images: object) -> object:
+        # transformers would open a file without its transparency; what is no file (a URL, base64) is left to it.
+        if isinstance(images, Path) or (isinstance(images, str) and Path(images).is_file()):
+            return open_image(images)
+        return super().fetch_images(images)
 
     def convert_to_rgb(self, image: object, input_data_format: object = None) -> np.ndarray:
         if hasattr(image, "mode"):  # a Pillow image

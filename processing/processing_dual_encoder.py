@@ -20,6 +20,10 @@ class DualEncoderProcessor(HubCodeMixin, ProcessorMixin):
 
     def __init__(self, image_processor: Any, tokenizer: Any) -> None:
         super().__init__(image_processor, tokenizer)
+        # A text is one segment: BERT's tokenizers would number segments, for which not every text tower has an input.
+        # What is in `init_kwargs` is saved, so that pipelines, which load the tokenizer alone, agree.
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
 
     def __call__(
         self,
@@ -38,10 +42,16 @@ class DualEncoderProcessor(HubCodeMixin, ProcessorMixin):
 
         Raises:
             LanguageTagError: for an unknown language tag.
-            ValueError: when there are not as many languages as texts.
+            ValueError: when there are not as many languages as texts, or an empty list instead of texts or pictures.
         """
+        for name, given in (("images", images), ("text", text)):
+            if isinstance(given, list) and not given:
+                raise ValueError(f"{name} is an empty list")
         if language is not None:
             if text is None:
                 raise ValueError("language= was given without text=")
             language_for_each(language, 1 if isinstance(text, str) else len(text))
+        # Given by name, they also go before the length that a tokenizer was last used with, which is saved with it.
+        defaults = {name: value for name, value in self.text_kwargs.items() if name not in kwargs}
+        kwargs["text_kwargs"] = defaults | kwargs.get("text_kwargs", {})
         return super().__call__(images=images, text=text, **kwargs)

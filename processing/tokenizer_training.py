@@ -5,6 +5,7 @@ character of `alphabet` is a piece of its own, at the start of a word and inside
 scripts that do not separate words) are cut.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -38,19 +39,16 @@ def train_wordpiece(
     Raises:
         ValueError: when `vocab_size` cannot hold the special tokens and the characters.
     """
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD))
+    tokenizer = Tokenizer(models.WordPiece())
     clean = normalizers.BertNormalizer(strip_accents=False, lowercase=lowercase)
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), clean])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.FixedLength(length=_LONGEST_WORD)]
     )
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=SPECIAL_TOKENS, show_progress=show_progress
-    )
-    characters = sorted({character for text in alphabet for character in tokenizer.normalizer.normalize_str(text)})
-    tokenizer.train_from_iterator(_with_alphabet(texts, characters), trainer)
-    if tokenizer.get_vocab_size() > vocab_size:
-        raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {tokenizer.get_vocab_size()} pieces")
+    words = Counter(word for text in texts for word in _words(tokenizer, text))
+    vocabulary = _learn_pieces(words, _characters(tokenizer, alphabet), vocab_size, min_frequency, show_progress)
+    tokenizer.model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD)
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
     cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]
@@ -67,10 +65,38 @@ def train_wordpiece(
     )
 
 
-def _with_alphabet(texts: Iterable[str], characters: list[str]) -> Iterable[str]:
-    # Doubled, a character occurs both at the start of a word and inside one, which are two pieces to WordPiece.
-    yield from (character * 2 for character in characters)
-    yield from texts
+def _words(tokenizer: Tokenizer, text: str) -> list[str]:
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
+
+
+def _characters(tokenizer: Tokenizer, alphabet: Iterable[str]) -> set[str]:
+    """The pieces that spell every character of `alphabet`, at the start of a word and inside one."""
+    characters = {character for text in alphabet for character in tokenizer.normalizer.normalize_str(text)}
+    # Doubled, a character stands in both places, unless it is always a word of its own.
+    return _spelling(word for character in characters for word in _words(tokenizer, character * 2))
+
+
+def _spelling(words: Iterable[str]) -> set[str]:
+    """Every character of `words`, and once more as it is written inside a word."""
+    return {piece for word in words for piece in (*word, *(f"##{character}" for character in word[1:]))}
+
+
+def _learn_pieces(
+    words: Counter[str], characters: set[str], vocab_size: int, min_frequency: int, show_progress: bool
+) -> dict[str, int]:
+    """The vocabulary that WordPiece training finds for words and their frequencies."""
+    # The trainer would number characters in the order of a hash table, and choose between pieces of equal frequency by
+    # number. Given as special tokens they are numbered in order, so that training can be repeated.
+    first = [*SPECIAL_TOKENS, *sorted(characters | _spelling(words))]
+    if len(first) > vocab_size:
+        raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {len(first)} pieces")
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=first, show_progress=show_progress
+    )
+    learner = Tokenizer(models.WordPiece())
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    learner.train_from_iterator(words.elements(), trainer)
+    return learner.get_vocab()
 
 
 def unknown_rate(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> float:

@@ -67,4 +67,4 @@ class ContrastiveTrainingArguments(TrainingArguments):
             self.optim = LAMB
         # Examples reach the collator whole, whatever the model's forward() calls them, and a contrastive batch has no labels.
         self.remove_unused_columns = False
-        self.label_names = []
+        self.label_names: list[str] = []

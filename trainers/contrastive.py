@@ -8,8 +8,8 @@ method's trainer says which tasks there are and how their data become batches; i
 import errno
 import math
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -68,8 +68,7 @@ class ContrastiveTrainer(Trainer):
         self.args, self.processing_class = args, processing_class  # the views and collators below need them
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.weights = {**self.task_weights, **(args.task_weights or {})}
-        for name in {*self.tasks, *self.weights, *(args.task_learning_rates or {})} - set(self.task_weights):
-            raise ValueError(f"{type(self).__name__} has no task {name!r}; its tasks are {list(self.task_weights)}")
+        self._check_tasks([*self.weights, *(args.task_learning_rates or {})])
         super().__init__(
             model=model,
             args=args,
@@ -98,11 +97,15 @@ class ContrastiveTrainer(Trainer):
 
     def _make_views(self, train_dataset: Any) -> dict[str, SizedView]:
         given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}
-        views = {}
-        for task in (task for task in self.task_weights if task in given):
-            data = given[task]
-            views[task] = self.make_view(task, data) if isinstance(data, Dataset) else data
-        return views
+        self._check_tasks(given)
+        # In the order of the method's tasks: the first is the one whose data an epoch goes through.
+        ordered = [(task, given[task]) for task in self.task_weights if task in given]
+        return {task: self.make_view(task, data) if isinstance(data, Dataset) else data for task, data in ordered}
+
+    def _check_tasks(self, named: Iterable[str]) -> None:
+        for task in named:
+            if task not in self.task_weights:
+                raise ValueError(f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}")
 
     def get_train_dataloader(self) -> DataLoader:
         if self.train_dataset is None:
@@ -147,7 +150,7 @@ class ContrastiveTrainer(Trainer):
 
         def objective(output: DualEncoderOutput) -> Tensor:
             loss = self._objective(output, positives)
-            if not math.isfinite(loss):
+            if not loss.isfinite():
                 raise NonFiniteLossError(
                     f"the loss of task {task!r} is {loss.item()} in step {self.state.global_step + 1}; training stopped before it "
                     "reached the weights. A lower learning rate, a longer warm-up or max_grad_norm may help."
@@ -293,5 +296,5 @@ class ContrastiveTrainer(Trainer):
                 output_dir=str(folder.parent),
                 save_total_limit=keep,
                 best_model_checkpoint=self.state.best_model_checkpoint,
-                use_mtime=True,
+                use_mtime=False,
             )

@@ -1,5 +1,7 @@
 """Embeddings of all processes as one batch, with gradient."""
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -13,13 +15,13 @@ class _GatherWithGradient(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, rows: Tensor) -> Tensor:  # noqa: ANN001
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
         gathered = rows.new_empty(dist.get_world_size() * len(rows), *rows.shape[1:])
         dist.all_gather_into_tensor(gathered, rows.contiguous())
         return gathered
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> Tensor:  # noqa: ANN001
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         gradient = gradient.contiguous()
         dist.all_reduce(gradient)
         return gradient.chunk(dist.get_world_size())[dist.get_rank()]

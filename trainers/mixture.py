@@ -41,7 +41,7 @@ class TaskMixture(Dataset):
         return len(next(iter(self.tasks.values())))
 
     def __getitems__(self, draws: list[Draw]) -> list[tuple[Draw, dict[str, Any]]]:
-        examples = []
+        examples: list[tuple[Draw, dict[str, Any]]] = []
         for task, data in self.tasks.items():
             mine = [draw for draw in draws if draw.task == task]
             examples += zip(mine, data.__getitems__([draw.index for draw in mine]), strict=True) if mine else []

@@ -86,10 +86,11 @@ class TaskOptimizer(Optimizer):
         self.defaults: dict[str, Any] = {}
         # The groups are the tasks' own dictionaries, so that a scheduler that sets a group's rate sets the task's.
         self.param_groups = [group for optimizer in optimizers.values() for group in optimizer.param_groups]
-        self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
+        self._optimizer_step_pre_hooks: dict[int, Any] = {}
+        self._optimizer_step_post_hooks: dict[int, Any] = {}
 
     @property
-    def state(self) -> dict[Any, Any]:  # type: ignore[override]
+    def state(self) -> dict[Any, Any]:
         return {task: optimizer.state for task, optimizer in self.optimizers.items()}
 
     def _weights(self) -> Iterator[Tensor]:

@@ -87,14 +87,17 @@ def evaluate(
         raise typer.BadParameter("galleries are drawn of the emoji benchmark", param_hint="--gallery")
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     if data == _EMOJI:
-        benchmark = EmojiBenchmark(
-            embedder,
-            image_languages=_tags(image_languages),
-            pair_languages=_tags(pair_languages),
-            unseen_languages=_tags(unseen_languages),
-            test_vendor=test_vendor,
-            seen_vendor=seen_vendor,
-        )
+        try:
+            benchmark = EmojiBenchmark(
+                embedder,
+                image_languages=_tags(image_languages),
+                pair_languages=_tags(pair_languages),
+                unseen_languages=_tags(unseen_languages),
+                test_vendor=test_vendor,
+                seen_vendor=seen_vendor,
+            )
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
         results = benchmark.report()
         if gallery:
             benchmark.gallery().save(gallery, "PNG")

@@ -3,6 +3,7 @@
 import pickle
 from collections import Counter
 from io import BytesIO
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,25 @@ class TestTranslationPairs:
         assert len(translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])) == 2
         del rows["image_id"]
         assert len(translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])) == 2
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_random_corpora_give_what_plain_loops_give(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        words = [f"word {number}" for number in range(6)]
+        captions = [
+            {tag: list(rng.choice(words, rng.integers(1, 4), replace=False)) for tag in ("en", "de")}
+            for _ in range(40)
+        ]
+        rows = {"image_id": [str(number) for number in rng.integers(0, 8, 40)], "captions": captions}
+        expected, seen = [], set()
+        for image_id, row in zip(*rows.values(), strict=True):
+            one_to_one = len(row["en"]) == len(row["de"])
+            pairs = zip(row["en"], row["de"], strict=True) if one_to_one else product(row["en"], row["de"])
+            new = [(image_id, *pair) for pair in pairs if (image_id, *pair) not in seen]
+            expected += new
+            seen.update(new)
+        view = translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])
+        assert [(e["image_id"], e["text_a"], e["text_b"]) for e in view] == expected
 
     def test_several_pairs_of_languages_come_row_by_row(self, corpus: Dataset) -> None:
         view = translation_pairs(corpus, [("JA", "en"), ("en", "de"), ("ja", "en")])

@@ -1,4 +1,4 @@
-"""A tiny real dual encoder (transformers' CLIP with random weights) and a small synthetic corpus."""
+"""Tiny real dual encoders with random weights, one that knows the answers, and small synthetic corpora."""
 
 import datasets
 import numpy as np
@@ -9,7 +9,9 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPProcessor, PreTrainedTokenizerFast
 
+from babelens import MuralConfig, MuralModel, MuralProcessor
 from babelens.data.corpus import CAPTIONS
+from babelens.processing.image_processing_mural import MuralImageProcessor
 
 EMOJI_WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}
 ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789äöüß"
@@ -26,13 +28,12 @@ def _build_tokenizer(model_max_length: int = 16) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=model_max_length, **names)
 
 
-def _tower(**more: int) -> dict[str, int | float]:
+def _tower(**more: float) -> dict[str, float]:
     return {
         "hidden_size": 16,
         "intermediate_size": 32,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "attention_dropout": 0.1,
         **more,
     }
 
@@ -53,6 +54,7 @@ def clip_parts() -> tuple[CLIPModel, CLIPProcessor]:
     tokenizer = _build_tokenizer()
     config = CLIPConfig(
         text_config=_tower(
+            attention_dropout=0.1,
             vocab_size=len(tokenizer),
             max_position_embeddings=16,
             bos_token_id=tokenizer.bos_token_id,
@@ -65,6 +67,21 @@ def clip_parts() -> tuple[CLIPModel, CLIPProcessor]:
     torch.manual_seed(0)
     image_processor = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
     return CLIPModel(config).eval(), CLIPProcessor(image_processor, tokenizer)
+
+
+@pytest.fixture(scope="session")
+def mural_parts() -> tuple[MuralModel, MuralProcessor]:
+    tokenizer = _build_tokenizer(model_max_length=64)
+    vision = {"width_coefficient": 0.1, "depth_coefficient": 0.1, "image_size": 32, "drop_connect_rate": 0.2}
+    config = MuralConfig(text_config=_tower(vocab_size=len(tokenizer)), vision_config=vision)
+    size = {"height": 32, "width": 32}
+    torch.manual_seed(0)
+    return MuralModel(config).eval(), MuralProcessor(MuralImageProcessor(size=size, crop_size=size), tokenizer)
+
+
+@pytest.fixture(params=["clip_parts", "mural_parts"])
+def dual_encoder(request):
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -44,8 +44,8 @@ class LazyPictures:
         return picture(position)
 
 
-def test_text_embeddings_are_those_of_the_model_in_the_order_given(clip_parts):
-    model, processor = clip_parts
+def test_text_embeddings_are_those_of_the_model_in_the_order_given(dual_encoder):
+    model, processor = dual_encoder
     embeddings = Embedder(model, processor, batch_size=2).encode_text(TEXTS, language="de")
     assert embeddings.dtype == np.float32
     for text, embedding in zip(TEXTS, embeddings, strict=True):
@@ -56,8 +56,8 @@ def test_text_embeddings_are_those_of_the_model_in_the_order_given(clip_parts):
         np.testing.assert_allclose(embedding, expected, atol=1e-6)
 
 
-def test_image_embeddings_are_those_of_the_model(clip_parts):
-    model, processor = clip_parts
+def test_image_embeddings_are_those_of_the_model(dual_encoder):
+    model, processor = dual_encoder
     embeddings = Embedder(model, processor, batch_size=3).encode_image([picture(seed) for seed in range(7)])
     pixels = processor(images=[picture(seed) for seed in range(7)], return_tensors="pt")
     features = model.get_image_features(**pixels).pooler_output.detach()
@@ -114,13 +114,13 @@ def test_wrong_input_is_refused(clip_parts, tmp_path):
         Embedder(clip_parts[0].text_model, clip_parts[1])
 
 
-def test_training_goes_on_as_if_nothing_had_been_encoded(clip_parts):
+def test_training_goes_on_as_if_nothing_had_been_encoded(dual_encoder):
     """Modes of all modules, every random generator, parameters, gradients and the next training step are as without
     the embedder."""
-    model = copy.deepcopy(clip_parts[0]).train()
-    model.vision_model.eval()  # a frozen tower, as trainers keep it
-    embedder = Embedder(model, clip_parts[1], batch_size=2)
-    tokens = clip_parts[1](text=TEXTS, padding=True, truncation=True, return_tensors="pt")
+    model = copy.deepcopy(dual_encoder[0]).train()
+    model.text_model.embeddings.eval()  # a frozen part, as trainers keep it
+    embedder = Embedder(model, dual_encoder[1], batch_size=2)
+    tokens = dual_encoder[1](text=TEXTS, padding=True, truncation=True, return_tensors="pt")
 
     def training_step(encode: bool) -> tuple[torch.Tensor, list[torch.Tensor], tuple[float, ...]]:
         torch.manual_seed(1)

@@ -1,6 +1,9 @@
 """`babelens embed`, `search` and `evaluate` on a tiny real model and real files."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -176,3 +179,25 @@ def test_evaluate_refuses_options_that_would_do_nothing(run, clip_folder, captio
     assert run("evaluate", clip_folder, "--languages", "en").exit_code == 2
     assert run("evaluate", clip_folder, "--data", captioned, "--gallery", "g.png").exit_code == 2
     assert isinstance(run("evaluate", clip_folder, "--data", captioned, "--languages", "fr").exception, CorpusError)
+
+
+def test_evaluate_refuses_a_language_in_two_groups(run, clip_folder):
+    result = run("evaluate", clip_folder, "--image-languages", "en,de", "--unseen-languages", "de,ar")
+    assert result.exit_code == 2
+    assert "de is in two" in result.output
+
+
+def test_the_real_command_line(clip_folder, pictures, tmp_path):
+    def babelens(*arguments):
+        command = [sys.executable, "-m", "babelens.command_line", *map(str, arguments)]
+        environment = {**os.environ, "HF_DATASETS_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+        return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+    arguments = ("search", clip_folder, "ein rotes auto", "--images", pictures, "--language")
+    found = babelens(*arguments, "de", "--json")
+    assert found.returncode == 0, found.stderr
+    assert len(json.loads(found.stdout)["results"]) == 4
+    refused = babelens(*arguments, "klingonish")
+    assert refused.returncode == 1
+    assert "Error: 'klingonish' is not a language tag" in refused.stderr
+    assert "Traceback" not in refused.stderr

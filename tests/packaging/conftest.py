@@ -1,4 +1,4 @@
-"""The package as others get it: built from its sources, and installed into environments that hold nothing else of it."""
+"""The package as others get it: built from its sources, and installed where nothing else of it is."""
 
 import os
 import shutil

@@ -1,0 +1,7 @@
+"""MURAL's configuration."""
+
+from contracts import ConfigContract
+
+
+class TestMuralConfig(ConfigContract):
+    factory = "make_mural"

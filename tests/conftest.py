@@ -1,0 +1,106 @@
+"""What the tests of several rooms share: a tiny MURAL with its processor, and a Python that lacks babelens."""
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+pytest.register_assert_rewrite("contracts")
+
+from contracts import CAPTIONS, pictures  # noqa: E402
+
+from babelens import MuralConfig, MuralModel, MuralProcessor  # noqa: E402
+from babelens.processing.image_processing_mural import MuralImageProcessor  # noqa: E402
+from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
+
+# Weights are drawn wider than usual: those of an untrained small tower hardly let the input through.
+TINY_TEXT = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
+}
+TINY_VISION = {"width_coefficient": 0.1, "depth_coefficient": 0.1, "image_size": 32, "initializer_range": 0.3}
+
+
+def settle_batch_norm(model: torch.nn.Module, pixel_values: torch.Tensor) -> None:
+    """Gives batch norm the statistics of these pictures. With those it starts with, an untrained EfficientNet outputs 0."""
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        model.train()(pixel_values=pixel_values)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    model.eval()
+
+
+def _tiny_tokenizer() -> PreTrainedTokenizerFast:
+    return train_wordpiece(CAPTIONS.values(), 200, min_frequency=1)
+
+
+def _tiny_mural(**options: Any) -> tuple[MuralModel, MuralProcessor]:
+    image_processor = MuralImageProcessor(size={"height": 36, "width": 36}, crop_size={"height": 32, "width": 32})
+    processor = MuralProcessor(image_processor, _tiny_tokenizer())
+    text = TINY_TEXT | {"vocab_size": len(processor.tokenizer)} | options.pop("text_config", {})
+    towers = {"text_config": text, "vision_config": TINY_VISION}
+    torch.manual_seed(0)
+    model = MuralModel(MuralConfig(**towers | {"temperature_init_value": 0.1} | options))
+    settle_batch_norm(model, processor(images=pictures(16), return_tensors="pt")["pixel_values"])
+    return model, processor
+
+
+@pytest.fixture(scope="session")
+def make_mural() -> Callable[..., tuple[MuralModel, MuralProcessor]]:
+    """Builds the same tiny MURAL, a model in eval mode and its processor, at every call.
+
+    Keyword arguments are the configuration's; those in `text_config` are added to the tiny tower's, a `vision_config`
+    takes the place of the tiny EfficientNet.
+    """
+    return _tiny_mural
+
+
+@pytest.fixture(scope="session")
+def settle() -> Callable[[torch.nn.Module, torch.Tensor], None]:
+    return settle_batch_norm
+
+
+@pytest.fixture(scope="session")
+def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Runs Python code in a virtual environment that has what this one has, except babelens; returns what it prints.
+
+    Its site-packages holds links to the installed packages; babelens, and what leads to its sources, is left out.
+    """
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder / "venv", symlinks=True)
+    site_packages = next((folder / "venv").glob("lib*/python*/site-packages"))
+    for installed in (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")):
+        for package in installed.iterdir():
+            link = site_packages / package.name
+            if "babelens" not in package.name and package.suffix != ".pth" and not link.exists():
+                link.symlink_to(package)
+
+    def run(code: str, *arguments: str | Path) -> str:
+        refuse = "import importlib.util\nassert importlib.util.find_spec('babelens') is None\n"
+        command = [folder / "venv/bin/python", "-c", refuse + code, *arguments]
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HF_HOME": str(folder / "hf"),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
+        }
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

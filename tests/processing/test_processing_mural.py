@@ -1,0 +1,5 @@
+from contracts import ProcessorContract
+
+
+class TestMuralProcessor(ProcessorContract):
+    factory = "make_mural"

@@ -1,0 +1,227 @@
+"""The trainer: what it learns, logs, keeps, refuses, and resumes."""
+
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_training import VISION, shapes_corpus, shapes_trainer, weights
+
+from babelens.data.views import image_text_pairs
+from babelens.trainers.checkpoints import is_complete, newest_checkpoint
+from babelens.trainers.contrastive import NonFiniteLossError
+
+PROGRAM = Path(__file__).parents[1] / "tiny_training.py"
+TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
+
+
+def _run(*arguments, launcher=(), check=True, **options):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, str(PROGRAM), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, **options)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def _assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.array_equal(found[name], value), name
+
+
+# ---- Learning ----
+
+
+def test_it_learns_both_tasks_and_keeps_the_best(tmp_path):
+    trainer = shapes_trainer(
+        tmp_path,
+        max_steps=60,
+        optim="adamw_torch",
+        learning_rate=5e-3,
+        image_augmentation={"horizontal_flip": 0.0},
+        eval_strategy="steps",
+        eval_steps=20,
+        save_strategy="steps",
+        save_steps=20,
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="mean_recall",
+        greater_is_better=True,
+    )
+    before = trainer.evaluate()
+    trainer.train()
+    after = trainer.evaluate()
+    assert {"eval_mean_recall", "eval_mean_recall_en", "eval_mean_recall_de", "eval_mean_recall_fr"} <= after.keys()
+    assert after["eval_mean_recall_en"] > before["eval_mean_recall_en"] + 20
+    history = trainer.state.log_history
+    losses = [[entry[name] for entry in history if name in entry] for name in ("loss_image_text", "loss_text_text")]
+    assert all(len(values) == 60 and np.mean(values[-10:]) < 0.7 * np.mean(values[:10]) for values in losses)
+    recalls = [entry["eval_mean_recall"] for entry in history if "eval_mean_recall" in entry][1:4]
+    assert trainer.state.best_metric == max(recalls) == pytest.approx(after["eval_mean_recall"])
+    assert str(newest_checkpoint(tmp_path)) == trainer.state.best_model_checkpoint or len(list(tmp_path.glob("checkpoint-*"))) == 2
+
+
+def test_the_loss_is_the_weighted_sum_of_the_tasks(tmp_path):
+    trainer = shapes_trainer(tmp_path, max_steps=1, task_weights={"text_text": 0.25})
+    trainer.train()
+    logged = next(entry for entry in trainer.state.log_history if "loss" in entry)
+    assert logged["loss"] == pytest.approx(logged["loss_image_text"] + 0.25 * logged["loss_text_text"], abs=1e-3)
+    assert trainer.weights == {"image_text": 1.0, "text_text": 0.25}
+
+
+def test_align_is_mural_without_the_text_text_task(tmp_path):
+    trainer = shapes_trainer(tmp_path, tasks=("image_text",), max_steps=2)
+    trainer.train()
+    assert "loss_text_text" not in trainer.state.log_history[0]
+
+
+def test_a_corpus_alone_is_the_first_task(tmp_path):
+    trainer = shapes_trainer(tmp_path, max_steps=1)
+    alone = type(trainer)(
+        model=trainer.model, args=trainer.args, processing_class=trainer.processing_class, train_dataset=shapes_corpus()
+    )
+    assert list(alone.tasks) == ["image_text"]
+    assert len(alone.tasks["image_text"]) == 48
+
+
+def test_every_task_has_its_rate_and_its_state(tmp_path):
+    trainer = shapes_trainer(tmp_path, max_steps=2, task_learning_rates=TWO_RATES, warmup_steps=1)
+    trainer.train()
+    optimizer = trainer._task_optimizer
+    assert list(optimizer.optimizers) == ["image_text", "text_text"]
+    image_tower = next(trainer.model.vision_model.parameters())
+    assert image_tower in optimizer.optimizers["image_text"].state
+    assert image_tower not in optimizer.optimizers["text_text"].state
+    rates = [optimizer.optimizers[task].param_groups[0]["initial_lr"] for task in TWO_RATES]
+    assert rates == list(TWO_RATES.values())
+
+
+def test_the_vision_backbone_may_have_batch_norm(tmp_path):
+    vision = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    trainer = shapes_trainer(tmp_path, vision=vision, max_steps=2)
+    assert math.isfinite(trainer.train().training_loss)
+
+
+# ---- Refusals ----
+
+
+def test_an_unknown_task_is_refused(tmp_path):
+    pairs = image_text_pairs(shapes_corpus(), ["en"])
+    with pytest.raises(ValueError, match="MuralTrainer has no task 'image_txt'; its tasks are"):
+        shapes_trainer(tmp_path, task_weights={"image_txt": 1.0})
+    trainer = shapes_trainer(tmp_path)
+    with pytest.raises(ValueError, match="no task 'pictures'"):
+        type(trainer)(
+            model=trainer.model,
+            args=trainer.args,
+            processing_class=trainer.processing_class,
+            train_dataset={"image_text": pairs, "pictures": pairs},
+        )
+
+
+@pytest.mark.parametrize("bad", [{"embed_chunk_size": 0}, {"loss_tile_size": -1}, {"task_weights": {"text_text": -1.0}}])
+def test_impossible_arguments_are_refused(tmp_path, bad):
+    with pytest.raises(ValueError, match=str(next(iter(bad)))):
+        shapes_trainer(tmp_path, **bad)
+
+
+def test_nan_stops_the_run_before_it_reaches_the_weights(tmp_path):
+    trainer = shapes_trainer(tmp_path, max_steps=5)
+    clean = weights(trainer.model)
+    objective = trainer.model.contrastive_objective
+    calls = []
+
+    def poisoned(output, **options):
+        calls.append(1)
+        return objective(output, **options) * (math.nan if len(calls) == 3 else 1.0)
+
+    trainer.model.contrastive_objective = poisoned
+    with pytest.raises(NonFiniteLossError, match="task 'image_text' is nan in step 2"):
+        trainer.train()
+    assert trainer.state.global_step == 1
+    after = weights(trainer.model)
+    assert all(np.isfinite(value).all() for value in after.values())
+    assert any(not np.array_equal(after[name], clean[name]) for name in clean)
+
+
+# ---- Resuming ----
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"task_learning_rates": TWO_RATES},
+        {"embed_chunk_size": 3, "gradient_accumulation_steps": 2, "optim": "adamw_torch", "dataloader_num_workers": 1},
+    ],
+    ids=["lamb with two rates", "cached, accumulated, workers"],
+)
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path, settings):
+    """Dropout, random crops and several epochs are in it; the kill is a real SIGKILL between two checkpoints."""
+    settings = {"max_steps": 11, "save_strategy": "steps", "save_steps": 3, **settings}
+    given = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
+    _run(tmp_path / "unbroken", *given)
+    killed = _run(tmp_path / "killed", "--die-at=8", *given, check=False)
+    assert killed.returncode == -9
+    assert newest_checkpoint(tmp_path / "killed").name == "checkpoint-6"
+    assert not (tmp_path / "killed" / "weights.npz").exists()
+    _run(tmp_path / "killed", "--resume", *given)
+    _assert_same(np.load(tmp_path / "killed" / "weights.npz"), np.load(tmp_path / "unbroken" / "weights.npz"))
+
+
+def test_a_torn_checkpoint_is_neither_resumed_nor_kept(tmp_path):
+    trainer = shapes_trainer(tmp_path, max_steps=4, save_strategy="steps", save_steps=2)
+    trainer.train()
+    torn = tmp_path / "checkpoint-4"
+    (torn / "optimizer.pt").write_bytes((torn / "optimizer.pt").read_bytes()[:100])
+    resumed = shapes_trainer(tmp_path, max_steps=4, save_strategy="steps", save_steps=2)
+    resumed.train(resume_from_checkpoint=True)
+    assert is_complete(torn)
+    _assert_same(weights(resumed.model), weights(trainer.model))
+
+
+def test_resuming_from_nothing_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no complete checkpoint"):
+        shapes_trainer(tmp_path).train(resume_from_checkpoint=True)
+
+
+@pytest.mark.parametrize("limit", [50_000, 150_000, 400_000])
+def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, limit):
+    """A limit on the size of files stands in for the full disk: the system refuses the write in the same place."""
+
+    def full() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = _run(tmp_path, "--set=max_steps=2", "--set=save_strategy=steps", "--set=save_steps=1", check=False, preexec_fn=full)
+    assert done.returncode == 1
+    assert "could not save" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+# ---- Several processes ----
+
+
+def test_two_processes_train_as_one_with_twice_the_batch(tmp_path):
+    given = ["--set=max_steps=4", "--set=optim=sgd", "--set=learning_rate=0.1", f"--set=vision={json.dumps({**VISION, 'attention_dropout': 0.0})}"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    _run(tmp_path / "two", *given, "--set=per_device_train_batch_size=4", "--set=dropout=0.0", launcher=launcher)
+    _run(tmp_path / "one", *given, "--set=per_device_train_batch_size=8", "--set=dropout=0.0")
+    one, two = (np.load(tmp_path / name / "weights.npz") for name in ("one", "two"))
+    for name in one:
+        torch.testing.assert_close(torch.tensor(two[name]), torch.tensor(one[name]), atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_two_processes_with_two_rates_and_chunks_stay_equal_to_one(tmp_path):
+    given = ["--set=max_steps=3", f"--set=task_learning_rates={json.dumps({'image_text': 0.1, 'text_text': 0.01})}", "--set=optim=sgd"]
+    given += ["--set=dropout=0.0", "--set=embed_chunk_size=2", f"--set=vision={json.dumps({**VISION, 'attention_dropout': 0.0})}"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    _run(tmp_path / "two", *given, "--set=per_device_train_batch_size=4", launcher=launcher)
+    _run(tmp_path / "one", *given, "--set=per_device_train_batch_size=8")
+    one, two = (np.load(tmp_path / name / "weights.npz") for name in ("one", "two"))
+    for name in one:
+        torch.testing.assert_close(torch.tensor(two[name]), torch.tensor(one[name]), atol=1e-5, rtol=1e-4, msg=name)
