@@ -53,11 +53,19 @@ class DataSource:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A preset with overrides, trained from scratch, or a trained model to go on from."""
+    """A preset with overrides, trained from scratch, or a trained model to go on from.
+
+    Args:
+        preset: one of `babelens.configuration.presets.list_presets()`.
+        overrides: configuration keys that replace the preset's.
+        from_pretrained: a folder or Hub id.
+        attn_implementation: `sdpa` (default), `eager`, `flash_attention_2`. On a CPU, `eager` trains short texts several times faster.
+    """
 
     preset: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     from_pretrained: str | None = None
+    attn_implementation: str | None = None
 
     def __post_init__(self) -> None:
         if (self.preset is None) == (self.from_pretrained is None):

@@ -165,11 +165,12 @@ class RecipeRun:
 
     def _model(self, processor: ProcessorMixin) -> PreTrainedModel:
         source = self.recipe.model
+        attention = {"attn_implementation": source.attn_implementation}
         if source.from_pretrained:
-            return AutoModel.from_pretrained(source.from_pretrained)
+            return AutoModel.from_pretrained(source.from_pretrained, **attention)
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
-        return METHODS[self.recipe.method].model(load_preset(source.preset, **overrides))
+        return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
 
     def _training_texts(self) -> list[str]:
         """Every text that training will see, once: the vocabulary must not know more than the model may."""

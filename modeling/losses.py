@@ -46,13 +46,15 @@ def contrastive_loss(
         x, y: [N, d]; temperature: []; positives: [N, N] bool, or [N] or [K, N] integer.
 
     Raises:
-        ValueError: when `x` and `y`, or `positives`, do not fit.
+        ValueError: when `x` and `y`, or `positives`, do not fit, or `tile_size` is not positive.
     """
     if x.shape != y.shape or x.dim() != 2:
         raise ValueError(f"x and y must both be [N, d], but are {list(x.shape)} and {list(y.shape)}")
     count = len(x)
-    if positives is not None and positives.shape[-1] != count:
-        raise ValueError(f"positives are for {positives.shape[-1]} pairs, but there are {count}")
+    if positives is not None:
+        _check_positives(positives, count)
+    if tile_size is not None and tile_size < 1:
+        raise ValueError(f"tile_size={tile_size} must be at least 1")
     dtype = torch.promote_types(x.dtype, torch.float32)
     # Under autocast the matrix product would run in half precision; cosines divided by a temperature of 0.01 need float32.
     with torch.autocast(x.device.type, enabled=False):
@@ -65,6 +67,18 @@ def contrastive_loss(
             logits = _logits(x, y, temperature, margin, positives, slice(0, count), slice(0, count))
             return _direction(logits, 1, label_smoothing).mean(), _direction(logits, 0, label_smoothing).mean()
         return _TiledContrastiveLoss.apply(x, y, temperature, margin, label_smoothing, positives, tile_size)
+
+
+def _check_positives(positives: Tensor, count: int) -> None:
+    if positives.dtype == torch.bool:
+        fits = positives.shape == (count, count)
+    else:
+        fits = not positives.is_floating_point() and positives.dim() in (1, 2) and positives.shape[-1] == count
+    if not fits:
+        raise ValueError(
+            f"positives of {count} pairs are [{count}, {count}] bool, or labels [{count}] or [K, {count}] of an integer type; "
+            f"these are {list(positives.shape)} {positives.dtype}"
+        )
 
 
 def symmetric_contrastive_loss(x: Tensor, y: Tensor, temperature: Tensor | float, **kwargs: Any) -> Tensor:
@@ -80,7 +94,7 @@ def _logits(
     cosines = x[rows] @ y[columns].T
     diagonal = _diagonal(rows, columns, x.device)
     if margin:
-        cosines = cosines - margin * diagonal
+        cosines = cosines - margin * diagonal.to(cosines.dtype)
     logits = cosines / temperature
     if positives is not None:
         logits = logits.masked_fill(_same(positives, rows, columns) & ~diagonal, -torch.inf)

@@ -4,6 +4,7 @@ A checkpoint folder is complete when it holds `complete.json`, written last, wit
 while saving leaves a folder without it, which is never resumed from and goes away with the next save.
 """
 
+import errno
 import json
 import os
 import re
@@ -11,6 +12,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 MARKER = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
@@ -59,21 +62,29 @@ def written_whole(folder: str | Path) -> Iterator[Path]:
     """A scratch folder whose files move into `folder` when the block ends well, and vanish when it does not.
 
     Raises:
-        OSError: from the block, with the folder that could not be written named.
+        OSError: when the block cannot write, with `folder` named.
     """
     folder = Path(folder)
     scratch = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
-        yield scratch
-        folder.mkdir(parents=True, exist_ok=True)
-        for entry in scratch.iterdir():
-            if entry.is_dir():
-                shutil.copytree(entry, folder / entry.name, dirs_exist_ok=True)
-            else:
-                os.replace(entry, folder / entry.name)
-    except OSError as error:
-        raise OSError(error.errno, f"could not save to {folder}: {error.strerror or error}; nothing was left there") from error
+        with removed_on_failure(scratch, called=folder):
+            yield scratch
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(scratch, folder, dirs_exist_ok=True, copy_function=os.replace)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def removed_on_failure(folder: Path, *, called: Path | None = None) -> Iterator[None]:
+    """Deletes `folder` when the block cannot write, and says so in one `OSError`, whichever library was writing."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "inline_container" not in str(error):  # torch.save's own file format
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        number = getattr(error, "errno", None) or errno.EIO
+        raise OSError(number, f"could not save to {called or folder}, and nothing was left there: {error}") from error

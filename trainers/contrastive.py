@@ -5,9 +5,7 @@ method's trainer says which tasks there are and how their data become batches; i
 (`contrastive_objective`).
 """
 
-import errno
 import math
-import shutil
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
@@ -29,7 +27,7 @@ from ..evaluation.retrieval import evaluate_retrieval
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import LAMB, ContrastiveTrainingArguments
-from .checkpoints import mark_complete, newest_checkpoint, remove_torn_checkpoints, written_whole
+from .checkpoints import mark_complete, newest_checkpoint, remove_torn_checkpoints, removed_on_failure, written_whole
 from .gathering import gather_rows
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture
@@ -282,13 +280,11 @@ class ContrastiveTrainer(Trainer):
         # The older checkpoints may go only when this one is known to be complete.
         keep, self.args.save_total_limit = self.args.save_total_limit, None
         try:
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                mark_complete(folder)
-        except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise OSError(error.errno or errno.EIO, f"could not save {folder}: {error}; nothing was left there") from error
+            with removed_on_failure(folder):
+                super()._save_checkpoint(model, trial)
+                self.accelerator.wait_for_everyone()
+                if self.args.should_save:
+                    mark_complete(folder)
         finally:
             self.args.save_total_limit = keep
         if self.args.should_save:

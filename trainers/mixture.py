@@ -64,7 +64,10 @@ class TaskBatchSampler(Sampler[list[Draw]]):
         for task, data in mixture.tasks.items():
             if len(data) < batch_size:
                 raise ValueError(f"task {task!r} has {len(data)} examples, fewer than a batch of {batch_size}")
-        self.mixture, self.batch_size, self.seed = mixture, batch_size, seed
+        self.mixture, self.seed = mixture, seed
+        self.task_batch_size = batch_size
+        # accelerate shares out only batches that have as many draws as the sampler says.
+        self.batch_size = batch_size * len(mixture.tasks)
         self.length = max(len(mixture) // (batch_size * num_processes), 1) * num_processes
 
     def __len__(self) -> int:
@@ -74,7 +77,7 @@ class TaskBatchSampler(Sampler[list[Draw]]):
         first = self.mixture.epoch * self.length
         shuffles = {task: _Shuffle(len(data), [self.seed, k]) for k, (task, data) in enumerate(self.mixture.tasks.items())}
         for batch in range(first, first + self.length):
-            positions = range(batch * self.batch_size, (batch + 1) * self.batch_size)
+            positions = range(batch * self.task_batch_size, (batch + 1) * self.task_batch_size)
             # numpy's seeding mixes the words of a seed well, so that neighbouring positions draw unrelated numbers.
             yield [
                 Draw(task, shuffle[position], (self.seed << 48) + (k << 44) + position)

@@ -1,0 +1,276 @@
+"""Contrastive losses against the fixtures, and against the formula written out entry by entry in float64."""
+
+import json
+import math
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from babelens.modeling import losses
+from babelens.modeling.losses import contrastive_loss, symmetric_contrastive_loss
+
+FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_mural.json").read_text())
+TILES = (1, 3, 4, 6, 7, 100)  # of 7 rows: one row, tiles that do not divide, one tile, more than there is
+LABELS = torch.tensor([4, 0, 4, 1, 2, 4, 2])
+GROUPINGS = torch.tensor([[4, 0, 4, 1, 2, 4, 2], [0, 0, 1, 2, 3, 4, 5]])
+ONE_WAY = torch.zeros(7, 7, dtype=torch.bool)  # right in one direction only, and the diagonal not marked
+ONE_WAY[0, 3] = ONE_WAY[5, 1] = ONE_WAY[5, 2] = True
+POSITIVES = {"none": None, "labels": LABELS, "groupings": GROUPINGS, "mask": ONE_WAY}
+
+
+def embeddings(count: int = 7, width: int = 5, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(count, width, dtype=torch.float64, generator=generator) for _ in range(2))
+    return x.to(dtype).requires_grad_(), (y + 0.5 * x.detach()).to(dtype).requires_grad_()
+
+
+def is_further_positive(positives: torch.Tensor | None, i: int, j: int) -> bool:
+    """Whether x_i and y_j, of different pairs, belong together as well."""
+    if positives is None or i == j:
+        return False
+    if positives.dtype == torch.bool:
+        return bool(positives[i, j])
+    return any(labels[i] == labels[j] for labels in positives.reshape(-1, positives.shape[-1]))
+
+
+def reference(x, y, temperature, *, margin=0.0, label_smoothing=0.0, positives=None):
+    """The two losses as sums over pairs, each with its own softmax."""
+    count = len(x)
+
+    def logit(i, j):
+        cosine = (x[i] * y[j]).sum() / ((x[i] ** 2).sum().sqrt() * (y[j] ** 2).sum().sqrt())
+        return (cosine - (margin if i == j else 0)) / temperature
+
+    x_to_y = y_to_x = 0
+    for i in range(count):
+        row = {j: logit(i, j) for j in range(count) if not is_further_positive(positives, i, j)}
+        column = {j: logit(j, i) for j in range(count) if not is_further_positive(positives, j, i)}
+        x_to_y = x_to_y + cross_entropy(row, i, label_smoothing) / count
+        y_to_x = y_to_x + cross_entropy(column, i, label_smoothing) / count
+    return x_to_y, y_to_x
+
+
+def cross_entropy(logits, right, label_smoothing):
+    normaliser = sum((value - logits[right]).exp() for value in logits.values()).log() + logits[right]
+    uniform = sum(normaliser - value for value in logits.values()) / len(logits)
+    return (1 - label_smoothing) * (normaliser - logits[right]) + label_smoothing * uniform
+
+
+def value_and_gradients(loss, x, y, temperature, **options) -> list[torch.Tensor]:
+    """Both losses, and the gradients of a sum in which they weigh differently."""
+    x_to_y, y_to_x = loss(x, y, temperature, **options)
+    return [x_to_y, y_to_x, *torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature))]
+
+
+# ---- Fixtures ----
+
+
+def inputs(method: str, *names: str) -> list[torch.Tensor]:
+    return [torch.tensor(FIXTURES[method]["inputs"][name], dtype=torch.float64) for name in names]
+
+
+@pytest.mark.parametrize("tile_size", [None, 4])
+def test_mural_fixture(tile_size):
+    expected = FIXTURES["mural"]
+    image, text = inputs("mural", "image", "text")
+    left, right = inputs("mural", "left", "right")
+    for temperature in (1.0, 0.07):
+        i2t, t2i = contrastive_loss(image, text, temperature, tile_size=tile_size)
+        figures = expected[f"image_text_tau_{temperature}"]
+        assert (i2t.item(), t2i.item()) == pytest.approx((figures["i2t"], figures["t2i"]), rel=1e-12)
+    for margin, name in ((0.3, "margin0.3"), (0.0, "no_margin")):
+        l2r, r2l = contrastive_loss(left, right, 0.01, margin=margin, tile_size=tile_size)
+        figures = expected[f"text_text_tau0.01_{name}"]
+        assert (l2r.item(), r2l.item()) == pytest.approx((figures["l2r"], figures["r2l"]), rel=1e-12)
+
+
+@pytest.mark.parametrize("tile_size", [None, 4])
+def test_mural_fixture_of_the_weighted_total_and_its_temperature_gradient(tile_size):
+    image, text, left, right = inputs("mural", "image", "text", "left", "right")
+    translation = 0.1 * symmetric_contrastive_loss(left, right, 0.01, margin=0.3, tile_size=tile_size)
+    for value in (1.0, 0.07):
+        temperature = torch.tensor(value, dtype=torch.float64, requires_grad=True)
+        total = symmetric_contrastive_loss(image, text, temperature, tile_size=tile_size) + translation
+        assert total.item() == pytest.approx(FIXTURES["mural"][f"total_wi2t1_wt2t0.1_tau{value}"], rel=1e-12)
+    total.backward()
+    assert temperature.grad.item() == pytest.approx(FIXTURES["mural"]["dtotal_dtau_at_0.07"], rel=1e-10)
+
+
+@pytest.mark.parametrize("tile_size", [None, 4])
+@pytest.mark.parametrize(
+    ("name", "temperature", "smoothing", "margin"),
+    [
+        ("tau1_plain", 1.0, 0.0, 0.0),
+        ("tau0.07_plain", 0.07, 0.0, 0.0),
+        ("tau0.07_ls0.1", 0.07, 0.1, 0.0),
+        ("tau0.07_ls0.1_margin0.3_on_text_text", 0.07, 0.1, 0.3),
+    ],
+)
+def test_etcl_fixture_with_label_smoothing(name, temperature, smoothing, margin, tile_size):
+    image, a, b = inputs("etcl", "image", "textA", "textB")
+    options = {"label_smoothing": smoothing, "tile_size": tile_size}
+    found = {
+        "image_textA": symmetric_contrastive_loss(image, a, temperature, **options),
+        "textA_textB": symmetric_contrastive_loss(a, b, temperature, margin=margin, **options),
+        "textB_image": symmetric_contrastive_loss(b, image, temperature, **options),
+    }
+    assert {pair: found[pair].item() for pair in found} == pytest.approx(
+        {pair: FIXTURES["etcl"][name][pair] for pair in found}, rel=1e-12
+    )
+
+
+# ---- The formula ----
+
+
+@pytest.mark.parametrize("positives", POSITIVES.values(), ids=POSITIVES)
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+@pytest.mark.parametrize("temperature", [1.0, 0.07])
+def test_dense_and_tiled_values_and_gradients_are_those_of_the_formula(temperature, margin, label_smoothing, positives):
+    x, y = embeddings()
+    temperature = torch.tensor(temperature, dtype=torch.float64, requires_grad=True)
+    options = {"margin": margin, "label_smoothing": label_smoothing, "positives": positives}
+    expected = value_and_gradients(reference, x, y, temperature, **options)
+    for tile_size in (None, *TILES):
+        found = value_and_gradients(contrastive_loss, x, y, temperature, **options, tile_size=tile_size)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_the_diagonal_of_a_mask_makes_no_difference():
+    x, y = embeddings()
+    marked = ONE_WAY | torch.eye(7, dtype=torch.bool)
+    for tile_size in (None, 3):
+        pair = [contrastive_loss(x, y, 0.1, positives=mask, tile_size=tile_size) for mask in (ONE_WAY, marked)]
+        assert pair[0] == pair[1]
+
+
+@pytest.mark.parametrize("tile_size", [None, 3])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_where_everything_is_right_nothing_is_lost(tile_size, label_smoothing):
+    x, y = embeddings()
+    temperature = torch.tensor(0.01, dtype=torch.float64, requires_grad=True)
+    options = {"positives": torch.zeros(7, dtype=torch.long), "label_smoothing": label_smoothing}
+    for value in value_and_gradients(contrastive_loss, x, y, temperature, **options, tile_size=tile_size):
+        torch.testing.assert_close(value, torch.zeros_like(value), rtol=0, atol=1e-12)
+
+
+def test_large_batches_are_tiled_by_default(monkeypatch):
+    monkeypatch.setattr(losses, "TILE_FROM", 5)
+    monkeypatch.setattr(losses, "DEFAULT_TILE", 3)
+    for count, tiled in ((5, False), (6, True)):
+        x_to_y, _ = contrastive_loss(*embeddings(count), 0.1)
+        assert ("Tiled" in type(x_to_y.grad_fn).__name__) == tiled
+
+
+# ---- Precision ----
+
+
+@pytest.mark.parametrize("tile_size", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_embeddings_are_compared_in_float32(dtype, tile_size):
+    x, y = embeddings(dtype=dtype)
+    wide = [value.detach().float().requires_grad_() for value in (x, y)]
+    temperature = torch.tensor(0.01, requires_grad=True)
+    found = value_and_gradients(contrastive_loss, x, y, temperature, tile_size=tile_size)
+    expected = value_and_gradients(contrastive_loss, *wide, temperature, tile_size=tile_size)
+    assert [value.dtype for value in found] == [torch.float32, torch.float32, dtype, dtype, torch.float32]
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other.to(one.dtype))
+
+
+@pytest.mark.parametrize("tile_size", [None, 3])
+def test_autocast_changes_nothing(tile_size):
+    x, y = embeddings(dtype=torch.float32)
+    temperature = torch.tensor(0.01, requires_grad=True)
+    expected = value_and_gradients(contrastive_loss, x, y, temperature, tile_size=tile_size)
+    with torch.autocast("cpu", torch.bfloat16):
+        x_to_y, y_to_x = contrastive_loss(x, y, temperature, tile_size=tile_size)
+    found = [x_to_y, y_to_x, *torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature))]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("tile_size", [None, 3])
+def test_length_does_not_matter_and_low_temperatures_do_not_overflow(tile_size):
+    x, y = embeddings(dtype=torch.float32)
+    with torch.no_grad():
+        expected = contrastive_loss(x, y, 1e-4, tile_size=tile_size)
+        found = contrastive_loss(1e5 * x, 1e-5 * y, 1e-4, tile_size=tile_size)
+    assert all(math.isfinite(value) for value in expected)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
+
+
+# ---- Memory ----
+
+
+class PeakMemory(TorchDispatchMode):
+    """Bytes of the tensors that were alive at the same time, at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[int, int] = {}
+        self.alive = self.peak = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in tree_leaves(result):
+            if isinstance(value, torch.Tensor):
+                self.count(value.untyped_storage())
+        return result
+
+    def count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata not in self.sizes:
+            self.sizes[storage._cdata] = storage.nbytes()
+            self.alive += storage.nbytes()
+            self.peak = max(self.peak, self.alive)
+            weakref.finalize(storage, self.forget, storage._cdata)
+
+    def forget(self, key: int) -> None:
+        self.alive -= self.sizes.pop(key)
+
+
+def peak_memory(count: int, tile_size: int | None) -> int:
+    x, y = embeddings(count, 16, torch.float32)
+    temperature = torch.tensor(0.1, requires_grad=True)
+    with PeakMemory() as memory:
+        options = {"positives": torch.arange(count) // 2, "label_smoothing": 0.1, "tile_size": tile_size}
+        sum(contrastive_loss(x, y, temperature, **options)).backward()
+    return memory.peak
+
+
+def test_memory_grows_with_the_batch_not_with_its_square():
+    tiled, dense = ([peak_memory(count, tile_size) for count in (256, 512, 1024)] for tile_size in (64, None))
+    assert dense[2] > 3.8 * dense[1] > 3.8**2 * dense[0]  # what the measure says of a square
+    assert tiled[1] < 2 * tiled[0] and tiled[2] < 2 * tiled[1]
+    assert tiled[2] < dense[2] / 50
+
+
+# ---- Refusals ----
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "complaint"),
+    [
+        (torch.ones(6, 5), {}, r"\[7, 5\] and \[6, 5\]"),
+        (torch.ones(7, 4), {}, r"\[7, 5\] and \[7, 4\]"),
+        (torch.ones(7, 5), {"positives": torch.arange(6)}, r"positives of 7 pairs .* these are \[6\] torch.int64"),
+        (torch.ones(7, 5), {"positives": torch.ones(7, 6, dtype=torch.bool)}, r"these are \[7, 6\] torch.bool"),
+        (torch.ones(7, 5), {"positives": torch.ones(7, dtype=torch.bool)}, r"these are \[7\] torch.bool"),
+        (torch.ones(7, 5), {"positives": torch.eye(7)}, r"these are \[7, 7\] torch.float32"),
+        (torch.ones(7, 5), {"positives": torch.tensor(1)}, r"these are \[\] torch.int64"),
+        (torch.ones(7, 5), {"tile_size": 0}, "tile_size=0 must be at least 1"),
+        (torch.ones(7, 5), {"tile_size": -3}, "tile_size=-3 must be at least 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(y, options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        contrastive_loss(torch.ones(7, 5), y, 0.1, **options)
+
+
+def test_single_vectors_are_refused():
+    with pytest.raises(ValueError, match=r"must both be \[N, d\]"):
+        contrastive_loss(torch.ones(5), torch.ones(5), 0.1)
