@@ -6,6 +6,7 @@ the emoji benchmark. Every key is checked: one that nobody reads is refused by n
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from datasets import Dataset
 from .data.emoji import load_emoji
 from .data.loading import load_captions, load_translations
 
-RECIPES = files("babelens.recipes")
+EMOJI = "emoji"
+RECIPES = Path(str(files("babelens.recipes")))
 
 
 class RecipeError(ValueError):
@@ -32,12 +34,16 @@ class DataSource:
         options: keyword arguments of the loader.
         languages: languages of image-text pairs; default: all.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all combinations.
+        license: SPDX identifier of the data's licence, for the card; the emoji benchmark knows its own.
+        attribution: whom to name, for the card.
     """
 
     source: str
     options: dict[str, Any] = field(default_factory=dict)
     languages: list[str] | None = None
     pairs: list[list[str]] | dict[str, list[str]] | None = None
+    license: str = "unknown"
+    attribution: str = ""
 
     @property
     def language_pairs(self) -> list[tuple[str, str]] | None:
@@ -45,10 +51,10 @@ class DataSource:
             return [(a, b) for a in self.pairs["from"] for b in self.pairs["to"] if a != b]
         return [(a, b) for a, b in self.pairs] if self.pairs else None
 
-    def load(self) -> Dataset:
-        if self.source == "emoji":
-            return load_emoji(**self.options)
-        return load_translations(self.source, **self.options) if self.pairs else load_captions(self.source, **self.options)
+    def load(self, *, translations: bool = False) -> Dataset:
+        """The caption corpus, or the translation corpus."""
+        load = load_emoji if self.source == EMOJI else partial(load_translations if translations else load_captions, self.source)
+        return load(**self.options)
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class Recipe:
         training: `ContrastiveTrainingArguments`, without `output_dir`.
         report: what to report at the end: `emoji` for the four questions, or nothing.
         unseen_languages: languages for the report that the model was never trained on.
-        description: one sentence for the card.
+        license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that is unknown.
     """
 
     method: str
@@ -118,7 +124,7 @@ class Recipe:
     image: ImageSizes = ImageSizes()
     report: str | None = None
     unseen_languages: list[str] = field(default_factory=list)
-    description: str = ""
+    license: str | None = None
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -129,10 +135,10 @@ def find_recipe(name: str | Path) -> Path:
     """
     if Path(name).is_file():
         return Path(name)
-    shipped = Path(str(RECIPES)) / f"{str(name).removeprefix('recipes/').removesuffix('.yaml')}.yaml"
+    shipped = RECIPES / f"{str(name).removeprefix('recipes/').removesuffix('.yaml')}.yaml"
     if shipped.is_file():
         return shipped
-    known = sorted(str(p.relative_to(str(RECIPES)).with_suffix("")) for p in Path(str(RECIPES)).rglob("*.yaml"))
+    known = sorted(str(path.relative_to(RECIPES).with_suffix("")) for path in RECIPES.rglob("*.yaml"))
     raise RecipeError(f"there is no recipe {str(name)!r}; the package has {', '.join(known)}")
 
 

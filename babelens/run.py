@@ -11,6 +11,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import AutoModel, AutoProcessor, AutoTokenizer, PreTrainedModel, ProcessorMixin, set_seed
 
+from .configuration.configuration_mural import IMAGE_TEXT, TEXT_TEXT
 from .configuration.presets import load_preset
 from .data.corpus import captions_of, languages_of
 from .data.views import image_text_pairs, translation_pairs, triplets
@@ -22,7 +23,7 @@ from .model_cards.emoji import emoji_results, emoji_sources
 from .model_cards.facts import DataSource as CardSource
 from .model_cards.facts import ModelCardFacts, RetrievalResult, training_run
 from .processing.tokenizer_training import train_wordpiece
-from .recipe import DataSource, Recipe, RecipeError
+from .recipe import EMOJI, DataSource, Recipe, RecipeError
 from .trainers.arguments import ContrastiveTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
 from .trainers.contrastive import ContrastiveTrainer
@@ -30,7 +31,7 @@ from .trainers.contrastive import ContrastiveTrainer
 CHECKPOINTS = "checkpoints"
 EVALUATION = "evaluation"
 
-_VIEWS = {"image_text": image_text_pairs, "text_text": translation_pairs, "triplets": triplets}
+_VIEWS = {IMAGE_TEXT: image_text_pairs, TEXT_TEXT: translation_pairs, "triplets": triplets}
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +53,12 @@ class RecipeRun:
     @cached_property
     def corpora(self) -> dict[str, Dataset]:
         """The corpus of each task."""
-        return {task: source.load() for task, source in self.recipe.train.items()}
+        return {task: source.load(translations=task == TEXT_TEXT) for task, source in self.recipe.train.items()}
 
     @cached_property
     def image_languages(self) -> list[str]:
         """Languages with captioned pictures in training."""
-        return next(self._languages(task) for task in self.recipe.train if "image" in task or task == "triplets")
+        return next(self._languages(task) for task in self.recipe.train if task != TEXT_TEXT)
 
     @cached_property
     def pair_languages(self) -> list[str]:
@@ -119,16 +120,19 @@ class RecipeRun:
 
     def write_card(self, trainer: ContrastiveTrainer, report: dict[str, Any] | None) -> Path:
         """Writes the model card, from this run's facts alone."""
+        sources = self._card_sources()
+        is_unknown = any(source.license == "unknown" for source in sources)
         facts = ModelCardFacts(
             model_name=self.output.resolve().name,
             method=self.recipe.method,
             image_languages=self.image_languages,
             pair_languages=self.pair_languages,
             unseen_languages=self.recipe.unseen_languages if report else [],
-            training_data=self._card_sources(),
+            training_data=sources,
+            license=self.recipe.license or ("other" if is_unknown else None),
             parameters=sum(trainer.model.parameter_parts().values()),
             base_model=self.recipe.model.from_pretrained,
-            results=self._card_results(trainer, report),
+            results=emoji_results(report, command=self.command) if report else [],
             run=training_run(trainer.args, trainer.state.log_history, command=self.command),
         )
         return write_card(self.output, facts)
@@ -144,7 +148,7 @@ class RecipeRun:
     def _view(self, task: str, source: DataSource) -> Any:
         if task not in _VIEWS:
             raise RecipeError(f"train.{task}: there is no such task; there are {', '.join(_VIEWS)}")
-        selection = source.languages if task == "image_text" else source.language_pairs
+        selection = source.languages if task == IMAGE_TEXT else source.language_pairs
         return _VIEWS[task](self.corpora[task], selection)
 
     def _processor(self) -> ProcessorMixin:
@@ -192,14 +196,9 @@ class RecipeRun:
     def _card_sources(self) -> list[CardSource]:
         sources = []
         for task, source in self.recipe.train.items():
-            if source.source == "emoji":
-                sources += emoji_sources(sorted(set(self.corpora[task]["vendor"])) if task == "image_text" else [])
+            if source.source == EMOJI:
+                sources += emoji_sources([] if task == TEXT_TEXT else sorted(set(self.corpora[task]["vendor"])))
             else:
-                info = self.corpora[task].info
-                role = "pictures and captions" if task == "image_text" else "translations"
-                licence = info.license or "unknown"
-                sources.append(CardSource(name=source.source, license=licence, role=role, attribution=info.description))
+                role = "translations" if task == TEXT_TEXT else "pictures and captions"
+                sources.append(CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution))
         return list(dict.fromkeys(sources))
-
-    def _card_results(self, trainer: ContrastiveTrainer, report: dict[str, Any] | None) -> list[RetrievalResult]:
-        return emoji_results(report, command=self.command) if report else []

@@ -34,11 +34,18 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
 
     Args:
         name: one of `list_presets()`.
-        overrides: configuration keys that replace the preset's; towers are merged key by key
-            (`text_config={"vocab_size": 8000}` keeps the preset's other text settings).
+        overrides: configuration keys that replace the preset's; towers are merged key by key (`text_config={"vocab_size": 8000}` keeps
+            the preset's other text settings), unless they name another `model_type`.
     """
     facts = preset_facts(name)
     config = facts["config"]
     for key, value in overrides.items():
-        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
+        config[key] = _merged(config.get(key), value)
     return AutoConfig.for_model(facts["method"], **config)
+
+
+def _merged(preset: Any, override: Any) -> Any:
+    if not isinstance(preset, dict) or not isinstance(override, dict):
+        return override
+    same_kind = override.get("model_type", preset.get("model_type")) == preset.get("model_type")
+    return {**preset, **override} if same_kind else override

@@ -51,7 +51,7 @@ class MuralModel(DualEncoderPreTrainedModel):
         weights = {name.replace("text_projection", head): value for name, value in align.state_dict().items()}
         # ALIGN reads the [CLS] state, so that its tanh pooler is never used.
         model.load_state_dict({name: value for name, value in weights.items() if not name.startswith("text_model.pooler")})
-        return model
+        return model.train(align.training)
 
     @can_return_tuple
     def get_text_features(

@@ -1,7 +1,57 @@
-"""MURAL's configuration."""
+"""MURAL's configuration: the contract, the paper's defaults, and what is refused."""
 
+import pytest
 from contracts import ConfigContract
+from transformers import BertConfig, ViTConfig
+
+from babelens import MuralConfig, load_preset
 
 
 class TestMuralConfig(ConfigContract):
     factory = "make_mural"
+
+
+def test_without_arguments_it_is_the_papers_base_model():
+    config = MuralConfig()
+    assert config.to_dict() == load_preset("mural-base").to_dict()
+    assert config.tasks == ["image_text", "text_text"]
+    assert (config.temperature_init_value, config.text_text_temperature, config.text_text_margin) == (1.0, 0.01, 0.3)
+    text, vision = config.text_config, config.vision_config
+    assert (text.num_hidden_layers, text.num_attention_heads, text.hidden_size) == (12, 12, 768)
+    assert (text.vocab_size, text.max_position_embeddings) == (250_000, 64)
+    assert (vision.width_coefficient, vision.depth_coefficient, vision.image_size) == (1.6, 2.2, 289)
+
+
+def test_towers_are_given_as_configurations_or_as_their_settings():
+    text, vision = BertConfig(hidden_size=24, num_attention_heads=2), ViTConfig(hidden_size=36)
+    given = MuralConfig(text_config=text, vision_config=vision)
+    spelled = MuralConfig(text_config={"hidden_size": 24, "num_attention_heads": 2}, vision_config=vision.to_dict())
+    assert given.to_dict() == spelled.to_dict()
+    assert type(spelled.vision_config) is ViTConfig
+
+
+def test_keys_that_a_checkpoints_configuration_drags_along_are_left_behind(tmp_path):
+    """As `AutoConfig.from_pretrained("bert-base-multilingual-cased")` gives it."""
+    dragging = BertConfig(hidden_size=24, num_attention_heads=2, directionality="bidi", pooler_fc_size=768)
+    config = MuralConfig(text_config=dragging)
+    config.save_pretrained(tmp_path)
+    assert "directionality" not in MuralConfig.from_pretrained(tmp_path).text_config.to_dict()
+    assert dragging.directionality == "bidi"  # the user's own object stays as it is
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"tasks": []}, r"tasks=\[\]: MURAL has"),
+        ({"tasks": ["text_text"]}, r"tasks=\['text_text'\]: MURAL has"),
+        ({"tasks": ["image_text", "translation"]}, r"tasks=\['image_text', 'translation'\]: MURAL has"),
+        ({"temperature_init_value": 0}, "temperature_init_value=0 must be positive"),
+        ({"text_text_temperature": -0.01}, "text_text_temperature=-0.01 must be positive"),
+        ({"text_config": {"model_type": "bret"}}, "text_config: transformers has no model type 'bret'"),
+        ({"text_config": {"hiden_size": 16}}, "BertConfig has no key 'text_config.hiden_size'; did you mean 'text_config.hidden_size'?"),
+        ({"text_text_temprature": 1}, r"did you mean 'text_text_temperature'\?"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        MuralConfig(**settings)

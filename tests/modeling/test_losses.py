@@ -97,7 +97,8 @@ def test_mural_fixture_of_the_weighted_total_and_its_temperature_gradient(tile_s
         total = symmetric_contrastive_loss(image, text, temperature, tile_size=tile_size) + translation
         assert total.item() == pytest.approx(FIXTURES["mural"][f"total_wi2t1_wt2t0.1_tau{value}"], rel=1e-12)
     total.backward()
-    assert temperature.grad.item() == pytest.approx(FIXTURES["mural"]["dtotal_dtau_at_0.07"], rel=1e-10)
+    # The fixture's gradient is a difference quotient.
+    assert temperature.grad.item() == pytest.approx(FIXTURES["mural"]["dtotal_dtau_at_0.07"], rel=1e-8)
 
 
 @pytest.mark.parametrize("tile_size", [None, 4])

@@ -1,8 +1,242 @@
-from contracts import DualEncoderContract, PublishingContract, image_text_batch, translation_batch
+"""MURAL and ALIGN: the contracts with several towers, the two heads, and transformers' own ALIGN."""
+
+import pytest
+import torch
+from contracts import DualEncoderContract, PublishingContract, embeddings, image_text_batch, translation_batch
+from torch import nn
+from transformers import AlignConfig, AlignModel, AutoModel
+
+from babelens import MuralModel
+from babelens.modeling.losses import symmetric_contrastive_loss
+
+VIT = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "image_size": 32,
+    "patch_size": 8,
+    "initializer_range": 0.3,
+}
 
 
-class TestMural(DualEncoderContract, PublishingContract):
+class MuralContract(DualEncoderContract):
     factory = "make_mural"
 
     def training_batches(self, processor):
         return {"image_text": image_text_batch(processor), "text_text": translation_batch(processor)}
+
+
+class TestMural(MuralContract, PublishingContract):
+    pass
+
+
+class TestAlign(DualEncoderContract):
+    factory = "make_mural"
+    options = {"tasks": ["image_text"]}  # noqa: RUF012
+
+
+class TestMuralWithViTAndFactorisedEmbedding(MuralContract):
+    options = {"text_config": {"model_type": "electra", "embedding_size": 8}, "vision_config": VIT | {"model_type": "vit"}}  # noqa: RUF012
+
+
+class TestMuralWithClipAndXlmRoberta(MuralContract):
+    options = {  # noqa: RUF012
+        "text_config": {"model_type": "xlm-roberta", "max_position_embeddings": 66, "pad_token_id": 0},
+        "vision_config": VIT | {"model_type": "clip_vision_model"},
+    }
+
+
+# ---- Heads ----
+
+
+@pytest.fixture
+def mural(make_mural):
+    return make_mural()
+
+
+def test_each_task_reads_the_first_state_through_its_own_head(mural):
+    model, processor = mural
+    batch = translation_batch(processor)
+    text = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    states = model.text_model(**text).last_hidden_state[:, 0]
+    for task in ("image_text", "text_text"):
+        assert torch.equal(model.get_text_features(**text, task=task).pooler_output, model.text_heads[task](states))
+    assert torch.equal(model.get_text_features(**text).pooler_output, model.text_heads["image_text"](states))
+    with torch.no_grad():
+        translations = model(**batch)
+        model.text_heads["image_text"].weight.zero_()
+        assert torch.equal(model(**batch).text_embeds, translations.text_embeds)
+        assert torch.equal(model(**batch).paired_text_embeds, translations.paired_text_embeds)
+
+
+def test_the_image_text_loss_has_the_learned_temperature_and_no_margin(mural):
+    model, processor = mural
+    output = model(**image_text_batch(processor), return_loss=True)
+    expected = symmetric_contrastive_loss(output.image_embeds, output.text_embeds, 0.1)
+    torch.testing.assert_close(output.loss, expected)
+    output.loss.backward()
+    assert model.temperature.grad is not None
+
+
+def test_the_text_text_loss_has_a_fixed_temperature_and_a_margin(mural):
+    model, processor = mural
+    output = model(**translation_batch(processor), return_loss=True)
+    expected = symmetric_contrastive_loss(output.text_embeds, output.paired_text_embeds, 0.01, margin=0.3)
+    assert torch.equal(output.loss, expected)
+    output.loss.backward()
+    assert model.temperature.grad is None
+    assert model.text_heads["image_text"].weight.grad is None
+
+
+def test_positives_reach_both_losses(mural):
+    model, processor = mural
+    for batch in (image_text_batch(processor), translation_batch(processor)):
+        output = model(**batch)
+        everything = torch.zeros(len(batch["input_ids"]), dtype=torch.long)
+        assert model.contrastive_objective(output, positives=everything).item() == pytest.approx(0, abs=1e-4)
+        for tile_size in (None, 2):
+            torch.testing.assert_close(
+                model.contrastive_objective(output, tile_size=tile_size), model.contrastive_objective(output)
+            )
+
+
+def test_tasks_that_do_not_go_together_are_refused(mural, make_mural):
+    model, processor = mural
+    pixels = image_text_batch(processor)["pixel_values"]
+    with pytest.raises(ValueError, match="pictures or translations, not both"):
+        model(**translation_batch(processor), pixel_values=pixels)
+    with pytest.raises(ValueError, match=r"no head for 'translation'; its tasks are \['image_text', 'text_text'\]"):
+        model.get_text_features(torch.ones(1, 2, dtype=torch.long), task="translation")
+    align, _ = make_mural(tasks=["image_text"])
+    with pytest.raises(ValueError, match=r"no head for 'text_text'; its tasks are \['image_text'\]"):
+        align(**translation_batch(processor))
+
+
+# ---- Initial weights ----
+
+
+def test_initial_weights(make_mural):
+    model, _ = make_mural(initializer_range=0.05, temperature_init_value=0.7)
+    assert model.temperature.item() == pytest.approx(0.7)
+    for head in model.text_heads.values():
+        assert head.weight.std().item() == pytest.approx(0.05, rel=0.15)
+        assert not head.bias.any()
+
+
+def test_a_text_text_head_is_added_to_align_when_it_is_loaded_as_mural(make_mural, tmp_path):
+    align, _ = make_mural(tasks=["image_text"], temperature_init_value=0.7)
+    align.save_pretrained(tmp_path)
+    mural, info = MuralModel.from_pretrained(tmp_path, tasks=["image_text", "text_text"], output_loading_info=True)
+    assert set(info["missing_keys"]) == {"text_heads.text_text.weight", "text_heads.text_text.bias"}
+    assert mural.text_heads["text_text"].weight.std().item() == pytest.approx(0.02, rel=0.15)
+    assert not mural.text_heads["text_text"].bias.any()
+    for name, value in align.state_dict().items():
+        assert torch.equal(mural.state_dict()[name], value), name
+
+
+def test_a_temperature_that_a_checkpoint_lacks_is_the_configured_one(mural, tmp_path):
+    model, _ = mural
+    weights = {name: value for name, value in model.state_dict().items() if name != "temperature"}
+    model.save_pretrained(tmp_path, state_dict=weights)
+    loaded = MuralModel.from_pretrained(tmp_path, temperature_init_value=0.4)
+    assert loaded.temperature.item() == pytest.approx(0.4)
+
+
+# ---- Towers ----
+
+
+def test_a_factorised_embedding_is_narrow_and_projected(make_mural):
+    model, _ = make_mural(text_config={"model_type": "electra", "embedding_size": 8})
+    whole, _ = make_mural()
+    count = model.config.text_config.vocab_size
+    assert model.get_input_embeddings().weight.shape == (count, 8)
+    assert model.text_model.embeddings_project.weight.shape == (16, 8)
+    assert 2 * model.parameter_parts()["embeddings"] == whole.parameter_parts()["embeddings"]
+
+
+@pytest.mark.parametrize(
+    "vision",
+    [
+        {"model_type": "convnext", "hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2},
+        {"model_type": "resnet", "hidden_sizes": [8, 16], "depths": [1, 1], "embedding_size": 8},
+        {"model_type": "swin", "image_size": 32, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4},
+    ],
+    ids=lambda vision: vision["model_type"],
+)
+@pytest.mark.parametrize("text", ["bert", "albert", "mpnet"])
+def test_any_towers_train_as_a_whole(make_mural, vision, text):
+    model, processor = make_mural(vision_config=vision, text_config={"model_type": text, "max_position_embeddings": 66})
+    model.train()
+    for batch in (image_text_batch(processor), translation_batch(processor)):
+        model(**batch, return_loss=True).loss.backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_parts_add_up_to_the_total(mural):
+    model, _ = mural
+    parts = model.parameter_parts()
+    assert sum(parts.values()) == sum(p.numel() for p in model.parameters())
+    assert parts["image"] == sum(p.numel() for p in model.vision_model.parameters())
+    assert parts["heads"] == 2 * (16 + 1) * 32 + 1
+
+
+# ---- transformers' ALIGN ----
+
+# What `config.json` of an ALIGN checkpoint of 2023 says of its text tower beside the tower's own settings.
+LEGACY = {"torchscript": False, "finetuning_task": None, "use_bfloat16": False, "tf_legacy_loss": False, "pruned_heads": {}}
+
+
+@pytest.fixture
+def align(mural, settle) -> AlignModel:
+    """A tiny ALIGN in eval mode, with batch-norm statistics of pictures."""
+    model, processor = mural
+    text, vision = model.config.text_config.to_dict(), model.config.vision_config.to_dict()
+    config = AlignConfig(
+        text_config={**text, **LEGACY, "model_type": "align_text_model"},
+        vision_config=vision,
+        projection_dim=32,
+        temperature_init_value=0.3,
+    )
+    torch.manual_seed(1)
+    align = AlignModel(config).eval()
+    settle(align.vision_model, image_text_batch(processor)["pixel_values"])
+    return align
+
+
+def assert_gives_what_align_gives(model, align, batch):
+    with torch.no_grad():
+        found, expected = model(**batch), align(**batch)
+    for name in ("image_embeds", "text_embeds", "logits_per_image", "logits_per_text"):
+        assert expected[name].std(0).mean() > 0.01  # statistics or weights that say nothing would agree as well
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-5)
+
+
+def test_transformers_align_loads_and_gives_the_same(mural, align, tmp_path):
+    batch = image_text_batch(mural[1])
+    model = MuralModel.from_align(align)
+    assert not model.training and list(model.text_heads) == ["image_text"]
+    assert model.temperature.item() == pytest.approx(0.3)
+    assert_gives_what_align_gives(model, align, batch)
+
+    align.save_pretrained(tmp_path / "align")
+    loaded = AlignModel.from_pretrained(tmp_path / "align")
+    assert hasattr(loaded.config.text_config, "torchscript")  # an old key came along
+    again = MuralModel.from_align(loaded)
+    assert_gives_what_align_gives(again, align, batch)
+
+    again.save_pretrained(tmp_path / "mural")
+    reloaded = AutoModel.from_pretrained(tmp_path / "mural")
+    assert torch.equal(embeddings(reloaded, batch)["text_embeds"], embeddings(again, batch)["text_embeds"])
+
+
+def test_align_stays_as_it_is(mural, align):
+    before = align.config.to_dict()
+    model = MuralModel.from_align(align.train())
+    assert model.training and align.config.to_dict() == before
+    with torch.no_grad():
+        model.temperature.zero_()
+        model.vision_model.embeddings.convolution.weight.zero_()
+    assert align.temperature.item() == pytest.approx(0.3)
+    assert align.vision_model.embeddings.convolution.weight.any()
+    assert isinstance(align.text_model.pooler, nn.Module)

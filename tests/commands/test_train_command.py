@@ -1,0 +1,139 @@
+"""`babelens train` from files to a published folder, on shapes."""
+
+import json
+
+import pytest
+import yaml
+from tiny_training import TEXT, VISION, shapes_corpus
+from transformers import AutoModel, AutoProcessor
+from typer.testing import CliRunner
+
+from babelens.command_line import app
+from babelens.recipe import RecipeError, find_recipe, load_recipe
+from babelens.trainers.arguments import ContrastiveTrainingArguments
+
+
+@pytest.fixture(scope="module")
+def shapes_files(tmp_path_factory):
+    """The shapes as people bring them: a folder of pictures with metadata, and a table of translations."""
+    folder = tmp_path_factory.mktemp("shapes")
+    rows, table = [], ["en\tde\tfr"]
+    for row in shapes_corpus():
+        row["image"].save(folder / f"{row['image_id']}.png")
+        captions = {caption["language"]: caption["text"] for caption in row["captions"]}
+        rows.append({"file_name": f"{row['image_id']}.png", "captions": {tag: captions[tag] for tag in ("en", "de")}})
+        table.append("\t".join(captions[tag] for tag in ("en", "de", "fr")))
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "pairs.tsv").write_text("\n".join(table))
+    return folder
+
+
+def _recipe(shapes_files):
+    return {
+        "method": "mural",
+        "model": {"preset": "mural-tiny", "overrides": {"text_config": TEXT, "vision_config": VISION}},
+        "tokenizer": {"vocab_size": 200},
+        "image": {"resize": 36, "crop": 32},
+        "train": {
+            "image_text": {"source": str(shapes_files), "languages": ["en", "de"], "license": "CC0-1.0"},
+            "text_text": {"source": str(shapes_files / "pairs.tsv"), "pairs": [["en", "fr"]], "license": "CC0-1.0"},
+        },
+        "validation": {"source": str(shapes_files)},
+        "training": {
+            "per_device_train_batch_size": 8,
+            "max_steps": 4,
+            "save_strategy": "steps",
+            "save_steps": 2,
+            "eval_strategy": "steps",
+            "eval_steps": 2,
+            "logging_steps": 1,
+            "report_to": "none",
+            "use_cpu": True,
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def recipe_file(shapes_files, tmp_path_factory):
+    file = tmp_path_factory.mktemp("recipe") / "shapes.yaml"
+    file.write_text(yaml.safe_dump(_recipe(shapes_files)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def trained(recipe_file, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "mural-shapes"
+    done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(folder)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_the_folder_is_a_model(trained):
+    model, processor = AutoModel.from_pretrained(trained), AutoProcessor.from_pretrained(trained)
+    inputs = processor(text=["forme rouge"], language="fr", return_tensors="pt")
+    assert model.get_text_features(**inputs).pooler_output.shape == (1, 32)
+    assert (trained / "modeling_mural.py").is_file()
+
+
+def test_the_folder_is_fit_to_be_published(trained):
+    done = CliRunner().invoke(app, ["push", str(trained), "someone/mural-shapes", "--dry-run"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "checkpoint-" not in done.output
+    card = (trained / "README.md").read_text()
+    assert "apache-2.0" in card
+    assert all(f"- {tag}" in card for tag in ("en", "de", "fr"))
+
+
+def test_it_searches_a_folder(trained, shapes_files, tmp_path):
+    command = ["search", str(trained), "rotes Quadrat", "--images", str(shapes_files), "--language", "DE", "--json"]
+    done = CliRunner().invoke(app, [*command, "--sheet", str(tmp_path / "sheet.png")], catch_exceptions=False)
+    assert len(json.loads(done.stdout)["results"]) == 10
+    assert (tmp_path / "sheet.png").stat().st_size > 0
+
+
+def test_a_second_run_needs_a_word(trained, recipe_file):
+    done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(trained)])
+    assert isinstance(done.exception, FileExistsError)
+    assert "holds a run already (checkpoint-4)" in str(done.exception)
+
+
+def test_resuming_a_finished_run_changes_nothing(trained, recipe_file):
+    before = (trained / "model.safetensors").read_bytes()
+    done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(trained), "--resume"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert (trained / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metod": "mural"}, "unknown key metod"),
+        ({"model.presett": "x"}, "unknown key model.presett"),
+        ({"train.image_text.langauges": ["en"]}, "unknown key train.image_text.langauges"),
+        ({"model.from_pretrained": "somewhere"}, "either a preset or from_pretrained"),
+        ({"tokenizer": {}}, "either vocab_size or from_pretrained"),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_named(recipe_file, change, message):
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(recipe_file, change)
+
+
+def test_a_mistake_in_the_arguments_is_named(recipe_file, tmp_path):
+    command = ["train", str(recipe_file), "--output", str(tmp_path / "x"), "--set", "training.max_stepps=3"]
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, RecipeError)
+    assert "max_stepps" in str(done.exception)
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_unknown_recipe_lists_the_known_ones():
+    with pytest.raises(RecipeError, match="emoji/mural"):
+        find_recipe("emoji/murall")
+
+
+@pytest.mark.parametrize("name", sorted(str(p) for p in find_recipe("emoji/mural").parents[1].rglob("*.yaml")))
+def test_every_shipped_recipe_is_well_formed(name, tmp_path):
+    recipe = load_recipe(name)
+    arguments = {key: value for key, value in recipe.training.items() if key not in ("bf16", "use_cpu")}
+    ContrastiveTrainingArguments(output_dir=str(tmp_path), **arguments)

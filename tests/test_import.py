@@ -1,0 +1,103 @@
+"""`import babelens`: quick, without network, and with its public names."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+import pytest
+import transformers
+from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcessor
+
+import babelens
+from babelens import methods
+
+IMPORT = """
+import json, socket, sys, time
+
+def refuse(*arguments, **options):
+    raise OSError("no network here")
+
+socket.socket.connect = socket.socket.connect_ex = socket.create_connection = socket.getaddrinfo = refuse
+from transformers import AutoImageProcessor, AutoModel, AutoProcessor
+before, start = set(sys.modules), time.process_time()
+import babelens
+seconds = time.process_time() - start
+modules = {name.partition(".")[0] for name in set(sys.modules) - before}
+rooms = [name for name in sys.modules if name.startswith("babelens.")]
+print(json.dumps({"seconds": seconds, "modules": sorted(modules), "rooms": sorted(rooms)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[dict]:
+    """What importing babelens after transformers took and loaded, measured three times without network."""
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    environment["OMP_NUM_THREADS"] = "1"
+    results = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", IMPORT], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        results.append(json.loads(done.stdout))
+    return results
+
+
+def test_it_takes_less_than_two_seconds_over_transformers(imports):
+    # Processor time: other processes on the machine do not count.
+    assert statistics.median(result["seconds"] for result in imports) < 2
+
+
+def test_it_loads_no_more_than_it_needs(imports):
+    assert not {"datasets", "evaluate", "peft", "typer", "rich", "matplotlib", "pandas"} & set(imports[0]["modules"])
+    rooms = {name.split(".")[1] for name in imports[0]["rooms"]}
+    assert rooms == {"configuration", "methods", "modeling", "processing"}
+
+
+def test_the_public_names_are_there():
+    for name in babelens.__all__:
+        assert getattr(babelens, name) is not None
+    assert {"MuralConfig", "MuralModel", "MuralProcessor", "MuralTrainer"} <= set(babelens.__all__)
+    assert {"ContrastiveTrainingArguments", "Embedder", "load_preset"} <= set(babelens.__all__)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from babelens.data import load_captions, load_translations, load_emoji",
+        "from babelens.data import image_text_pairs, translation_pairs, triplets, retrieval_set",
+        "from babelens.modeling.losses import contrastive_loss",
+        "from babelens.evaluation import evaluate_retrieval, RetrievalRecall",
+    ],
+)
+def test_the_rooms_keep_their_promised_names(statement):
+    exec(statement, {})
+
+
+def test_a_name_that_is_not_there_is_missed_in_the_usual_way():
+    with pytest.raises(AttributeError, match="module 'babelens' has no attribute 'MuralTrainr'"):
+        babelens.MuralTrainr  # noqa: B018
+
+
+def test_registering_again_changes_nothing():
+    def registered() -> list[object]:
+        found = []
+        for method in babelens.METHODS.values():
+            found += [AutoConfig.for_model(method.name).__class__, AutoModel._model_mapping[method.config]]
+            found += [getattr(transformers, name)._model_mapping[method.config] for name in method.model.auto_classes]
+        return found
+
+    before = registered()
+    methods.register()
+    methods.register()
+    assert registered() == before
+    for method in babelens.METHODS.values():
+        assert AutoConfig.for_model(method.name).__class__ is method.config
+        assert AutoModel._model_mapping[method.config] is method.model
+    assert AutoProcessor is not None and AutoImageProcessor is not None
+
+
+def test_every_method_names_a_trainer_that_exists():
+    for method in babelens.METHODS.values():
+        module, _, name = method.trainer.partition(":")
+        assert getattr(__import__(module, fromlist=[name]), name).__name__ == name
