@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 
 import transformers
-from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoProcessor,
+    PreTrainedConfig,
+    PreTrainedModel,
+    ProcessorMixin,
+)
 from transformers.image_processing_utils import BaseImageProcessor
 
 from .configuration.configuration_mural import MuralConfig
@@ -42,4 +49,6 @@ def register() -> None:
         for name in method.model.auto_classes:
             getattr(transformers, name).register(method.config, method.model, exist_ok=True)
         AutoProcessor.register(method.config, method.processor, exist_ok=True)
-        AutoImageProcessor.register(method.config, image_processor_classes={"pil": method.image_processor}, exist_ok=True)
+        AutoImageProcessor.register(
+            method.config, image_processor_classes={"pil": method.image_processor}, exist_ok=True
+        )

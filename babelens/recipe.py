@@ -1,7 +1,7 @@
 """Recipes: a training run as a YAML file, from data to a model folder with its card.
 
-A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published experiments and of
-the emoji benchmark. Every key is checked: one that nobody reads is refused by name.
+A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published
+experiments and of the emoji benchmark. Every key is checked: one that nobody reads is refused by name.
 """
 
 import dataclasses
@@ -33,7 +33,8 @@ class DataSource:
         source: `emoji`, or whatever `load_captions` or `load_translations` take: a folder, a file, a Hub id.
         options: keyword arguments of the loader.
         languages: languages of image-text pairs; default: all.
-        pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all combinations.
+        pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
+            combinations.
         license: SPDX identifier of the data's licence, for the card; the emoji benchmark knows its own.
         attribution: whom to name, for the card.
     """
@@ -53,7 +54,11 @@ class DataSource:
 
     def load(self, *, translations: bool = False) -> Dataset:
         """The caption corpus, or the translation corpus."""
-        load = load_emoji if self.source == EMOJI else partial(load_translations if translations else load_captions, self.source)
+        load = (
+            load_emoji
+            if self.source == EMOJI
+            else partial(load_translations if translations else load_captions, self.source)
+        )
         return load(**self.options)
 
 
@@ -65,7 +70,8 @@ class ModelSource:
         preset: one of `babelens.configuration.presets.list_presets()`.
         overrides: configuration keys that replace the preset's.
         from_pretrained: a folder or Hub id.
-        attn_implementation: `sdpa` (default), `eager`, `flash_attention_2`. On a CPU, `eager` trains short texts several times faster.
+        attn_implementation: `sdpa` (default), `eager`, `flash_attention_2`. On a CPU, `eager` trains short texts
+            several times faster.
     """
 
     preset: str | None = None
@@ -112,7 +118,8 @@ class Recipe:
         training: `ContrastiveTrainingArguments`, without `output_dir`.
         report: what to report at the end: `emoji` for the four questions, or nothing.
         unseen_languages: languages for the report that the model was never trained on.
-        license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that is unknown.
+        license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that
+            is unknown.
     """
 
     method: str
@@ -166,7 +173,8 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
 
 
 def _build(cls: type, content: Any, where: str) -> Any:
-    """A dataclass from a mapping, its dataclass fields and dicts of them built in turn; unknown and missing keys are refused."""
+    """A dataclass from a mapping, its dataclass fields and dicts of them built in turn; unknown and missing keys are
+    refused."""
     if not isinstance(content, dict):
         raise RecipeError(f"{where or 'the recipe'} must be a mapping, not {content!r}")
     fields = {f.name: f for f in dataclasses.fields(cls)}
@@ -182,5 +190,7 @@ def _build(cls: type, content: Any, where: str) -> Any:
         for key, part in nested.items():
             if key in values:
                 values[key] = _build(part, values[key], f"{key}.")
-        values["train"] = {task: _build(DataSource, source, f"train.{task}.") for task, source in values["train"].items()}
+        values["train"] = {
+            task: _build(DataSource, source, f"train.{task}.") for task, source in values["train"].items()
+        }
     return cls(**values)

@@ -1,7 +1,7 @@
 """A recipe, run: from data to a model folder that holds the model, its processor, its evaluation and its card."""
 
 import json
-import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -21,7 +21,7 @@ from .methods import METHODS
 from .model_cards.cards import write_card
 from .model_cards.emoji import emoji_results, emoji_sources
 from .model_cards.facts import DataSource as CardSource
-from .model_cards.facts import ModelCardFacts, RetrievalResult, training_run
+from .model_cards.facts import ModelCardFacts, training_run
 from .processing.tokenizer_training import train_wordpiece
 from .recipe import EMOJI, DataSource, Recipe, RecipeError
 from .trainers.arguments import ContrastiveTrainingArguments
@@ -31,9 +31,11 @@ from .trainers.contrastive import ContrastiveTrainer
 CHECKPOINTS = "checkpoints"
 EVALUATION = "evaluation"
 
-_VIEWS = {IMAGE_TEXT: image_text_pairs, TEXT_TEXT: translation_pairs, "triplets": triplets}
-
-logger = logging.getLogger(__name__)
+_VIEWS: dict[str, Callable[..., Any]] = {
+    IMAGE_TEXT: image_text_pairs,
+    TEXT_TEXT: translation_pairs,
+    "triplets": triplets,
+}
 
 
 @dataclass
@@ -81,7 +83,9 @@ class RecipeRun:
         """
         newest = newest_checkpoint(self.output / CHECKPOINTS)
         if newest and not resume:
-            raise FileExistsError(f"{self.output} holds a run already ({newest.name}): resume it, or choose another folder")
+            raise FileExistsError(
+                f"{self.output} holds a run already ({newest.name}): resume it, or choose another folder"
+            )
         arguments = self._arguments()
         set_seed(arguments.seed)
         processor = self._processor()
@@ -103,7 +107,8 @@ class RecipeRun:
         return trainer
 
     def report(self) -> dict[str, Any] | None:
-        """Answers the recipe's questions with the saved model; writes `evaluation/emoji.json` and `evaluation/gallery.png`."""
+        """Answers the recipe's questions with the saved model; writes `evaluation/emoji.json` and
+        `evaluation/gallery.png`."""
         if self.recipe.report is None:
             return None
         benchmark = EmojiBenchmark(
@@ -157,7 +162,7 @@ class RecipeRun:
         source, sizes = self.recipe.tokenizer, self.recipe.image
         if source is None:
             raise RecipeError("tokenizer: a model trained from scratch needs one")
-        if source.from_pretrained:
+        if source.vocab_size is None:
             tokenizer = AutoTokenizer.from_pretrained(source.from_pretrained)
         else:
             tokenizer = train_wordpiece(
@@ -170,7 +175,7 @@ class RecipeRun:
     def _model(self, processor: ProcessorMixin) -> PreTrainedModel:
         source = self.recipe.model
         attention = {"attn_implementation": source.attn_implementation}
-        if source.from_pretrained:
+        if source.preset is None:
             return AutoModel.from_pretrained(source.from_pretrained, **attention)
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
@@ -200,5 +205,7 @@ class RecipeRun:
                 sources += emoji_sources([] if task == TEXT_TEXT else sorted(set(self.corpora[task]["vendor"])))
             else:
                 role = "translations" if task == TEXT_TEXT else "pictures and captions"
-                sources.append(CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution))
+                sources.append(
+                    CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution)
+                )
         return list(dict.fromkeys(sources))

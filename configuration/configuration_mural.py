@@ -1,15 +1,17 @@
 """MURAL's configuration (Jain et al. 2021), and ALIGN's (Jia et al. 2021), which is MURAL without its text-text task.
 
-Both towers are any transformers configuration. The defaults are MURAL-BASE: EfficientNet-B5 without its head convolution, BERT-base
-with a vocabulary of 250 000 word pieces, 64 tokens (paper, section 3.2 and appendix A.1).
+Both towers are any transformers configuration. The defaults are MURAL-BASE: EfficientNet-B5 without its head
+convolution, BERT-base with a vocabulary of 250 000 word pieces, 64 tokens (paper, section 3.2 and appendix A.1).
 """
+
+from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from .hub_code import HubCodeMixin
-from .strict_config import StrictConfigMixin
+from .strict_config import StrictConfig
 
 IMAGE_TEXT = "image_text"
 TEXT_TEXT = "text_text"
@@ -19,15 +21,18 @@ BERT_BASE_250K = {"vocab_size": 250_000, "max_position_embeddings": 64}
 
 
 @strict
-class MuralConfig(HubCodeMixin, StrictConfigMixin, PreTrainedConfig):
+class MuralConfig(HubCodeMixin, StrictConfig):
     """
     Args:
-        text_config: The text tower, any transformers text encoder; a dict names its `model_type` (default `bert`). ELECTRA's encoder
-            is BERT's with a factorised embedding (`embedding_size` < `hidden_size`), which is what MURAL-LARGE uses.
-        vision_config: The image tower, any transformers vision backbone (default `align_vision_model`, EfficientNet without its
-            head convolution). Its pooled width is the width of the shared space: only the text side is projected.
+        text_config: The text tower, any transformers text encoder; a dict names its `model_type` (default `bert`).
+            ELECTRA's encoder is BERT's with a factorised embedding (`embedding_size` < `hidden_size`), which is what
+            MURAL-LARGE uses.
+        vision_config: The image tower, any transformers vision backbone (default `align_vision_model`, EfficientNet
+            without its head convolution). Its pooled width is the width of the shared space: only the text side is
+            projected.
         tasks: The tasks the model has heads for: `image_text`, and `text_text` for MURAL; ALIGN has `["image_text"]`.
-        temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines (section 3.1).
+        temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines (section
+            3.1).
         text_text_temperature: Fixed temperature of the text-text loss (section 3.1).
         text_text_margin: Additive margin, subtracted from the cosine of the right translation (section 3.1).
         initializer_range: Standard deviation of the normal initialisation of the task heads.
@@ -35,9 +40,11 @@ class MuralConfig(HubCodeMixin, StrictConfigMixin, PreTrainedConfig):
 
     model_type = "mural"
     auto_classes = ("AutoConfig",)
-    sub_configs_defaults = {
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
         "text_config": SubConfigSpec(config_class=AutoConfig, model_type="bert", init_kwargs=BERT_BASE_250K),
-        "vision_config": SubConfigSpec(config_class=AutoConfig, model_type="align_vision_model", init_kwargs=EFFICIENTNET_B5),
+        "vision_config": SubConfigSpec(
+            config_class=AutoConfig, model_type="align_vision_model", init_kwargs=EFFICIENTNET_B5
+        ),
     }
 
     text_config: dict | PreTrainedConfig | None = None

@@ -1,8 +1,9 @@
 """Language tags: BCP 47 (RFC 5646), the one spelling in which babelens names a language.
 
-Tags are normalised (`DE` -> `de`, `zh_cn` -> `zh-CN`, `sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or refused by name;
-nothing is guessed. Registered subtags are looked up with `langcodes`, which comes with the package. Published model folders carry
-this file for people who have not installed the package; without `langcodes` they get the check of form and case alone.
+Tags are normalised (`DE` -> `de`, `zh_cn` -> `zh-CN`, `sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or refused
+by name; nothing is guessed. Registered subtags are looked up with `langcodes`, which comes with the package. Published
+model folders carry this file for people who have not installed the package; without `langcodes` they get the check of
+form and case alone.
 """
 
 import re
@@ -36,7 +37,9 @@ def normalize_language(tag: str) -> str:
         language = match["language"] + (match["extlang"] or "")
         return language.lower() + script.title() + region.upper() + match["variants"].lower()
     if not langcodes.tag_is_valid(spelled):
-        raise LanguageTagError(f"{tag!r} names no registered language (BCP 47: 'ja' is Japanese, 'uk' Ukrainian, 'zh' Chinese)")
+        raise LanguageTagError(
+            f"{tag!r} names no registered language (BCP 47: 'ja' is Japanese, 'uk' Ukrainian, 'zh' Chinese)"
+        )
     return langcodes.standardize_tag(spelled)
 
 
@@ -55,5 +58,7 @@ def language_for_each(language: str | list[str] | tuple[str, ...], count: int) -
     if isinstance(language, str):
         return [normalize_language(language)] * count
     if len(language) != count:
-        raise ValueError(f"{count} texts came with {len(language)} language tags: give one for all, or one for each text")
+        raise ValueError(
+            f"{count} texts came with {len(language)} language tags: give one for all, or one for each text"
+        )
     return [normalize_language(tag) for tag in language]

@@ -1,7 +1,7 @@
 """Presets: the published sizes and the tiny ones, as data in `presets/<name>.json`.
 
-A preset file holds `method`, `config` (the configuration's keyword arguments), `paper` (parameter counts in millions as printed) and
-`source` (where they are printed).
+A preset file holds `method`, `config` (the configuration's keyword arguments), `paper` (parameter counts in millions
+as printed) and `source` (where they are printed).
 """
 
 import json
@@ -34,8 +34,9 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
 
     Args:
         name: one of `list_presets()`.
-        overrides: configuration keys that replace the preset's; towers are merged key by key (`text_config={"vocab_size": 8000}` keeps
-            the preset's other text settings), unless they name another `model_type`.
+        overrides: configuration keys that replace the preset's; towers are merged key by key
+            (`text_config={"vocab_size": 8000}` keeps the preset's other text settings), unless they name another
+            `model_type`.
     """
     facts = preset_facts(name)
     config = facts["config"]

@@ -1,6 +1,7 @@
 """Strictness for configurations: a key that nobody reads is a mistake, and is refused by name.
 
-transformers' configurations accept unknown keyword arguments in silence, so that `hiden_size=512` trains the wrong model.
+transformers' configurations accept unknown keyword arguments in silence, so that `hiden_size=512` trains the wrong
+model.
 """
 
 import copy
@@ -12,13 +13,24 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 # What transformers itself writes into or pops from a configuration, beside the fields of its dataclass.
 _COMMON_KEYS = frozenset(
-    "attn_implementation auto_map custom_pipelines experts_implementation model_type name_or_path num_labels output_attentions "
-    "per_layer_config torch_dtype use_cache".split()
+    [
+        "attn_implementation",
+        "auto_map",
+        "custom_pipelines",
+        "experts_implementation",
+        "model_type",
+        "name_or_path",
+        "num_labels",
+        "output_attentions",
+        "per_layer_config",
+        "torch_dtype",
+        "use_cache",
+    ]
 )
 
 
-class StrictConfigMixin:
-    """Put before `PreTrainedConfig`: unknown keys of the configuration and of its towers raise a `ValueError`."""
+class StrictConfig(PreTrainedConfig):
+    """A configuration of which unknown keys, its own and its towers', raise a `ValueError`."""
 
     def __post_init__(self, **kwargs: object) -> None:
         _refuse_unknown_keys(type(self), kwargs)

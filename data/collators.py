@@ -1,4 +1,5 @@
-"""From examples to batches: pictures through the training transform, texts through the processor, right pairs marked."""
+"""From examples to batches: pictures through the training transform, texts through the processor, right pairs
+marked."""
 
 from collections.abc import Callable
 from hashlib import blake2b

@@ -14,4 +14,5 @@ class BadTextError(CorpusError):
 
 
 class SourceUnavailableError(OSError):
-    """Data that had to be fetched and could not be: the registry did not answer, or sent something else than what was pinned."""
+    """Data that had to be fetched and could not be: the registry did not answer, or sent something else than what was
+    pinned."""

@@ -1,1 +1,27 @@
+"""Measuring what a dual encoder finds: the embedder, retrieval recall, the emoji benchmark's four questions.
 
+Names are imported when first used, as in `babelens.data`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .embedder import Embedder
+    from .emoji import EmojiBenchmark
+    from .retrieval import RetrievalRecall, evaluate_retrieval
+
+_MODULE_OF = {
+    "Embedder": "embedder",
+    "EmojiBenchmark": "emoji",
+    "RetrievalRecall": "retrieval",
+    "evaluate_retrieval": "retrieval",
+}
+
+__all__ = ["Embedder", "EmojiBenchmark", "RetrievalRecall", "evaluate_retrieval"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)

@@ -1,8 +1,8 @@
 """Contrastive losses, as pure functions of embeddings.
 
-`contrastive_loss` is the in-batch softmax over cosines of MURAL (section 3.1), ETCL (equations 1 and 2), CLIP and ALIGN. Above
-`TILE_FROM` rows it runs in tiles: the same value and gradient, with O(N * tile) memory instead of O(N^2), because the backward pass
-recomputes the logits of a tile instead of keeping them.
+`contrastive_loss` is the in-batch softmax over cosines of MURAL (section 3.1), ETCL (equations 1 and 2), CLIP and
+ALIGN. Above `TILE_FROM` rows it runs in tiles: the same value and gradient, with O(N * tile) memory instead of O(N^2),
+because the backward pass recomputes the logits of a tile instead of keeping them.
 """
 
 from typing import Any
@@ -26,8 +26,8 @@ def contrastive_loss(
 ) -> tuple[Tensor, Tensor]:
     """In-batch softmax cross-entropy over cosine logits, in both directions.
 
-    With `s_ij = cos(x_i, y_j)` the logits are `(s_ij - margin * [i == j]) / temperature`; the target of row i is column i and the
-    reverse. Label smoothing spreads `label_smoothing` evenly over all classes, the target included.
+    With `s_ij = cos(x_i, y_j)` the logits are `(s_ij - margin * [i == j]) / temperature`; the target of row i is
+    column i and the reverse. Label smoothing spreads `label_smoothing` evenly over all classes, the target included.
 
     Args:
         x: one side of the pairs, need not be normalised.
@@ -35,8 +35,8 @@ def contrastive_loss(
         temperature: divides the cosines; a tensor receives its gradient.
         margin: additive margin, in units of cosine (Yang et al. 2019).
         label_smoothing: between 0 and 1.
-        positives: pairs beside the diagonal that are right too and must not count as negatives: either a boolean mask, or integer
-            labels (pairs whose two rows carry an equal label in any of the K groupings).
+        positives: pairs beside the diagonal that are right too and must not count as negatives: either a boolean mask,
+            or integer labels (pairs whose two rows carry an equal label in any of the K groupings).
         tile_size: rows and columns of a tile; default: dense up to 4096 rows, tiles of 1024 above.
 
     Returns:
@@ -56,7 +56,8 @@ def contrastive_loss(
     if tile_size is not None and tile_size < 1:
         raise ValueError(f"tile_size={tile_size} must be at least 1")
     dtype = torch.promote_types(x.dtype, torch.float32)
-    # Under autocast the matrix product would run in half precision; cosines divided by a temperature of 0.01 need float32.
+    # Under autocast the matrix product would run in half precision; cosines divided by a temperature of 0.01 need
+    # float32.
     with torch.autocast(x.device.type, enabled=False):
         x = torch.nn.functional.normalize(x.to(dtype), dim=-1)
         y = torch.nn.functional.normalize(y.to(dtype), dim=-1)
@@ -76,8 +77,8 @@ def _check_positives(positives: Tensor, count: int) -> None:
         fits = not positives.is_floating_point() and positives.dim() in (1, 2) and positives.shape[-1] == count
     if not fits:
         raise ValueError(
-            f"positives of {count} pairs are [{count}, {count}] bool, or labels [{count}] or [K, {count}] of an integer type; "
-            f"these are {list(positives.shape)} {positives.dtype}"
+            f"positives of {count} pairs are [{count}, {count}] bool, or labels [{count}] or [K, {count}] of an "
+            f"integer type; these are {list(positives.shape)} {positives.dtype}"
         )
 
 

@@ -1,9 +1,9 @@
 """What every dual encoder here shares: its towers, its output, its base class.
 
-A dual encoder embeds pictures and texts in one space and compares them by cosine. Which pairs a batch holds follows from its inputs:
-`pixel_values`, `input_ids` and `paired_input_ids` (a translation of the text) give `image_embeds`, `text_embeds` and
-`paired_text_embeds`; a method's `contrastive_objective` says what it loses on them. Trainers call that same function on embeddings
-gathered from many chunks or processes.
+A dual encoder embeds pictures and texts in one space and compares them by cosine. Which pairs a batch holds follows
+from its inputs: `pixel_values`, `input_ids` and `paired_input_ids` (a translation of the text) give `image_embeds`,
+`text_embeds` and `paired_text_embeds`; a method's `contrastive_objective` says what it loses on them. Trainers call
+that same function on embeddings gathered from many chunks or processes.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,8 @@ class DualEncoderOutput(ModelOutput):
         text_embeds ([n_texts, d]): normalised.
         image_embeds ([n_images, d]): normalised.
         paired_text_embeds ([n_texts, d]): normalised embeddings of the texts' translations.
-        temperature ([]): the learned temperature, part of the graph, so that a wrapped model's loss can be computed outside of it.
+        temperature ([]): the learned temperature, part of the graph, so that a wrapped model's loss can be computed
+            outside of it.
     """
 
     loss: Tensor | None = None
@@ -45,7 +46,8 @@ class DualEncoderOutput(ModelOutput):
 
 
 class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
-    """Base class of the dual encoders. Subclasses define the two feature methods, `contrastive_objective` and `temperature`."""
+    """Base class of the dual encoders. Subclasses define the two feature methods, `contrastive_objective` and
+    `temperature`."""
 
     base_model_prefix = "dual_encoder"
     main_input_name = "input_ids"
@@ -70,7 +72,9 @@ class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
 
     def parameter_parts(self) -> dict[str, int]:
         """Numbers of parameters by part, as the papers count them; they add up to the total."""
-        embeddings = sum(p.numel() for m in self.text_model.modules() if isinstance(m, nn.Embedding) for p in m.parameters())
+        embeddings = sum(
+            p.numel() for m in self.text_model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()
+        )
         towers = {"image": count_parameters(self.vision_model), "embeddings": embeddings}
         towers["transformer"] = count_parameters(self.text_model) - embeddings
         return towers | {"heads": count_parameters(self) - sum(towers.values())}
@@ -97,7 +101,9 @@ def image_width(config: PreTrainedConfig) -> int:
     Raises:
         ValueError: when the configuration does not say.
     """
-    if config.model_type == "align_vision_model":  # EfficientNet: the last stage's width, as there is no head convolution
+    if (
+        config.model_type == "align_vision_model"
+    ):  # EfficientNet: the last stage's width, as there is no head convolution
         return round_filters(config, config.out_channels[-1])
     for name in ("hidden_dim", "hidden_size", "hidden_sizes"):
         width = getattr(config, name, None)

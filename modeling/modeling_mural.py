@@ -1,7 +1,9 @@
-"""MURAL: multimodal, multitask representations across languages (Jain et al. 2021); ALIGN is MURAL without the text-text task.
+"""MURAL: multimodal, multitask representations across languages (Jain et al. 2021); ALIGN is MURAL without the
+text-text task.
 
-An image tower and a text tower; the text tower's [CLS] state goes through one of two single-layer heads, one for image-text
-matching and one for translation matching (section 3.1). There is no image projection: the text side is projected to the image width.
+An image tower and a text tower; the text tower's [CLS] state goes through one of two single-layer heads, one for
+image-text matching and one for translation matching (section 3.1). There is no image projection: the text side is
+projected to the image width.
 """
 
 from dataclasses import replace
@@ -15,7 +17,14 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mural import IMAGE_TEXT, TEXT_TEXT, MuralConfig
 from .losses import symmetric_contrastive_loss
-from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, build_tower, image_width, normalize, pool_image
+from .modeling_dual_encoder import (
+    DualEncoderOutput,
+    DualEncoderPreTrainedModel,
+    build_tower,
+    image_width,
+    normalize,
+    pool_image,
+)
 
 
 class MuralModel(DualEncoderPreTrainedModel):
@@ -27,7 +36,9 @@ class MuralModel(DualEncoderPreTrainedModel):
         self.text_model = build_tower(config.text_config)
         self.vision_model = build_tower(config.vision_config)
         width = image_width(config.vision_config)
-        self.text_heads = nn.ModuleDict({task: nn.Linear(config.text_config.hidden_size, width) for task in config.tasks})
+        self.text_heads = nn.ModuleDict(
+            {task: nn.Linear(self.text_model.config.hidden_size, width) for task in config.tasks}
+        )
         self.temperature = nn.Parameter(torch.tensor(float(config.temperature_init_value)))
         self.post_init()
 
@@ -50,7 +61,9 @@ class MuralModel(DualEncoderPreTrainedModel):
         head = f"text_heads.{IMAGE_TEXT}"
         weights = {name.replace("text_projection", head): value for name, value in align.state_dict().items()}
         # ALIGN reads the [CLS] state, so that its tanh pooler is never used.
-        model.load_state_dict({name: value for name, value in weights.items() if not name.startswith("text_model.pooler")})
+        model.load_state_dict(
+            {name: value for name, value in weights.items() if not name.startswith("text_model.pooler")}
+        )
         return model.train(align.training)
 
     @can_return_tuple
@@ -71,7 +84,9 @@ class MuralModel(DualEncoderPreTrainedModel):
             raise ValueError(f"this model has no head for {task!r}; its tasks are {list(self.text_heads)}")
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
         pooled = self.text_heads[task](output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
-        return BaseModelOutputWithPooling(output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions"))
+        return BaseModelOutputWithPooling(
+            output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
+        )
 
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
@@ -95,9 +110,11 @@ class MuralModel(DualEncoderPreTrainedModel):
         Args:
             input_ids ([N, T]), attention_mask ([N, T]): texts.
             pixel_values ([M, 3, H, W]): pictures; M = N for a loss.
-            paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts, for the text-text task.
+            paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts, for the text-text
+                task.
             return_loss: compute `contrastive_objective`.
-            return_logits: compute the similarities of all pictures with all texts, which large training batches cannot afford.
+            return_logits: compute the similarities of all pictures with all texts, which large training batches cannot
+                afford.
         """
         if pixel_values is not None and paired_input_ids is not None:
             raise ValueError("give pictures or translations, not both: each task has its own text head")

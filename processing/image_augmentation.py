@@ -1,8 +1,8 @@
 """Training-time picture transforms, drawn from a seed for each example.
 
-The paper's transforms are a random crop and a mirror image with probability 1/2 (ALIGN, section 5); the others are off unless asked for.
-A picture's random choices depend on its own seed alone, not on the worker, the process or the order in which it is loaded, so that a
-resumed run and a run on more workers see the same pictures.
+The paper's transforms are a random crop and a mirror image with probability 1/2 (ALIGN, section 5); the others are off
+unless asked for. A picture's random choices depend on its own seed alone, not on the worker, the process or the order
+in which it is loaded, so that a resumed run and a run on more workers see the same pictures.
 """
 
 from dataclasses import dataclass
@@ -52,11 +52,15 @@ class TrainingTransform:
     def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
         """[N] pictures of any size and N seeds -> float32 [N, 3, crop height, crop width]."""
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
-        crops = np.stack([self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)])  # [N, H, W, 3] uint8
+        crops = np.stack(
+            [self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)]
+        )  # [N, H, W, 3] uint8
         pixels = torch.from_numpy(crops).permute(0, 3, 1, 2).float().div_(255)
         pixels = self._warp(pixels, rngs)
         pixels = self._recolor(pixels, rngs)
-        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (self.processor.image_mean, self.processor.image_std))
+        mean, std = (
+            torch.tensor(values).view(3, 1, 1) for values in (self.processor.image_mean, self.processor.image_std)
+        )
         # Convolutions run fastest on the CPU, and with tensor cores, when the channels of a pixel lie side by side.
         return pixels.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
 
@@ -88,8 +92,12 @@ class TrainingTransform:
         if not jitter and not self.augmentation.grayscale:
             return pixels
         draws = np.array([[*rng.uniform(1 - jitter, 1 + jitter, 3), rng.random()] for rng in rngs], dtype=np.float32)
-        brightness, contrast, saturation = torch.from_numpy(draws[:, :3]).T[:, :, None, None, None]  # each [N, 1, 1, 1]
-        saturation = torch.where(torch.from_numpy(draws[:, 3]) < self.augmentation.grayscale, 0.0, saturation.flatten())
+        brightness, contrast, saturation = torch.from_numpy(draws[:, :3]).T[
+            :, :, None, None, None
+        ]  # each [N, 1, 1, 1]
+        saturation = torch.where(
+            torch.from_numpy(draws[:, 3]) < self.augmentation.grayscale, 0.0, saturation.flatten()
+        )
         luma = (pixels * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)  # ITU-R BT.601
         pixels = luma + (pixels - luma) * saturation.view(-1, 1, 1, 1)
         mean = luma.mean((2, 3), keepdim=True)

@@ -1,10 +1,13 @@
-"""MURAL's and ALIGN's picture transforms: resize to 346 x 346 without keeping the aspect, crop 289 x 289, scale to [-1, 1].
+"""MURAL's and ALIGN's picture transforms: resize to 346 x 346 without keeping the aspect, crop 289 x 289, scale to
+[-1, 1].
 
-Evaluation crops the centre; training crops at random and mirrors half of the pictures (`image_augmentation.py`). The backend is Pillow's
-on every machine: transformers would take torchvision's where it is installed, and pixels would differ between machines.
+Evaluation crops the centre; training crops at random and mirrors half of the pictures (`image_augmentation.py`). The
+backend is Pillow's on every machine: transformers would take torchvision's where it is installed, and pixels would
+differ between machines.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers.image_processing_backends import PilBackend
@@ -20,14 +23,14 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
     auto_classes = ("AutoImageProcessor",)
     do_convert_rgb = True
     do_resize = True
-    size = {"height": 346, "width": 346}  # noqa: RUF012
+    size = {"height": 346, "width": 346}
     resample = PILImageResampling.BILINEAR
     do_center_crop = True
-    crop_size = {"height": 289, "width": 289}  # noqa: RUF012
+    crop_size = {"height": 289, "width": 289}
     do_rescale = True
     do_normalize = True
-    image_mean = [0.5, 0.5, 0.5]  # noqa: RUF012
-    image_std = [0.5, 0.5, 0.5]  # noqa: RUF012
+    image_mean = [0.5, 0.5, 0.5]
+    image_std = [0.5, 0.5, 0.5]
 
     def fetch_images(self, images: object) -> object:
         # transformers would open a file without its transparency; what is no file (a URL, base64) is left to it.
@@ -35,7 +38,7 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
             return open_image(images)
         return super().fetch_images(images)
 
-    def convert_to_rgb(self, image: object, input_data_format: object = None) -> np.ndarray:
+    def convert_to_rgb(self, image: Any, input_data_format: Any = None) -> np.ndarray:
         if hasattr(image, "mode"):  # a Pillow image
             return np.asarray(to_rgb(image))
         return super().convert_to_rgb(image, input_data_format=input_data_format)

@@ -16,7 +16,7 @@ class DualEncoderProcessor(HubCodeMixin, ProcessorMixin):
     Texts are padded to the longest of the batch and cut at 64 tokens.
     """
 
-    text_kwargs = {"padding": True, "truncation": True, "max_length": MAX_TEXT_TOKENS}  # noqa: RUF012
+    text_kwargs = {"padding": True, "truncation": True, "max_length": MAX_TEXT_TOKENS}
 
     def __init__(self, image_processor: Any, tokenizer: Any) -> None:
         super().__init__(image_processor, tokenizer)
@@ -36,8 +36,9 @@ class DualEncoderProcessor(HubCodeMixin, ProcessorMixin):
         Args:
             images: a picture or a list of them (Pillow, arrays, tensors, paths).
             text: a text or a list of them.
-            language: BCP-47 tag of all texts, or one for each. A shared vocabulary reads every language alike, so that the tag is
-                checked and otherwise without effect here; methods with one tokenizer for each language need it.
+            language: BCP-47 tag of all texts, or one for each. A shared vocabulary reads every language alike, so that
+                the tag is checked and otherwise without effect here; methods with one tokenizer for each language need
+                it.
             kwargs: as transformers' processors take them; `return_tensors="pt"`.
 
         Raises:

@@ -1,14 +1,15 @@
-"""Training a multilingual WordPiece vocabulary on captions (MURAL, section 3.2: 250 000 pieces from the training captions).
+"""Training a multilingual WordPiece vocabulary on captions (MURAL, section 3.2: 250 000 pieces from the training
+captions).
 
-A word that WordPiece cannot spell becomes one [UNK], and everything it says is lost. Two things keep that from happening: every
-character of `alphabet` is a piece of its own, at the start of a word and inside one; and words longer than WordPiece will look at (the
-scripts that do not separate words) are cut.
+A word that WordPiece cannot spell becomes one [UNK], and everything it says is lost. Two things keep that from
+happening: every character of `alphabet` is a piece of its own, at the start of a word and inside one; and words longer
+than WordPiece will look at (the scripts that do not separate words) are cut.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -46,8 +47,10 @@ def train_wordpiece(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.FixedLength(length=_LONGEST_WORD)]
     )
     words = Counter(word for text in texts for word in _words(tokenizer, text))
-    vocabulary = _learn_pieces(words, _characters(tokenizer, alphabet), vocab_size, min_frequency, show_progress)
+    characters = _characters(tokenizer, [*words, *map(tokenizer.normalizer.normalize_str, alphabet)])
+    vocabulary = _learn_pieces(words, characters, vocab_size, min_frequency, show_progress)
     tokenizer.model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD)
+    tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -69,25 +72,23 @@ def _words(tokenizer: Tokenizer, text: str) -> list[str]:
     return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
 
 
-def _characters(tokenizer: Tokenizer, alphabet: Iterable[str]) -> set[str]:
-    """The pieces that spell every character of `alphabet`, at the start of a word and inside one."""
-    characters = {character for text in alphabet for character in tokenizer.normalizer.normalize_str(text)}
-    # Doubled, a character stands in both places, unless it is always a word of its own.
-    return _spelling(word for character in characters for word in _words(tokenizer, character * 2))
-
-
-def _spelling(words: Iterable[str]) -> set[str]:
-    """Every character of `words`, and once more as it is written inside a word."""
-    return {piece for word in words for piece in (*word, *(f"##{character}" for character in word[1:]))}
+def _characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+    """The pieces that spell the characters of normalised texts, wherever they stand in a word."""
+    pieces = set()
+    for character in set().union(*texts):
+        # Doubled, a character stands at the start of a word and inside one, unless it is always a word of its own.
+        for word in _words(tokenizer, character * 2):
+            pieces |= {word[0], *(f"##{inside}" for inside in word[1:])}
+    return sorted(pieces)
 
 
 def _learn_pieces(
-    words: Counter[str], characters: set[str], vocab_size: int, min_frequency: int, show_progress: bool
+    words: Counter[str], characters: list[str], vocab_size: int, min_frequency: int, show_progress: bool
 ) -> dict[str, int]:
     """The vocabulary that WordPiece training finds for words and their frequencies."""
     # The trainer would number characters in the order of a hash table, and choose between pieces of equal frequency by
     # number. Given as special tokens they are numbered in order, so that training can be repeated.
-    first = [*SPECIAL_TOKENS, *sorted(characters | _spelling(words))]
+    first = [*SPECIAL_TOKENS, *characters]
     if len(first) > vocab_size:
         raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {len(first)} pieces")
     trainer = trainers.WordPieceTrainer(

@@ -33,7 +33,8 @@ TINY_VISION = {"width_coefficient": 0.1, "depth_coefficient": 0.1, "image_size":
 
 
 def settle_batch_norm(model: torch.nn.Module, pixel_values: torch.Tensor) -> None:
-    """Gives batch norm the statistics of these pictures. With those it starts with, an untrained EfficientNet outputs 0."""
+    """Gives batch norm the statistics of these pictures. With those it starts with, an untrained EfficientNet outputs
+    0."""
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:

@@ -8,8 +8,8 @@ A method needs a fixture that builds a tiny model and its processor, and says it
     class TestSmalr(ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract):
         factory = "make_smalr"
 
-`factory(**options) -> (model in eval mode, processor)` builds the same at every call. A class may state more: `options`
-for the factory, `training_batches` where a method has further tasks, the attributes below where it differs.
+`factory(**options) -> (model in eval mode, processor)` builds the same at every call. A class may state more:
+`options` for the factory, `training_batches` where a method has further tasks, the attributes below where it differs.
 """
 
 import copy
@@ -110,7 +110,9 @@ def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], **tolera
     """The same names and values, to the bit unless a tolerance is given."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, **tolerance or {"rtol": 0, "atol": 0}, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            found[name], value, **tolerance or {"rtol": 0, "atol": 0}, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 class ConfigContract(_Contract):
@@ -178,7 +180,9 @@ class ConfigContract(_Contract):
 def _own_fields(config: Any) -> list[dataclasses.Field]:
     """The fields that a method adds to transformers' own, towers apart."""
     own = vars(type(config)).get("__annotations__", {})
-    return [field for field in dataclasses.fields(config) if field.name in own and field.name not in config.sub_configs]
+    return [
+        field for field in dataclasses.fields(config) if field.name in own and field.name not in config.sub_configs
+    ]
 
 
 class DualEncoderContract(_Contract):
@@ -237,7 +241,7 @@ class DualEncoderContract(_Contract):
             every = model(**batch)
         assert fewer.logits_per_image.shape == (2, len(TEXTS))
         torch.testing.assert_close(fewer.logits_per_image, every.logits_per_image[:2], rtol=1e-4, atol=1e-4)
-        with pytest.raises(ValueError, match=rf"\[2, \d+\]"):
+        with pytest.raises(ValueError, match=r"\[2, \d+\]"):
             model(**text, pixel_values=images["pixel_values"][:2], return_loss=True)
 
     def test_the_loss_is_the_objective_on_the_embeddings(self, model, processor):
@@ -292,7 +296,9 @@ class DualEncoderContract(_Contract):
 
     def test_attention_implementations_agree(self, model, batch):
         towers = {"text_config": model.text_model, "vision_config": model.vision_model}
-        able = {name: tower for name, tower in towers.items() if tower._supports_sdpa}  # an EfficientNet has no attention
+        able = {
+            name: tower for name, tower in towers.items() if tower._supports_sdpa
+        }  # an EfficientNet has no attention
         results = []
         for implementation in ("eager", "sdpa"):
             model.set_attn_implementation(dict.fromkeys(able, implementation))
@@ -456,10 +462,15 @@ class ProcessorContract(_Contract):
         picture, clear = pictures(1)[0], Image.new("RGBA", (40, 40))
         picture.save(tmp_path / "a.png")
         clear.save(tmp_path / "clear.png")
-        for form in (np.asarray(picture), torch.from_numpy(np.array(picture)), tmp_path / "a.png", str(tmp_path / "a.png")):
+        for form in (
+            np.asarray(picture),
+            torch.from_numpy(np.array(picture)),
+            tmp_path / "a.png",
+            str(tmp_path / "a.png"),
+        ):
             self.assert_same_pixels(processor, form, picture)
         self.assert_same_pixels(processor, str(tmp_path / "clear.png"), clear)
-        with pytest.raises(ValueError, match="missing.png"):
+        with pytest.raises(ValueError, match=r"missing\.png"):
             processor(images=str(tmp_path / "missing.png"))
 
     @staticmethod
@@ -559,9 +570,14 @@ class PublishingContract(_Contract):
         half = AutoModel.from_pretrained(published, dtype=torch.bfloat16)
         half.save_pretrained(tmp_path)
         again = AutoModel.from_pretrained(tmp_path, dtype="auto")
-        assert_equal(dict(again.state_dict()), {n: v.bfloat16() if v.is_floating_point() else v for n, v in model.state_dict().items()})
+        assert_equal(
+            dict(again.state_dict()),
+            {n: v.bfloat16() if v.is_floating_point() else v for n, v in model.state_dict().items()},
+        )
 
-    def test_loaded_without_the_package_to_the_same_bits(self, published, parts, batch, run_without_babelens, tmp_path):
+    def test_loaded_without_the_package_to_the_same_bits(
+        self, published, parts, batch, run_without_babelens, tmp_path
+    ):
         model, processor = parts
         paths = [str(tmp_path / f"{i}.png") for i in range(len(TEXTS))]
         for path, picture in zip(paths, pictures(len(TEXTS)), strict=True):

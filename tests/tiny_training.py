@@ -1,6 +1,6 @@
 """A training run small enough for a test, as a module and as a program that a test can start, kill and start again.
 
-    python tests/tiny_training.py OUTPUT [--die-at STEP] [--resume] [--set KEY=VALUE]
+python tests/tiny_training.py OUTPUT [--die-at STEP] [--resume] [--set KEY=VALUE]
 """
 
 import argparse
@@ -27,7 +27,12 @@ COLORS = {
     "blue": ("blau", "bleu", (40, 40, 220)),
     "yellow": ("gelb", "jaune", (230, 220, 40)),
 }
-SHAPES = {"square": ("Quadrat", "carré"), "bar": ("Balken", "barre"), "column": ("Säule", "colonne"), "dot": ("Punkt", "point")}
+SHAPES = {
+    "square": ("Quadrat", "carré"),
+    "bar": ("Balken", "barre"),
+    "column": ("Säule", "colonne"),
+    "dot": ("Punkt", "point"),
+}
 BOXES = {"square": (4, 4, 28, 28), "bar": (2, 12, 30, 20), "column": (12, 2, 20, 30), "dot": (12, 12, 20, 20)}
 
 # No batch norm: its statistics would depend on how a batch is divided.
@@ -73,7 +78,14 @@ def shapes_processor(corpus: Dataset) -> MuralProcessor:
     return MuralProcessor(MuralImageProcessor(**sizes), train_wordpiece(texts, 200, min_frequency=1))
 
 
-def shapes_trainer(output: str | Path, *, vision: dict | None = None, tasks: tuple[str, ...] = ("image_text", "text_text"), dropout: float = 0.1, **changes):
+def shapes_trainer(
+    output: str | Path,
+    *,
+    vision: dict | None = None,
+    tasks: tuple[str, ...] = ("image_text", "text_text"),
+    dropout: float = 0.1,
+    **changes,
+):
     """A trainer on the shapes: English and German have pictures, French has translations only."""
     corpus = shapes_corpus()
     processor = shapes_processor(corpus)
@@ -91,9 +103,17 @@ def shapes_trainer(output: str | Path, *, vision: dict | None = None, tasks: tup
     }
     arguments = ContrastiveTrainingArguments(output_dir=str(output), **{**settings, **changes})
     set_seed(arguments.seed)
-    text = {**TEXT, "vocab_size": len(processor.tokenizer), "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    text = {
+        **TEXT,
+        "vocab_size": len(processor.tokenizer),
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
     model = MuralModel(MuralConfig(text_config=text, vision_config=vision or VISION, temperature_init_value=0.1))
-    views = {"image_text": image_text_pairs(corpus, ["en", "de"]), "text_text": translation_pairs(corpus, [("en", "fr"), ("de", "fr")])}
+    views = {
+        "image_text": image_text_pairs(corpus, ["en", "de"]),
+        "text_text": translation_pairs(corpus, [("en", "fr"), ("de", "fr")]),
+    }
     return MuralTrainer(
         model=model,
         args=arguments,

@@ -14,40 +14,51 @@ class ContrastiveTrainingArguments(TrainingArguments):
     """transformers' `TrainingArguments`, with `optim="lamb"` beside its optimisers."""
 
     optim: OptimizerNames | str = field(
-        default=LAMB, metadata={"help": "'lamb' (You et al. 2020; MURAL, ALIGN, ETCL), or any optimiser of transformers."}
+        default=LAMB,
+        metadata={"help": "'lamb' (You et al. 2020; MURAL, ALIGN, ETCL), or any optimiser of transformers."},
     )
     embed_chunk_size: int | None = field(
         default=None,
         metadata={
-            "help": "Gradient caching: embed that many examples at a time, so that memory depends on the chunk and not on the batch. The "
-            "gradient is the whole batch's, exactly (Gao et al. 2021)."
+            "help": "Gradient caching: embed that many examples at a time, so that memory depends on the chunk and "
+            "not on the batch. The gradient is the whole batch's, exactly (Gao et al. 2021)."
         },
     )
     gather_negatives: bool = field(
-        default=True, metadata={"help": "Use the other processes' examples as negatives, with gradient, as one large batch would."}
+        default=True,
+        metadata={"help": "Use the other processes' examples as negatives, with gradient, as one large batch would."},
     )
     loss_tile_size: int | None = field(
-        default=None, metadata={"help": "Rows of a tile of the contrastive loss; default: dense up to 4096 rows, tiles of 1024 above."}
+        default=None,
+        metadata={
+            "help": "Rows of a tile of the contrastive loss; default: dense up to 4096 rows, tiles of 1024 above."
+        },
     )
     task_weights: dict[str, float] | None = field(
-        default=None, metadata={"help": "Weight of each task's loss, such as {'text_text': 0.1}; what is not named keeps its default."}
+        default=None,
+        metadata={
+            "help": "Weight of each task's loss, such as {'text_text': 0.1}; what is not named keeps its default."
+        },
     )
     task_learning_rates: dict[str, float] | None = field(
         default=None,
         metadata={
-            "help": "Peak learning rate of each task. Every task then has its own optimiser state over the shared weights, and all of "
-            "them step."
+            "help": "Peak learning rate of each task. Every task then has its own optimiser state over the shared "
+            "weights, and all of them step."
         },
     )
     languages: list[str] | None = field(
         default=None, metadata={"help": "Languages of image-text pairs to train on; default: all that the corpus has."}
     )
     eval_languages: list[str] | None = field(
-        default=None, metadata={"help": "Languages to evaluate during training; default: all that the evaluation corpus has."}
+        default=None,
+        metadata={"help": "Languages to evaluate during training; default: all that the evaluation corpus has."},
     )
     image_augmentation: dict[str, Any] | None = field(
         default=None,
-        metadata={"help": "Keyword arguments of ImageAugmentation; default: the paper's, mirror images with probability 1/2."},
+        metadata={
+            "help": "Keyword arguments of ImageAugmentation; default: the paper's, mirror images with probability 1/2."
+        },
     )
 
     def __post_init__(self) -> None:
@@ -65,6 +76,7 @@ class ContrastiveTrainingArguments(TrainingArguments):
         super().__post_init__()
         if is_lamb:
             self.optim = LAMB
-        # Examples reach the collator whole, whatever the model's forward() calls them, and a contrastive batch has no labels.
+        # Examples reach the collator whole, whatever the model's forward() calls them, and a contrastive batch has no
+        # labels.
         self.remove_unused_columns = False
         self.label_names: list[str] = []

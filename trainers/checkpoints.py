@@ -1,7 +1,7 @@
 """Checkpoints that are whole or do not count.
 
-A checkpoint folder is complete when it holds `complete.json`, written last, with the size of every other file. A run that was killed
-while saving leaves a folder without it, which is never resumed from and goes away with the next save.
+A checkpoint folder is complete when it holds `complete.json`, written last, with the size of every other file. A run
+that was killed while saving leaves a folder without it, which is never resumed from and goes away with the next save.
 """
 
 import errno
@@ -22,7 +22,9 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 def mark_complete(folder: str | Path) -> None:
     """Declares that everything in `folder` has been written."""
     folder = Path(folder)
-    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()}
+    sizes = {
+        str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()
+    }
     partial = folder / f"{MARKER}.partial"
     partial.write_text(json.dumps(sizes, indent=1), encoding="utf-8")
     os.replace(partial, folder / MARKER)
@@ -40,7 +42,11 @@ def is_complete(folder: str | Path) -> bool:
 
 def checkpoints(output_dir: str | Path) -> list[Path]:
     """The checkpoint folders in `output_dir`, complete or not, oldest first."""
-    found = [(int(match[1]), path) for path in Path(output_dir).glob("checkpoint-*") if (match := _CHECKPOINT.fullmatch(path.name))]
+    found = [
+        (int(match[1]), path)
+        for path in Path(output_dir).glob("checkpoint-*")
+        if (match := _CHECKPOINT.fullmatch(path.name))
+    ]
     return [path for _, path in sorted(found)]
 
 

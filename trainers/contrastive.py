@@ -1,8 +1,8 @@
 """The contrastive trainer: what every dual encoder's training shares.
 
-A step takes one batch of each task, computes each task's loss on its embeddings (gathered from chunks and processes), and steps. A
-method's trainer says which tasks there are and how their data become batches; its model says what it loses on embeddings
-(`contrastive_objective`).
+A step takes one batch of each task, computes each task's loss on its embeddings (gathered from chunks and processes),
+and steps. A method's trainer says which tasks there are and how their data become batches; its model says what it
+loses on embeddings (`contrastive_objective`).
 """
 
 import math
@@ -45,13 +45,18 @@ class ContrastiveTrainer(Trainer):
         model: a dual encoder of this package.
         args: `ContrastiveTrainingArguments`.
         processing_class: the model's processor.
-        train_dataset: a caption corpus (the first task's data), or a dict task -> corpus or view (see `babelens.data`).
+        train_dataset: a caption corpus (the first task's data), or a dict task -> corpus or view (see
+            `babelens.data`).
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
         kwargs: as for `Trainer`.
     """
 
     # The tasks, the main one first, with the default weight of each one's loss.
     task_weights: ClassVar[dict[str, float]]
+
+    # transformers sets these; declared for the type checker, which does not read transformers.
+    optimizer: Any
+    control: Any
 
     def __init__(
         self,
@@ -89,7 +94,9 @@ class ContrastiveTrainer(Trainer):
     def make_collator(self, task: str) -> Callable[[list[dict[str, Any]], list[int]], dict[str, Tensor]]:
         """Turns a task's examples and their seeds into the model's inputs and `positives`."""
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
-        return ContrastiveCollator(self.processing_class, TrainingTransform(self.processing_class.image_processor, augmentation))
+        return ContrastiveCollator(
+            self.processing_class, TrainingTransform(self.processing_class.image_processor, augmentation)
+        )
 
     # ---- Data ----
 
@@ -103,7 +110,9 @@ class ContrastiveTrainer(Trainer):
     def _check_tasks(self, named: Iterable[str]) -> None:
         for task in named:
             if task not in self.task_weights:
-                raise ValueError(f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}")
+                raise ValueError(
+                    f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}"
+                )
 
     def get_train_dataloader(self) -> DataLoader:
         if self.train_dataset is None:
@@ -137,7 +146,9 @@ class ContrastiveTrainer(Trainer):
             weight = self.weights[task] / self.current_gradient_accumulation_steps
             with self._gradients_of(task):
                 loss = self._backward(model, task, batch, weight)
-            self._logged_losses[task] = self._logged_losses.get(task, 0) + loss / self.current_gradient_accumulation_steps
+            self._logged_losses[task] = (
+                self._logged_losses.get(task, 0) + loss / self.current_gradient_accumulation_steps
+            )
             total += weight * loss
         return total
 
@@ -150,8 +161,9 @@ class ContrastiveTrainer(Trainer):
             loss = self._objective(output, positives)
             if not loss.isfinite():
                 raise NonFiniteLossError(
-                    f"the loss of task {task!r} is {loss.item()} in step {self.state.global_step + 1}; training stopped before it "
-                    "reached the weights. A lower learning rate, a longer warm-up or max_grad_norm may help."
+                    f"the loss of task {task!r} is {loss.item()} in step {self.state.global_step + 1}; training "
+                    "stopped before it reached the weights. A lower learning rate, a longer warm-up or max_grad_norm "
+                    "may help."
                 )
             return loss
 
@@ -174,7 +186,9 @@ class ContrastiveTrainer(Trainer):
     def _objective(self, output: DualEncoderOutput, positives: Tensor) -> Tensor:
         """The method's loss on the embeddings of all processes."""
         if self.args.gather_negatives:
-            output = DualEncoderOutput({name: gather_rows(value) if value.dim() else value for name, value in output.items()})
+            output = DualEncoderOutput(
+                {name: gather_rows(value) if value.dim() else value for name, value in output.items()}
+            )
             positives = gather_rows(positives.T).T
         return self.model.contrastive_objective(output, positives=positives, tile_size=self.args.loss_tile_size)
 
@@ -193,19 +207,25 @@ class ContrastiveTrainer(Trainer):
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         if self.optimizer is None:
             model = self.model if model is None else model
-            rates = self.args.task_learning_rates
+            base, rates = self.args.learning_rate, self.args.task_learning_rates
             if rates:
-                rates = {task: rates.get(task, self.args.learning_rate) for task in self.tasks}
-                self.optimizer = TaskOptimizer({task: self._make_optimizer(model, rate) for task, rate in rates.items()})
+                optimizers = {task: self._make_optimizer(model, {task: base, **rates}[task]) for task in self.tasks}
+                self.optimizer = TaskOptimizer(optimizers)
             else:
-                self.optimizer = self._make_optimizer(model, self.args.learning_rate)
+                self.optimizer = self._make_optimizer(model, base)
         return self.optimizer
 
     def _make_optimizer(self, model: nn.Module, learning_rate: float) -> Optimizer:
         decayed = set(self.get_decay_parameter_names(model))
         groups = [
-            {"params": [p for n, p in model.named_parameters() if p.requires_grad and n in decayed], "weight_decay": self.args.weight_decay},
-            {"params": [p for n, p in model.named_parameters() if p.requires_grad and n not in decayed], "weight_decay": 0.0},
+            {
+                "params": [p for n, p in model.named_parameters() if p.requires_grad and n in decayed],
+                "weight_decay": self.args.weight_decay,
+            },
+            {
+                "params": [p for n, p in model.named_parameters() if p.requires_grad and n not in decayed],
+                "weight_decay": 0.0,
+            },
         ]
         if self.args.optim == LAMB:
             betas = (self.args.adam_beta1, self.args.adam_beta2)
@@ -246,7 +266,9 @@ class ContrastiveTrainer(Trainer):
             return {key: value for part in parts for key, value in part.items()}
         embedder = Embedder(self.model, self.processing_class, batch_size=self.args.per_device_eval_batch_size)
         languages = self.args.eval_languages or list(languages_of(corpus))
-        recalls = {tag: result["mean_recall"] for tag, result in evaluate_retrieval(embedder, corpus, languages).items()}
+        recalls = {
+            tag: result["mean_recall"] for tag, result in evaluate_retrieval(embedder, corpus, languages).items()
+        }
         metrics = {f"{metric_key_prefix}_mean_recall": sum(recalls.values()) / len(recalls)}
         metrics |= {f"{metric_key_prefix}_mean_recall_{tag}": value for tag, value in recalls.items()}
         self.log(metrics)

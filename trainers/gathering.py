@@ -10,8 +10,9 @@ from torch import Tensor
 class _GatherWithGradient(torch.autograd.Function):
     """[N, d] on every process -> [world * N, d] on all of them.
 
-    Every process computes the whole batch's loss. The gradient of its own rows is the sum over the processes; DistributedDataParallel
-    then averages the weights' gradients, so that the result is the gradient of one process with all of the batch.
+    Every process computes the whole batch's loss. The gradient of its own rows is the sum over the processes;
+    DistributedDataParallel then averages the weights' gradients, so that the result is the gradient of one process
+    with all of the batch.
     """
 
     @staticmethod
@@ -28,7 +29,8 @@ class _GatherWithGradient(torch.autograd.Function):
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """Rows of all processes in the order of their ranks; as they are where there is one process. [N, ...] -> [world * N, ...]"""
+    """Rows of all processes in the order of their ranks; as they are where there is one process. [N, ...] -> [world *
+    N, ...]"""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return rows
     return _GatherWithGradient.apply(rows)

@@ -1,9 +1,11 @@
-"""Gradient caching: the gradient of a large batch's contrastive loss with the memory of a small one (Gao et al. 2021, GradCache).
+"""Gradient caching: the gradient of a large batch's contrastive loss with the memory of a small one (Gao et al. 2021,
+GradCache).
 
-The embeddings are computed chunk by chunk without a graph; the loss on all of them gives the gradient of every embedding; each chunk is
-then embedded again, with the same random numbers, and its embeddings' gradients are propagated. With towers whose outputs for one
-example do not depend on the others the gradient is that of the whole batch, exactly. A batch-norm tower in training mode normalises
-each chunk by the chunk's statistics, as it would on as many devices, and counts it twice in its running averages.
+The embeddings are computed chunk by chunk without a graph; the loss on all of them gives the gradient of every
+embedding; each chunk is then embedded again, with the same random numbers, and its embeddings' gradients are
+propagated. With towers whose outputs for one example do not depend on the others the gradient is that of the whole
+batch, exactly. A batch-norm tower in training mode normalises each chunk by the chunk's statistics, as it would on as
+many devices, and counts it twice in its running averages.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +28,8 @@ class RandomState:
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
-        """Within, random numbers are drawn as they were after this state was taken; afterwards, as if nothing had been drawn."""
+        """Within, random numbers are drawn as they were after this state was taken; afterwards, as if nothing had been
+        drawn."""
         with torch.random.fork_rng(devices=self.devices):
             torch.set_rng_state(self.cpu)
             for device, state in zip(self.devices, self.cuda, strict=True):
@@ -89,7 +92,8 @@ def _concatenate(outputs: list[DualEncoderOutput]) -> DualEncoderOutput:
 
 
 def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], start: int, is_last: bool) -> Tensor:
-    """A scalar whose gradient is the cached one: embeddings times their gradients; the scalars' share comes with the last chunk."""
+    """A scalar whose gradient is the cached one: embeddings times their gradients; the scalars' share comes with the
+    last chunk."""
     total = torch.zeros((), device=next(iter(output.values())).device)
     for name, value in output.items():
         gradient = gradients[name]

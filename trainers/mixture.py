@@ -1,7 +1,8 @@
 """Batches for several tasks at once: every training step takes one batch of each.
 
-An epoch is one pass over the first task's data; the other tasks' data run in step, reshuffled whenever they have been seen. What a batch
-holds is a function of the seed, the epoch and the batch's number, so that a resumed run sees what an unbroken one would have seen.
+An epoch is one pass over the first task's data; the other tasks' data run in step, reshuffled whenever they have been
+seen. What a batch holds is a function of the seed, the epoch and the batch's number, so that a resumed run sees what
+an unbroken one would have seen.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ class Draw(NamedTuple):
     """One example of a batch: its task, its place in the task's data, and the seed of its random transforms."""
 
     task: str
-    index: int
+    place: int
     seed: int
 
 
@@ -44,7 +45,7 @@ class TaskMixture(Dataset):
         examples: list[tuple[Draw, dict[str, Any]]] = []
         for task, data in self.tasks.items():
             mine = [draw for draw in draws if draw.task == task]
-            examples += zip(mine, data.__getitems__([draw.index for draw in mine]), strict=True) if mine else []
+            examples += zip(mine, data.__getitems__([draw.place for draw in mine]), strict=True) if mine else []
         return examples
 
 
@@ -75,7 +76,9 @@ class TaskBatchSampler(Sampler[list[Draw]]):
 
     def __iter__(self) -> Iterator[list[Draw]]:
         first = self.mixture.epoch * self.length
-        shuffles = {task: _Shuffle(len(data), [self.seed, k]) for k, (task, data) in enumerate(self.mixture.tasks.items())}
+        shuffles = {
+            task: _Shuffle(len(data), [self.seed, k]) for k, (task, data) in enumerate(self.mixture.tasks.items())
+        }
         for batch in range(first, first + self.length):
             positions = range(batch * self.task_batch_size, (batch + 1) * self.task_batch_size)
             # numpy's seeding mixes the words of a seed well, so that neighbouring positions draw unrelated numbers.

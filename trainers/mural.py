@@ -1,4 +1,5 @@
-"""MURAL's trainer: image-text matching and translation matching at once (section 3.1); ALIGN's, when only the first is given data."""
+"""MURAL's trainer: image-text matching and translation matching at once (section 3.1); ALIGN's, when only the first is
+given data."""
 
 from datasets import Dataset
 
@@ -9,13 +10,15 @@ from .mixture import SizedView
 
 
 class MuralTrainer(ContrastiveTrainer):
-    """Tasks: `image_text` on a caption corpus or `image_text_pairs`, `text_text` on a translation corpus or `translation_pairs`.
+    """Tasks: `image_text` on a caption corpus or `image_text_pairs`, `text_text` on a translation corpus or
+    `translation_pairs`.
 
-    The text-text task weighs a tenth of the image-text task (appendix A.1, figure 7). The paper's optimiser is LAMB with a learning
-    rate of 1e-3 for image-text and 1e-4 for text-text, linear warm-up over 10 000 of 600 000 steps and linear decay.
+    The text-text task weighs a tenth of the image-text task (appendix A.1, figure 7). The paper's optimiser is LAMB
+    with a learning rate of 1e-3 for image-text and 1e-4 for text-text, linear warm-up over 10 000 of 600 000 steps and
+    linear decay.
     """
 
-    task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 0.1}  # noqa: RUF012
+    task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 0.1}
 
     def make_view(self, task: str, corpus: Dataset) -> SizedView:
         if task == IMAGE_TEXT:

@@ -10,10 +10,11 @@ from torch.optim import Optimizer
 
 
 class Lamb(Optimizer):
-    """LAMB: Adam whose step for each tensor is as long as the tensor times the learning rate (You et al. 2020, algorithm 2).
+    """LAMB: Adam whose step for each tensor is as long as the tensor times the learning rate (You et al. 2020,
+    algorithm 2).
 
-    With the bias-corrected moments, `r = m / (sqrt(v) + eps) + weight_decay * w` and `w -= lr * |w| / |r| * r`; where a norm is zero the
-    ratio is 1. There is no clipping of the ratio or of the gradient.
+    With the bias-corrected moments, `r = m / (sqrt(v) + eps) + weight_decay * w` and `w -= lr * |w| / |r| * r`; where
+    a norm is zero the ratio is 1. There is no clipping of the ratio or of the gradient.
     """
 
     def __init__(
@@ -72,10 +73,11 @@ class Lamb(Optimizer):
 
 
 class TaskOptimizer(Optimizer):
-    """One optimiser for each task over the same weights: own gradients, own state, own learning rate; all of them step.
+    """One optimiser for each task over the same weights: own gradients, own state, own learning rate; all of them
+    step.
 
-    MURAL trains its text-text task with a tenth of the image-text task's learning rate (section 3.2). With LAMB or Adam that cannot be
-    had by scaling the loss, because their steps do not depend on the gradient's scale.
+    MURAL trains its text-text task with a tenth of the image-text task's learning rate (section 3.2). With LAMB or
+    Adam that cannot be had by scaling the loss, because their steps do not depend on the gradient's scale.
 
     Gradients are gathered task by task: `with optimizer.gradients_of("image_text"): loss.backward()`.
     """
@@ -103,7 +105,8 @@ class TaskOptimizer(Optimizer):
 
     @contextmanager
     def gradients_of(self, task: str) -> Iterator[None]:
-        """Within, `weight.grad` is the task's own; a backward pass adds to what earlier ones of this step have left."""
+        """Within, `weight.grad` is the task's own; a backward pass adds to what earlier ones of this step have
+        left."""
         own = self.gradients[task]
         for weight in self._weights():
             weight.grad = own.get(weight)

@@ -30,18 +30,21 @@ def demo(
 ) -> None:
     """Train a small model on the emoji benchmark, evaluate it, write its card, load it back, and search with it.
 
-    The pictures are real (four vendors draw the same 1911 emoji), the names are those of Unicode's volunteers. The first run fetches
-    them from the npm registry and draws them, which takes a minute.
+    The pictures are real (four vendors draw the same 1911 emoji), the names are those of Unicode's volunteers. The
+    first run fetches them from the npm registry and draws them, which takes a minute.
     """
     if method not in METHODS:
-        raise typer.BadParameter(f"there is no method {method!r}; there are: {', '.join(METHODS)}", param_hint="--method")
+        raise typer.BadParameter(
+            f"there is no method {method!r}; there are: {', '.join(METHODS)}", param_hint="--method"
+        )
     console = Console()
     output = output or Path("runs") / f"demo-{method}"
     run = RecipeRun(load_recipe(f"emoji/{method}-demo"), output, command=shlex.join(["babelens", *sys.argv[1:]]))
     trainer = run.train(resume=True)
     report = run.report()
     card = run.write_card(trainer, report)
-    print_report(report, console)
+    if report:
+        print_report(report, console)
     console.print(f"Card: {card}\nGallery of queries: {output / EVALUATION / 'gallery.png'}")
     _search(output, query, language, console)
 
@@ -58,5 +61,7 @@ def _search(output: Path, query: str, language: str, console: Console) -> None:
         names = {caption["language"]: caption["text"] for caption in gallery[position]["captions"]}
         console.print(f"  {scores[position]:.3f}  {gallery[position]['emoji']}  {names['en']}", highlight=False)
     sheet = output / EVALUATION / "search.png"
-    contact_sheet([pictures[position] for position in best.tolist()], [f"{scores[p]:.2f}" for p in best], columns=8).save(sheet)
+    contact_sheet(
+        [pictures[position] for position in best.tolist()], [f"{scores[p]:.2f}" for p in best], columns=8
+    ).save(sheet)
     console.print(f"Drawn in {sheet}")

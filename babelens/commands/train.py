@@ -16,21 +16,32 @@ from ..run import RecipeRun
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of one that comes with babelens: `emoji/mural`.")],
-    output: Annotated[Path | None, typer.Option(help="Folder for the model; default: `runs/` and the recipe's name.")] = None,
+    recipe: Annotated[
+        str, typer.Argument(help="A recipe file, or the name of one that comes with babelens: `emoji/mural`.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the model; default: `runs/` and the recipe's name.")
+    ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest complete checkpoint, to the same weights as an unbroken run.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on from the newest complete checkpoint, to the same weights as an unbroken run."
+        ),
     ] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a key of the recipe: `--set training.max_steps=100`. May be repeated.", metavar="KEY=VALUE"),
+        typer.Option(
+            "--set",
+            help="Change a key of the recipe: `--set training.max_steps=100`. May be repeated.",
+            metavar="KEY=VALUE",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Train a model as a recipe says, evaluate it, and write its card.
 
-    The folder can be given to `AutoModel.from_pretrained`, to `babelens search`, and to `babelens push`. On several devices:
-    `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
+    The folder can be given to `AutoModel.from_pretrained`, to `babelens search`, and to `babelens push`. On several
+    devices: `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
     """
     overrides = dict(_setting(text) for text in settings or [])
     output = output or Path("runs") / find_recipe(recipe).with_suffix("").name

@@ -99,7 +99,9 @@ def test_a_second_run_needs_a_word(trained, recipe_file):
 
 def test_resuming_a_finished_run_changes_nothing(trained, recipe_file):
     before = (trained / "model.safetensors").read_bytes()
-    done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(trained), "--resume"], catch_exceptions=False)
+    done = CliRunner().invoke(
+        app, ["train", str(recipe_file), "--output", str(trained), "--resume"], catch_exceptions=False
+    )
     assert done.exit_code == 0
     assert (trained / "model.safetensors").read_bytes() == before
 

@@ -48,7 +48,10 @@ def test_keys_that_a_checkpoints_configuration_drags_along_are_left_behind(tmp_p
         ({"temperature_init_value": 0}, "temperature_init_value=0 must be positive"),
         ({"text_text_temperature": -0.01}, "text_text_temperature=-0.01 must be positive"),
         ({"text_config": {"model_type": "bret"}}, "text_config: transformers has no model type 'bret'"),
-        ({"text_config": {"hiden_size": 16}}, "BertConfig has no key 'text_config.hiden_size'; did you mean 'text_config.hidden_size'?"),
+        (
+            {"text_config": {"hiden_size": 16}},
+            "BertConfig has no key 'text_config.hiden_size'; did you mean 'text_config.hidden_size'?",
+        ),
         ({"text_text_temprature": 1}, r"did you mean 'text_text_temperature'\?"),
     ],
 )

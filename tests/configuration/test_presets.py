@@ -30,7 +30,9 @@ def test_a_papers_total_is_met_within_three_percent(name):
 
 
 def test_the_papers_sizes_are_there():
-    totals = {name: preset_facts(name)["paper"]["total"] for name in ("mural-base", "mural-large", "align-base", "align-l2")}
+    totals = {
+        name: preset_facts(name)["paper"]["total"] for name in ("mural-base", "mural-large", "align-base", "align-l2")
+    }
     assert totals == {"mural-base": 300, "mural-large": 430, "align-base": 300, "align-l2": 840}  # METHODS: section 2
     assert list_presets() == sorted(list_presets())
 
@@ -51,7 +53,7 @@ def test_overrides_replace_and_merge_and_do_not_stay():
 
 
 def test_wrong_names_are_refused():
-    with pytest.raises(ValueError, match="there is no preset 'mural-huge'; there are: .*mural-base"):
+    with pytest.raises(ValueError, match=r"there is no preset 'mural-huge'; there are: .*mural-base"):
         load_preset("mural-huge")
     with pytest.raises(ValueError, match="no key 'vocab_size'"):
         load_preset("mural-base", vocab_size=500)

@@ -22,7 +22,9 @@ ONE_WAY[0, 3] = ONE_WAY[5, 1] = ONE_WAY[5, 2] = True
 POSITIVES = {"none": None, "labels": LABELS, "groupings": GROUPINGS, "mask": ONE_WAY}
 
 
-def embeddings(count: int = 7, width: int = 5, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+def embeddings(
+    count: int = 7, width: int = 5, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(count, width, dtype=torch.float64, generator=generator) for _ in range(2))
     return x.to(dtype).requires_grad_(), (y + 0.5 * x.detach()).to(dtype).requires_grad_()
@@ -131,7 +133,9 @@ def test_etcl_fixture_with_label_smoothing(name, temperature, smoothing, margin,
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("margin", [0.0, 0.3])
 @pytest.mark.parametrize("temperature", [1.0, 0.07])
-def test_dense_and_tiled_values_and_gradients_are_those_of_the_formula(temperature, margin, label_smoothing, positives):
+def test_dense_and_tiled_values_and_gradients_are_those_of_the_formula(
+    temperature, margin, label_smoothing, positives
+):
     x, y = embeddings()
     temperature = torch.tensor(temperature, dtype=torch.float64, requires_grad=True)
     options = {"margin": margin, "label_smoothing": label_smoothing, "positives": positives}

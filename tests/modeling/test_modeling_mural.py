@@ -33,15 +33,18 @@ class TestMural(MuralContract, PublishingContract):
 
 class TestAlign(DualEncoderContract):
     factory = "make_mural"
-    options = {"tasks": ["image_text"]}  # noqa: RUF012
+    options = {"tasks": ["image_text"]}
 
 
 class TestMuralWithViTAndFactorisedEmbedding(MuralContract):
-    options = {"text_config": {"model_type": "electra", "embedding_size": 8}, "vision_config": VIT | {"model_type": "vit"}}  # noqa: RUF012
+    options = {
+        "text_config": {"model_type": "electra", "embedding_size": 8},
+        "vision_config": VIT | {"model_type": "vit"},
+    }
 
 
 class TestMuralWithClipAndXlmRoberta(MuralContract):
-    options = {  # noqa: RUF012
+    options = {
         "text_config": {"model_type": "xlm-roberta", "max_position_embeddings": 66, "pad_token_id": 0},
         "vision_config": VIT | {"model_type": "clip_vision_model"},
     }
@@ -160,13 +163,22 @@ def test_a_factorised_embedding_is_narrow_and_projected(make_mural):
     [
         {"model_type": "convnext", "hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2},
         {"model_type": "resnet", "hidden_sizes": [8, 16], "depths": [1, 1], "embedding_size": 8},
-        {"model_type": "swin", "image_size": 32, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4},
+        {
+            "model_type": "swin",
+            "image_size": 32,
+            "embed_dim": 8,
+            "depths": [1, 1],
+            "num_heads": [1, 2],
+            "window_size": 4,
+        },
     ],
     ids=lambda vision: vision["model_type"],
 )
 @pytest.mark.parametrize("text", ["bert", "albert", "mpnet"])
 def test_any_towers_train_as_a_whole(make_mural, vision, text):
-    model, processor = make_mural(vision_config=vision, text_config={"model_type": text, "max_position_embeddings": 66})
+    model, processor = make_mural(
+        vision_config=vision, text_config={"model_type": text, "max_position_embeddings": 66}
+    )
     model.train()
     for batch in (image_text_batch(processor), translation_batch(processor)):
         model(**batch, return_loss=True).loss.backward()
@@ -184,7 +196,13 @@ def test_parts_add_up_to_the_total(mural):
 # ---- transformers' ALIGN ----
 
 # What `config.json` of an ALIGN checkpoint of 2023 says of its text tower beside the tower's own settings.
-LEGACY = {"torchscript": False, "finetuning_task": None, "use_bfloat16": False, "tf_legacy_loss": False, "pruned_heads": {}}
+LEGACY = {
+    "torchscript": False,
+    "finetuning_task": None,
+    "use_bfloat16": False,
+    "tf_legacy_loss": False,
+    "pruned_heads": {},
+}
 
 
 @pytest.fixture

@@ -1,5 +1,36 @@
+"""MURAL's processor: the contract, and tokenizers that were not made for it."""
+
+import pytest
 from contracts import ProcessorContract
+from transformers import AutoTokenizer, BertTokenizer
+
+from babelens import MuralProcessor
+from babelens.processing.image_processing_mural import MuralImageProcessor
 
 
 class TestMuralProcessor(ProcessorContract):
     factory = "make_mural"
+
+
+@pytest.fixture
+def with_bert_tokenizer(tmp_path) -> MuralProcessor:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ein", "rotes", "auto"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    return MuralProcessor(MuralImageProcessor(), BertTokenizer(str(tmp_path / "vocab.txt")))
+
+
+def test_segment_numbers_of_berts_tokenizer_are_left_out(with_bert_tokenizer, tmp_path):
+    """Not every text tower has an input for them, and pipelines pass on all that a tokenizer gives."""
+    assert set(with_bert_tokenizer(text="ein auto", language="de")) == {"input_ids", "attention_mask"}
+    with_bert_tokenizer.save_pretrained(tmp_path / "saved")
+    alone = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert set(alone("ein auto")) == {"input_ids", "attention_mask"}
+
+
+def test_settings_of_one_call_hold_for_that_call_only(make_mural):
+    _, processor = make_mural()
+    text = ["ein rotes Auto " * 30, "a red car"]
+    assert processor(text=text, max_length=9, return_tensors="pt")["input_ids"].shape == (2, 9)
+    assert processor(text=text, text_kwargs={"max_length": 7}, return_tensors="pt")["input_ids"].shape == (2, 7)
+    assert processor(text=text[1], padding="max_length", return_tensors="pt")["input_ids"].shape == (1, 64)
+    assert processor(text=text, return_tensors="pt")["input_ids"].shape == (2, 64)

@@ -2,7 +2,13 @@
 
 import pytest
 
-from babelens.trainers.checkpoints import is_complete, mark_complete, newest_checkpoint, remove_torn_checkpoints, written_whole
+from babelens.trainers.checkpoints import (
+    is_complete,
+    mark_complete,
+    newest_checkpoint,
+    remove_torn_checkpoints,
+    written_whole,
+)
 
 
 def _checkpoint(folder, step, complete=True):
@@ -36,7 +42,10 @@ def test_a_file_that_was_cut_off_spoils_the_checkpoint(tmp_path):
 
 
 def test_a_block_that_fails_leaves_nothing(tmp_path):
-    with pytest.raises(OSError, match="could not save to .*model, and nothing was left there: .*No space left"), written_whole(tmp_path / "model") as scratch:
+    with (
+        pytest.raises(OSError, match=r"could not save to .*model, and nothing was left there: .*No space left"),
+        written_whole(tmp_path / "model") as scratch,
+    ):
         (scratch / "half").write_text("half")
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []

@@ -87,7 +87,10 @@ def test_align_is_mural_without_the_text_text_task(tmp_path):
 def test_a_corpus_alone_is_the_first_task(tmp_path):
     trainer = shapes_trainer(tmp_path, max_steps=1)
     alone = type(trainer)(
-        model=trainer.model, args=trainer.args, processing_class=trainer.processing_class, train_dataset=shapes_corpus()
+        model=trainer.model,
+        args=trainer.args,
+        processing_class=trainer.processing_class,
+        train_dataset=shapes_corpus(),
     )
     assert list(alone.tasks) == ["image_text"]
     assert len(alone.tasks["image_text"]) == 48
@@ -106,7 +109,13 @@ def test_every_task_has_its_rate_and_its_state(tmp_path):
 
 
 def test_the_vision_backbone_may_have_batch_norm(tmp_path):
-    vision = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    vision = {
+        "model_type": "resnet",
+        "embedding_size": 8,
+        "hidden_sizes": [8, 16],
+        "depths": [1, 1],
+        "layer_type": "basic",
+    }
     trainer = shapes_trainer(tmp_path, vision=vision, max_steps=2)
     assert math.isfinite(trainer.train().training_loss)
 
@@ -128,7 +137,9 @@ def test_an_unknown_task_is_refused(tmp_path):
         )
 
 
-@pytest.mark.parametrize("bad", [{"embed_chunk_size": 0}, {"loss_tile_size": -1}, {"task_weights": {"text_text": -1.0}}])
+@pytest.mark.parametrize(
+    "bad", [{"embed_chunk_size": 0}, {"loss_tile_size": -1}, {"task_weights": {"text_text": -1.0}}]
+)
 def test_impossible_arguments_are_refused(tmp_path, bad):
     with pytest.raises(ValueError, match=str(next(iter(bad)))):
         shapes_trainer(tmp_path, **bad)
@@ -200,7 +211,9 @@ def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, limit):
     def full() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    done = _run(tmp_path, "--set=max_steps=2", "--set=save_strategy=steps", "--set=save_steps=1", check=False, preexec_fn=full)
+    done = _run(
+        tmp_path, "--set=max_steps=2", "--set=save_strategy=steps", "--set=save_steps=1", check=False, preexec_fn=full
+    )
     assert done.returncode == 1
     assert "could not save" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == []
@@ -210,7 +223,12 @@ def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, limit):
 
 
 def test_two_processes_train_as_one_with_twice_the_batch(tmp_path):
-    given = ["--set=max_steps=4", "--set=optim=sgd", "--set=learning_rate=0.1", f"--set=vision={json.dumps({**VISION, 'attention_dropout': 0.0})}"]
+    given = [
+        "--set=max_steps=4",
+        "--set=optim=sgd",
+        "--set=learning_rate=0.1",
+        f"--set=vision={json.dumps({**VISION, 'attention_dropout': 0.0})}",
+    ]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     _run(tmp_path / "two", *given, "--set=per_device_train_batch_size=4", "--set=dropout=0.0", launcher=launcher)
     _run(tmp_path / "one", *given, "--set=per_device_train_batch_size=8", "--set=dropout=0.0")
@@ -220,8 +238,16 @@ def test_two_processes_train_as_one_with_twice_the_batch(tmp_path):
 
 
 def test_two_processes_with_two_rates_and_chunks_stay_equal_to_one(tmp_path):
-    given = ["--set=max_steps=3", f"--set=task_learning_rates={json.dumps({'image_text': 0.1, 'text_text': 0.01})}", "--set=optim=sgd"]
-    given += ["--set=dropout=0.0", "--set=embed_chunk_size=2", f"--set=vision={json.dumps({**VISION, 'attention_dropout': 0.0})}"]
+    given = [
+        "--set=max_steps=3",
+        f"--set=task_learning_rates={json.dumps({'image_text': 0.1, 'text_text': 0.01})}",
+        "--set=optim=sgd",
+    ]
+    given += [
+        "--set=dropout=0.0",
+        "--set=embed_chunk_size=2",
+        f"--set=vision={json.dumps({**VISION, 'attention_dropout': 0.0})}",
+    ]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     _run(tmp_path / "two", *given, "--set=per_device_train_batch_size=4", launcher=launcher)
     _run(tmp_path / "one", *given, "--set=per_device_train_batch_size=8")

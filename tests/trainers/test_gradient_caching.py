@@ -12,7 +12,8 @@ from babelens.trainers.gradient_caching import RandomState, backward_in_chunks
 def test_chunks_train_as_the_whole_batch_does(tmp_path, chunk, accumulation):
     """Without dropout, whose random numbers depend on the shape of what it drops.
 
-    By plain gradient descent: the gradient of a key's bias is zero but for rounding, which LAMB and Adam blow up to whole steps.
+    By plain gradient descent: the gradient of a key's bias is zero but for rounding, which LAMB and Adam blow up to
+    whole steps.
     """
     runs = []
     settings = {"max_steps": 4, "gradient_accumulation_steps": accumulation, "optim": "sgd", "learning_rate": 0.1}

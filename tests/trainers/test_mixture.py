@@ -23,7 +23,7 @@ def mixture():
 
 
 def _indices(batches, task):
-    return [draw.index for batch in batches for draw in batch if draw.task == task]
+    return [draw.place for batch in batches for draw in batch if draw.task == task]
 
 
 def test_an_epoch_is_one_pass_over_the_main_task(mixture):
@@ -63,7 +63,9 @@ def test_a_batch_larger_than_the_data_is_refused(mixture):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_examples_come_with_their_draws(mixture, workers):
-    loader = DataLoader(mixture, batch_sampler=TaskBatchSampler(mixture, 4, seed=0), collate_fn=list, num_workers=workers)
+    loader = DataLoader(
+        mixture, batch_sampler=TaskBatchSampler(mixture, 4, seed=0), collate_fn=list, num_workers=workers
+    )
     for batch in loader:
         assert len(batch) == 8
-        assert all(example["number"] == draw.index for draw, example in batch)
+        assert all(example["number"] == draw.place for draw, example in batch)

@@ -123,7 +123,7 @@ def test_gradients_are_clipped_task_by_task():
 
 
 def test_one_schedule_drives_every_task():
-    model, optimizer = _two_tasks(Lamb, rates=(1e-3, 1e-4))
+    _model, optimizer = _two_tasks(Lamb, rates=(1e-3, 1e-4))
     schedule = json.loads((FIXTURES / "schedule_mural.json").read_text())
     scheduler = get_scheduler("linear", optimizer, schedule["warmup"], schedule["total"])
     for step, rate in schedule["at"].items():
@@ -131,7 +131,9 @@ def test_one_schedule_drives_every_task():
         assert [base * factor for base in scheduler.base_lrs] == pytest.approx([rate, rate / 10], rel=1e-9, abs=1e-18)
     optimizer.step()
     scheduler.step()
-    assert [group["lr"] for single in optimizer.optimizers.values() for group in single.param_groups] == pytest.approx([1e-7, 1e-8])
+    assert [group["lr"] for single in optimizer.optimizers.values() for group in single.param_groups] == pytest.approx(
+        [1e-7, 1e-8]
+    )
 
 
 def test_state_is_saved_and_loaded():

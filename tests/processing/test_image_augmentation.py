@@ -1,0 +1,203 @@
+"""Training transforms: what they are without augmentation, that seeds alone decide, and what each option does."""
+
+import numpy as np
+import pytest
+import torch
+from contracts import pictures
+from PIL import Image
+
+from babelens.processing.image_augmentation import ImageAugmentation, TrainingTransform
+from babelens.processing.image_processing_mural import MuralImageProcessor
+
+NOTHING = ImageAugmentation(horizontal_flip=0)
+EVERYTHING = ImageAugmentation(0.5, scale=(0.8, 1.2), rotation=20, color_jitter=0.4, grayscale=0.3)
+
+
+def transform(augmentation: ImageAugmentation | None, resize: int = 40, crop: int = 32) -> TrainingTransform:
+    sizes = {"size": {"height": resize, "width": resize}, "crop_size": {"height": crop, "width": crop}}
+    return TrainingTransform(MuralImageProcessor(**sizes), augmentation)
+
+
+def ramp(height: int = 32, width: int = 32) -> Image.Image:
+    """Red rises by 2 from column to column, green by 3 from row to row, blue is the same everywhere."""
+    y, x = np.mgrid[:height, :width]
+    return Image.fromarray(np.stack([60 + 2 * x, 60 + 3 * y, np.full_like(x, 128)], 2).astype(np.uint8))
+
+
+def slopes(channel: torch.Tensor) -> tuple[float, float]:
+    """How a plane rises from column to column and from row to row, in units of 8-bit pixels; [H, W]."""
+    inner = channel[10:-10, 10:-10] * 127.5  # away from the edges, which are filled up
+    across, down = inner.diff(dim=1), inner.diff(dim=0)
+    assert across.std() < 0.01 and down.std() < 0.01  # it is a plane
+    return across.mean().item(), down.mean().item()
+
+
+# ---- Nothing but what evaluation does ----
+
+
+@pytest.mark.parametrize(
+    "augmentation",
+    [
+        NOTHING,
+        ImageAugmentation(0, rotation=1e-9),
+        ImageAugmentation(0, color_jitter=1e-9),
+        ImageAugmentation(0, grayscale=1e-9),
+    ],
+    ids=["nothing", "warped by nothing", "jittered by nothing", "hardly ever grey"],
+)
+def test_without_augmentation_pixels_are_those_of_evaluation(augmentation):
+    plain = transform(augmentation, resize=32)
+    expected = plain.processor(pictures(4), return_tensors="pt")["pixel_values"]
+    found = plain(pictures(4), seeds=[0, 1, 2, 3])
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-6)
+
+
+# ---- Seeds ----
+
+
+@pytest.mark.parametrize("augmentation", [None, EVERYTHING], ids=["paper", "everything"])
+def test_a_pictures_pixels_depend_on_its_seed_alone(augmentation):
+    augmented = transform(augmentation)
+    images, seeds = pictures(5), [3, 1, 4, 1, 5]
+    together = augmented(images, seeds)
+    assert torch.equal(augmented(images, seeds), together)
+    torch.testing.assert_close(augmented(images[::-1], seeds[::-1]).flip(0), together, rtol=0, atol=1e-6)
+    for i, (image, seed) in enumerate(zip(images, seeds, strict=True)):
+        torch.testing.assert_close(augmented([image], [seed])[0], together[i], rtol=0, atol=1e-6)
+    assert not torch.allclose(augmented(images, [0] * 5), together)
+
+
+def test_global_random_state_is_neither_read_nor_moved():
+    augmented = transform(EVERYTHING)
+    results = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        before = torch.get_rng_state(), np.random.get_state()[1].copy()
+        results.append(augmented(pictures(2), [7, 8]))
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert np.array_equal(np.random.get_state()[1], before[1])
+    assert torch.equal(*results)
+
+
+def test_pictures_and_seeds_must_be_as_many():
+    with pytest.raises(ValueError):
+        transform(None)(pictures(2), [1])
+
+
+# ---- Crop and mirror image ----
+
+
+def test_crops_lie_everywhere_and_half_of_them_are_mirrored():
+    count = 400
+    found = transform(None, resize=40, crop=32)([ramp(40, 40)] * count, list(range(count)))  # 9 x 9 places
+    pixels = (found * 127.5 + 127.5).round().int()
+    red, green = pixels[:, 0, 0], pixels[:, 1, :, 0]  # the first row and the first column, [count, 32]
+    mirrored = red[:, 0] > red[:, -1]
+    left = (torch.where(mirrored, red[:, -1], red[:, 0]) - 60) // 2
+    top = (green[:, 0] - 60) // 3
+    for place in (left, top):
+        counts = torch.bincount(place, minlength=9)
+        assert len(counts) == 9
+        assert (counts - count / 9).square().sum() / (count / 9) < 26.1  # chi-square, 8 degrees of freedom, 0.1 %
+    assert abs(mirrored.float().mean() - 0.5) < 0.1
+    for i in (0, 1, 2):  # each is a piece of the picture, as it is or mirrored
+        piece = np.asarray(ramp(40, 40))[top[i] : top[i] + 32, left[i] : left[i] + 32]
+        assert np.array_equal(pixels[i].permute(1, 2, 0), piece[:, ::-1] if mirrored[i] else piece)
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.0])
+def test_mirror_images_always_or_never(probability):
+    found = transform(ImageAugmentation(horizontal_flip=probability), resize=32)([ramp()] * 20, list(range(20)))
+    plain = transform(NOTHING, resize=32)([ramp()], [0])
+    assert torch.equal(found, (plain.flip(3) if probability else plain).expand(20, -1, -1, -1))
+
+
+def test_pictures_of_every_mode_are_read_as_in_evaluation():
+    clear = Image.new("RGBA", (40, 40))
+    assert torch.equal(transform(NOTHING)([clear], [0]), torch.ones(1, 3, 32, 32))
+
+
+# ---- Zoom and rotation ----
+
+
+def test_zooming_in_makes_slopes_gentler():
+    plain = transform(NOTHING, resize=32)([ramp()], [0])[0]
+    for zoom in (2.0, 0.8):
+        found = transform(ImageAugmentation(0, scale=(zoom, zoom)), resize=32)([ramp()], [0])[0]
+        assert slopes(plain[0]) == pytest.approx((2, 0), abs=1e-3)
+        assert slopes(found[0]) == pytest.approx((2 / zoom, 0), abs=1e-3)
+        assert slopes(found[1]) == pytest.approx((0, 3 / zoom), abs=1e-3)
+        torch.testing.assert_close(
+            found[:, 15:17, 15:17].mean((1, 2)), plain[:, 15:17, 15:17].mean((1, 2))
+        )  # the centre
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (32, 48)])
+def test_rotation_turns_without_shearing(height, width):
+    size = {"height": height, "width": width}
+    processor = MuralImageProcessor(size=size, crop_size=size)
+    found = TrainingTransform(processor, ImageAugmentation(0, rotation=30))(
+        [ramp(height, width)] * 40, list(range(40))
+    )
+    angles = []
+    for picture in found:
+        (red_x, red_y), (green_x, green_y) = slopes(picture[0]), slopes(picture[1])
+        assert np.hypot(red_x, red_y) == pytest.approx(2, abs=0.01)
+        assert np.hypot(green_x, green_y) == pytest.approx(3, abs=0.01)
+        assert red_x * green_x + red_y * green_y == pytest.approx(0, abs=0.02)  # still at right angles
+        angles.append(np.degrees(np.arctan2(red_y, red_x)))
+    assert max(angles) <= 30.1 and min(angles) >= -30.1
+    assert max(angles) > 20 and min(angles) < -20
+
+
+def test_what_zooming_out_uncovers_takes_the_colour_of_the_edge():
+    framed = Image.new("RGB", (32, 32), "white")
+    framed.paste((200, 0, 0), (8, 8, 24, 24))
+    found = transform(ImageAugmentation(0, scale=(0.5, 0.5)), resize=32)([framed], [0])[0]
+    assert torch.equal(found[:, :5], torch.ones(3, 5, 32))
+    assert found[1, 15, 15] == -1
+
+
+# ---- Colour ----
+
+
+def test_colour_jitter_stays_in_range_and_changes_brightness_contrast_and_saturation():
+    grey = Image.new("RGB", (32, 32), (100, 100, 100))
+    jittered = transform(ImageAugmentation(0, color_jitter=0.3), resize=32)
+    values = (jittered([grey] * 200, list(range(200))) + 1) / 2 * 255
+    assert torch.equal(values.amin((1, 2, 3)), values.amax((1, 2, 3)))  # grey stays one grey
+    factors = values.mean((1, 2, 3)) / 100  # only brightness acts on it
+    assert 0.7 <= factors.min() < 0.75 and 1.25 < factors.max() <= 1.3
+    white = jittered([Image.new("RGB", (32, 32), "white")] * 20, list(range(20)))
+    assert white.max() == 1 and white.min() >= 0.7 * 2 - 1 - 1e-6
+    red = jittered([Image.new("RGB", (32, 32), (200, 50, 50))] * 50, list(range(50)))
+    spread = (red[:, 0] - red[:, 1]).mean((1, 2))
+    assert spread.std() > 0.05 and spread.min() > 0
+
+
+def test_grey_pictures_have_one_channel_three_times():
+    for probability in (0.0, 0.25, 1.0):
+        found = transform(ImageAugmentation(0, grayscale=probability), resize=32)([ramp()] * 400, list(range(400)))
+        grey = ((found[:, 0] - found[:, 1]).abs().amax((1, 2)) < 1e-5).float().mean().item()
+        assert grey == pytest.approx(probability, abs=0.07 if 0 < probability < 1 else 0)
+    luma = 0.299 * (60 + 2 * 5) + 0.587 * (60 + 3 * 9) + 0.114 * 128  # ITU-R BT.601, at row 9 and column 5
+    assert (found[0, :, 9, 5] * 127.5 + 127.5).tolist() == pytest.approx([luma] * 3, abs=0.01)
+
+
+# ---- Refusals ----
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"horizontal_flip": 1.5}, "horizontal_flip=1.5 is a probability"),
+        ({"grayscale": -0.1}, "grayscale=-0.1 is a probability"),
+        ({"scale": (1.2, 0.8)}, r"scale=\(1.2, 0.8\) must be a range"),
+        ({"scale": (0.0, 1.0)}, r"scale=\(0.0, 1.0\) must be a range"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        ImageAugmentation(**settings)

@@ -1,0 +1,49 @@
+"""MURAL's picture transforms against Pillow and NumPy."""
+
+import numpy as np
+import pytest
+import torch
+from contracts import pictures
+from PIL import Image
+from transformers import AutoImageProcessor
+
+from babelens.processing.image_processing_mural import MuralImageProcessor
+
+
+def computed_by_hand(picture: Image.Image, resize: int, crop: int) -> np.ndarray:
+    """Resize to a square, cut out the centre, scale 0…255 to -1…1, channels first."""
+    resized = np.asarray(picture.convert("RGB").resize((resize, resize), Image.Resampling.BILINEAR), dtype=np.float64)
+    start = (resize - crop) // 2
+    return (resized[start : start + crop, start : start + crop] / 127.5 - 1).transpose(2, 0, 1)
+
+
+@pytest.mark.parametrize(("resize", "crop"), [(346, 289), (36, 32), (37, 32), (32, 32)])
+def test_pixels_are_those_computed_by_hand(resize, crop):
+    processor = MuralImageProcessor(
+        size={"height": resize, "width": resize}, crop_size={"height": crop, "width": crop}
+    )
+    found = processor(pictures(3), return_tensors="pt")["pixel_values"]
+    expected = np.stack([computed_by_hand(picture, resize, crop) for picture in pictures(3)])
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=2e-6)
+
+
+def test_without_arguments_it_has_the_papers_sizes():
+    processor = MuralImageProcessor()
+    assert dict(processor.size) == {"height": 346, "width": 346}
+    assert dict(processor.crop_size) == {"height": 289, "width": 289}
+    assert processor(Image.new("RGB", (50, 900)), return_tensors="pt")["pixel_values"].shape == (1, 3, 289, 289)
+
+
+def test_black_and_white_are_the_ends_of_the_range():
+    processor = MuralImageProcessor()
+    for color, value in (("black", -1.0), ("white", 1.0)):
+        pixels = processor(Image.new("RGB", (40, 30), color), return_tensors="pt")["pixel_values"]
+        assert torch.equal(pixels, torch.full_like(pixels, value))
+
+
+def test_backend_and_sizes_are_kept_when_it_is_saved(tmp_path):
+    MuralImageProcessor(size={"height": 36, "width": 40}).save_pretrained(tmp_path)
+    loaded = AutoImageProcessor.from_pretrained(tmp_path)
+    assert type(loaded) is MuralImageProcessor and loaded.backend == "pil"
+    assert dict(loaded.size) == {"height": 36, "width": 40}

@@ -1,0 +1,153 @@
+"""Vocabularies that spell every language, of the size asked for, the same at every training."""
+
+import unicodedata
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from babelens.processing.tokenizer_training import SPECIAL_TOKENS, train_wordpiece, unknown_rate
+
+CAPTIONS = {
+    "en": ["a red car drives through the city", "two dogs don't run", "a dog (brown)"],
+    "de": ["ein rotes Auto fährt durch die Stadt", "große Straße", "zwei Hunde"],
+    "tr": ["kırmızı bir araba", "İki köpek ığdır'da"],
+    "vi": ["một chiếc ô tô màu đỏ", "hai con chó"],
+    "ru": ["красная машина едет по городу", "две собаки"],
+    "ar": ["سيارة حمراء تسير في المدينة", "كلبان"],
+    "he": ["מכונית אדומה", "שני כלבים"],
+    "hi": ["लाल कार शहर में चलती है", "दो कुत्ते"],
+    "th": ["รถสีแดงวิ่งผ่านเมือง", "สุนัขสองตัวกำลังวิ่งเล่น"],
+    "km": ["រថយន្តពណ៌ក្រហម", "ឆ្កែពីរក្បាល"],
+    "zh": ["一辆红色的汽车", "两只狗"],
+    "ja": ["赤い車が街を走る", "二匹の犬"],
+    "ko": ["빨간 자동차가 도시를 달린다", "개 두 마리"],
+}
+TEXTS = [text for texts in CAPTIONS.values() for text in texts]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return train_wordpiece(TEXTS, 800, min_frequency=1)
+
+
+def spelled(text: str) -> str:
+    """What is left of a text when spaces, case and compatibility forms do not count."""
+    return "".join(unicodedata.normalize("NFKC", text).lower().split())
+
+
+# ---- Every language is spelled ----
+
+
+@pytest.mark.parametrize("language", CAPTIONS)
+def test_every_language_can_be_read_back(tokenizer, language):
+    texts = CAPTIONS[language]
+    assert unknown_rate(tokenizer, texts) == 0
+    for text, ids in zip(texts, tokenizer(texts)["input_ids"], strict=True):
+        assert (ids[0], ids[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id)
+        assert spelled(tokenizer.decode(ids, skip_special_tokens=True)) == spelled(text)
+
+
+def test_known_characters_are_spelled_in_new_places(tokenizer):
+    """As in languages that share a script with those of the training captions."""
+    for text in TEXTS:
+        backwards = " ".join(word[::-1] for word in unicodedata.normalize("NFKC", text).split())
+        assert unknown_rate(tokenizer, [backwards]) == 0, text
+
+
+def test_characters_of_the_alphabet_are_spelled_though_no_caption_has_them():
+    queries = ["ďábel", "ψυχή", "ძაღლი", "ꦄꦏ", "犬馬"]
+    assert unknown_rate(train_wordpiece(TEXTS, 800, min_frequency=1), queries) > 50
+    known = train_wordpiece(TEXTS, 900, alphabet=queries, min_frequency=1)
+    assert unknown_rate(known, queries) == 0
+    for query in queries:
+        for text in (query, query[::-1], query * 2):  # at the start of a word and inside one
+            assert known.unk_token_id not in known(text)["input_ids"]
+
+
+def test_words_longer_than_wordpiece_reads_are_cut_not_lost(tokenizer):
+    for text in ("รถสีแดง" * 40, "ឆ្កែ" * 60, "rotes" * 50):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert tokenizer.unk_token_id not in ids
+        assert spelled(tokenizer.decode(ids)) == text
+
+
+def test_unknown_characters_cost_their_own_word_only(tokenizer):
+    assert tokenizer.tokenize("rotes ☃ Auto") == ["rotes", "[UNK]", "auto"]
+    assert unknown_rate(tokenizer, ["rotes ☃", "Auto ☃"]) == 50
+    assert unknown_rate(tokenizer, [""]) == 0
+
+
+# ---- Case and form ----
+
+
+def test_case_is_folded_unless_it_is_to_stay(tokenizer):
+    assert tokenizer("ROTES Auto")["input_ids"] == tokenizer("rotes auto")["input_ids"]
+    cased = train_wordpiece(TEXTS, 800, lowercase=False, min_frequency=1)
+    assert cased("Auto")["input_ids"] != cased("auto")["input_ids"]
+    assert cased.decode(cased("Stadt")["input_ids"], skip_special_tokens=True) == "Stadt"
+
+
+def test_accents_stay_and_forms_of_the_same_text_are_one(tokenizer):
+    assert tokenizer("große")["input_ids"] != tokenizer("grosse")["input_ids"]
+    for one, other in (
+        ("fährt", unicodedata.normalize("NFD", "fährt")),
+        ("ｃａｒ", "car"),
+        ("a\u00a0red\tcar", "a red car"),
+    ):
+        assert tokenizer(one)["input_ids"] == tokenizer(other)["input_ids"]
+
+
+def test_han_characters_stand_alone(tokenizer):
+    assert tokenizer.tokenize("红色的汽车") == ["红", "色", "的", "汽", "车"]
+
+
+# ---- Size ----
+
+
+def test_the_vocabulary_has_the_size_asked_for():
+    for size in (450, 500, 550):
+        trained = train_wordpiece(TEXTS, size, min_frequency=1)
+        assert len(trained) == trained.vocab_size == size
+        assert sorted(trained.get_vocab().values()) == list(range(size))
+        assert [trained.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
+
+
+def test_rare_pieces_are_not_learned():
+    trained = train_wordpiece(["rotes rotes auto"], 100, min_frequency=2)
+    assert "rotes" in trained.get_vocab() and "auto" not in trained.get_vocab()
+    assert trained.tokenize("auto") == ["a", "##u", "##t", "##o"]
+
+
+def test_a_size_that_cannot_hold_the_characters_is_refused_with_the_number():
+    needed = len(train_wordpiece(TEXTS, 10_000, min_frequency=10_000))  # nothing but characters
+    with pytest.raises(ValueError, match=f"vocab_size={needed - 1} is too small: the characters alone need {needed}"):
+        train_wordpiece(TEXTS, needed - 1)
+    assert len(train_wordpiece(TEXTS, needed)) == needed
+
+
+# ---- Training and saving ----
+
+
+def test_training_is_repeatable_and_takes_a_generator(tokenizer):
+    for texts in (TEXTS, iter(TEXTS)):
+        again = train_wordpiece(texts, 800, min_frequency=1, alphabet=iter([]))
+        assert again.get_vocab() == tokenizer.get_vocab()
+        assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+
+
+def test_the_order_of_captions_does_not_matter(tokenizer):
+    assert train_wordpiece(TEXTS[::-1], 800, min_frequency=1).get_vocab() == tokenizer.get_vocab()
+
+
+def test_saved_it_is_an_ordinary_tokenizer(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert isinstance(loaded, PreTrainedTokenizerFast)
+    assert loaded.get_vocab() == tokenizer.get_vocab()
+    assert dict(loaded(TEXTS, TEXTS[::-1], padding=True)) == dict(tokenizer(TEXTS, TEXTS[::-1], padding=True))
+    assert loaded.model_max_length == 64
+    assert set(loaded("ein Auto")) == {"input_ids", "attention_mask"}
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    assert [getattr(loaded, name) for name in names] == SPECIAL_TOKENS
+    long = loaded("rotes Auto " * 100, truncation=True)["input_ids"]
+    assert len(long) == 64 and long[-1] == loaded.sep_token_id
