@@ -86,9 +86,17 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class TokenizerSource:
-    """A vocabulary to train on the training captions, or an existing one (a folder or a Hub id)."""
+    """A vocabulary to train on the corpora's captions, or an existing one (a folder or a Hub id).
+
+    Args:
+        vocab_size: number of word pieces to train.
+        languages: whose captions the pieces are trained on; default: the languages of the training data.
+        lowercase: fold case.
+        from_pretrained: a folder or Hub id instead.
+    """
 
     vocab_size: int | None = None
+    languages: list[str] | None = None
     lowercase: bool = True
     from_pretrained: str | None = None
 

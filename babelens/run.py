@@ -1,7 +1,7 @@
 """A recipe, run: from data to a model folder that holds the model, its processor, its evaluation and its card."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -9,20 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import AutoModel, AutoProcessor, AutoTokenizer, PreTrainedModel, ProcessorMixin, set_seed
+from rich.console import Console
+from transformers import (
+    AutoModel,
+    AutoProcessor,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+    set_seed,
+)
 
 from .configuration.configuration_mural import IMAGE_TEXT, TEXT_TEXT
 from .configuration.presets import load_preset
 from .data.corpus import captions_of, languages_of
 from .data.views import image_text_pairs, translation_pairs, triplets
 from .evaluation.embedder import Embedder
-from .evaluation.emoji import EmojiBenchmark
+from .evaluation.emoji import EmojiBenchmark, print_report
 from .methods import METHODS
 from .model_cards.cards import write_card
 from .model_cards.emoji import emoji_results, emoji_sources
 from .model_cards.facts import DataSource as CardSource
 from .model_cards.facts import ModelCardFacts, training_run
-from .processing.tokenizer_training import train_wordpiece
+from .processing.tokenizer_training import train_wordpiece, unknown_rate
 from .recipe import EMOJI, DataSource, Recipe, RecipeError
 from .trainers.arguments import ContrastiveTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
@@ -56,6 +65,15 @@ class RecipeRun:
     def corpora(self) -> dict[str, Dataset]:
         """The corpus of each task."""
         return {task: source.load(translations=task == TEXT_TEXT) for task, source in self.recipe.train.items()}
+
+    @cached_property
+    def captions(self) -> dict[str, list[str]]:
+        """The captions of all tasks' corpora by language; what several rows say counts once."""
+        found: dict[str, dict[str, None]] = {}
+        for corpus in self.corpora.values():
+            for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
+                found.setdefault(caption["language"], {}).setdefault(caption["text"])
+        return {language: list(found[language]) for language in sorted(found)}
 
     @cached_property
     def image_languages(self) -> list[str]:
@@ -104,7 +122,12 @@ class RecipeRun:
             with written_whole(self.output) as scratch:
                 model.save_pretrained(scratch)
                 processor.save_pretrained(scratch)
+            self._write_json("tokenizer.json", self.unknown_rates(processor.tokenizer))
         return trainer
+
+    def unknown_rates(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
+        """How many of 100 tokens are [UNK], in each language of the corpora; in `evaluation/tokenizer.json`."""
+        return {language: round(unknown_rate(tokenizer, texts), 3) for language, texts in self.captions.items()}
 
     def report(self) -> dict[str, Any] | None:
         """Answers the recipe's questions with the saved model; writes `evaluation/emoji.json` and
@@ -118,10 +141,13 @@ class RecipeRun:
             unseen_languages=self.recipe.unseen_languages,
         )
         report = benchmark.report()
-        with written_whole(self.output / EVALUATION) as scratch:
-            (scratch / "emoji.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
-            benchmark.gallery().save(scratch / "gallery.png")
+        self._write_json("emoji.json", report)
+        benchmark.gallery().save(self.output / EVALUATION / "gallery.png")
         return report
+
+    def _write_json(self, name: str, content: dict[str, Any]) -> None:
+        with written_whole(self.output / EVALUATION) as scratch:
+            (scratch / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     def write_card(self, trainer: ContrastiveTrainer, report: dict[str, Any] | None) -> Path:
         """Writes the model card, from this run's facts alone."""
@@ -141,6 +167,16 @@ class RecipeRun:
             run=training_run(trainer.args, trainer.state.log_history, command=self.command),
         )
         return write_card(self.output, facts)
+
+    def print_summary(self, report: dict[str, Any] | None, console: Console) -> None:
+        """The report as a table, what the vocabulary cannot spell, and where everything lies."""
+        if report:
+            print_report(report, console)
+            console.print(f"Gallery of queries: {self.output / EVALUATION / 'gallery.png'}")
+        unknown = json.loads((self.output / EVALUATION / "tokenizer.json").read_text(encoding="utf-8"))
+        language, rate = max(unknown.items(), key=lambda item: item[1])
+        console.print(f"[UNK] in {len(unknown)} languages: at most {rate} % of the tokens ({language})", markup=False)
+        console.print(f"Model and card: {self.output}")
 
     # ---- Parts ----
 
@@ -166,11 +202,18 @@ class RecipeRun:
             tokenizer = AutoTokenizer.from_pretrained(source.from_pretrained)
         else:
             tokenizer = train_wordpiece(
-                self._training_texts(), source.vocab_size, alphabet=self._all_texts(), lowercase=source.lowercase
+                self._texts_in(source.languages or [*self.image_languages, *self.pair_languages]),
+                source.vocab_size,
+                # A language that the model never saw must at least be spelled.
+                alphabet=self._texts_in(self.captions),
+                lowercase=source.lowercase,
             )
         method = METHODS[self.recipe.method]
         resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
         return method.processor(method.image_processor(size=resize, crop_size=crop), tokenizer)
+
+    def _texts_in(self, languages: Iterable[str]) -> list[str]:
+        return [text for language in languages for text in self.captions.get(language, [])]
 
     def _model(self, processor: ProcessorMixin) -> PreTrainedModel:
         source = self.recipe.model
@@ -180,23 +223,6 @@ class RecipeRun:
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
         return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
-
-    def _training_texts(self) -> list[str]:
-        """Every text that training will see, once: the vocabulary must not know more than the model may."""
-        wanted = {*self.image_languages, *self.pair_languages}
-        return [text for language, text in self._captions() if language in wanted]
-
-    def _all_texts(self) -> list[str]:
-        # Only their characters are used: a language that the model never saw must at least be spelled.
-        return [text for _, text in self._captions()]
-
-    def _captions(self) -> list[tuple[str, str]]:
-        """(language, text) of all captions of all tasks' corpora, each once."""
-        found: dict[tuple[str, str], None] = {}
-        for corpus in self.corpora.values():
-            for captions in captions_of(corpus).combine_chunks().flatten().to_pylist():
-                found.setdefault((captions["language"], captions["text"]))
-        return list(found)
 
     def _card_sources(self) -> list[CardSource]:
         sources = []

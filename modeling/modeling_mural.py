@@ -92,7 +92,10 @@ class MuralModel(DualEncoderPreTrainedModel):
     def get_image_features(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
         """Embeds pictures, pixel_values [N, 3, H, W]; `pooler_output` [N, d] is the embedding, not normalised."""
         output = self.vision_model(pixel_values=pixel_values, **kwargs)
-        return BaseModelOutputWithPooling(output.last_hidden_state, pool_image(output), output.get("hidden_states"))
+        pooled = pool_image(output)
+        return BaseModelOutputWithPooling(
+            output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
+        )
 
     @can_return_tuple
     def forward(

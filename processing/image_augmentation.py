@@ -66,7 +66,7 @@ class TrainingTransform:
 
     def _crop(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
         size, crop = self.processor.size, self.processor.crop_size
-        image = to_rgb(image)
+        image = image if image.mode == "RGB" else to_rgb(image)
         if image.size != (size["width"], size["height"]):
             image = image.resize((size["width"], size["height"]), self.processor.resample)
         top = int(rng.integers(size["height"] - crop["height"] + 1))

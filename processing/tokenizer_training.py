@@ -2,8 +2,8 @@
 captions).
 
 A word that WordPiece cannot spell becomes one [UNK], and everything it says is lost. Two things keep that from
-happening: every character of `alphabet` is a piece of its own, at the start of a word and inside one; and words longer
-than WordPiece will look at (the scripts that do not separate words) are cut.
+happening: every character of the captions and of `alphabet` is a piece of its own, at the start of a word and inside
+one; and words longer than WordPiece will look at (the scripts that do not separate words) are cut.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ def train_wordpiece(
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.FixedLength(length=_LONGEST_WORD)]
     )
-    words = Counter(word for text in texts for word in _words(tokenizer, text))
+    words = _count_words(tokenizer, texts)
     characters = _characters(tokenizer, [*words, *map(tokenizer.normalizer.normalize_str, alphabet)])
     vocabulary = _learn_pieces(words, characters, vocab_size, min_frequency, show_progress)
     tokenizer.model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD)
@@ -70,6 +70,14 @@ def train_wordpiece(
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:
     return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
+
+
+def _count_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
+    words: Counter[str] = Counter()
+    for piece, count in Counter(piece for text in texts for piece in text.split()).items():
+        for word in _words(tokenizer, piece):
+            words[word] += count
+    return words
 
 
 def _characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:

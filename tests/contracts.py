@@ -218,6 +218,16 @@ class DualEncoderContract(_Contract):
         normalised = {name: value / value.norm(dim=-1, keepdim=True) for name, value in features.items()}
         assert_equal(normalised, embeddings(model, batch), rtol=1e-6, atol=1e-6)
 
+    def test_features_bring_the_towers_states_when_asked(self, model, batch):
+        text, images = split(batch)
+        for features, inputs in ((model.get_text_features, text), (model.get_image_features, images)):
+            assert features(**inputs).hidden_states is None
+            output = features(**inputs, output_hidden_states=True)
+            assert len(output.hidden_states) > 1
+            assert output.last_hidden_state.shape[0] == output.pooler_output.shape[0] == len(TEXTS)
+            plain = features(**inputs, return_dict=False)
+            assert torch.equal(plain[1], output.pooler_output)
+
     def test_one_modality_alone_gives_its_embedding_first(self, model, batch):
         both = embeddings(model, batch)
         for inputs, name in zip(split(batch), ("text_embeds", "image_embeds"), strict=True):
@@ -296,9 +306,7 @@ class DualEncoderContract(_Contract):
 
     def test_attention_implementations_agree(self, model, batch):
         towers = {"text_config": model.text_model, "vision_config": model.vision_model}
-        able = {
-            name: tower for name, tower in towers.items() if tower._supports_sdpa
-        }  # an EfficientNet has no attention
+        able = {name: tower for name, tower in towers.items() if tower._supports_sdpa}  # convolutions do not attend
         results = []
         for implementation in ("eager", "sdpa"):
             model.set_attn_implementation(dict.fromkeys(able, implementation))

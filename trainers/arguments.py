@@ -69,6 +69,10 @@ class ContrastiveTrainingArguments(TrainingArguments):
             for task, value in (getattr(self, name) or {}).items():
                 if value < 0:
                     raise ValueError(f"{name}[{task!r}]={value} must not be negative")
+        if self.task_learning_rates and self.fp16:
+            raise ValueError(
+                "task_learning_rates cannot go with fp16, whose loss scaling knows one optimiser: use bf16"
+            )
         # transformers turns `optim` into a member of its own enumeration, which has no LAMB.
         is_lamb = self.optim == LAMB
         if is_lamb:

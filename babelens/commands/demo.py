@@ -12,7 +12,6 @@ from transformers import AutoModel, AutoProcessor
 from ..data.emoji import load_emoji
 from ..data.views import Pictures
 from ..evaluation.embedder import Embedder
-from ..evaluation.emoji import print_report
 from ..evaluation.gallery import contact_sheet
 from ..methods import METHODS
 from ..recipe import load_recipe
@@ -42,10 +41,8 @@ def demo(
     run = RecipeRun(load_recipe(f"emoji/{method}-demo"), output, command=shlex.join(["babelens", *sys.argv[1:]]))
     trainer = run.train(resume=True)
     report = run.report()
-    card = run.write_card(trainer, report)
-    if report:
-        print_report(report, console)
-    console.print(f"Card: {card}\nGallery of queries: {output / EVALUATION / 'gallery.png'}")
+    run.write_card(trainer, report)
+    run.print_summary(report, console)
     _search(output, query, language, console)
 
 

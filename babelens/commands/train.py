@@ -10,7 +10,6 @@ import typer
 import yaml
 from rich.console import Console
 
-from ..evaluation.emoji import print_report
 from ..recipe import find_recipe, load_recipe
 from ..run import RecipeRun
 
@@ -54,9 +53,7 @@ def train(
     if as_json:
         typer.echo(json.dumps(report))
     else:
-        if report:
-            print_report(report)
-        Console().print(f"The model and its card are in [bold]{output}[/].")
+        run.print_summary(report, Console())
 
 
 def _setting(text: str) -> tuple[str, object]:

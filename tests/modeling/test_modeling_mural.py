@@ -190,7 +190,7 @@ def test_parts_add_up_to_the_total(mural):
     parts = model.parameter_parts()
     assert sum(parts.values()) == sum(p.numel() for p in model.parameters())
     assert parts["image"] == sum(p.numel() for p in model.vision_model.parameters())
-    assert parts["heads"] == 2 * (16 + 1) * 32 + 1
+    assert parts["heads"] == 2 * (16 + 1) * 24 + 1
 
 
 # ---- transformers' ALIGN ----
@@ -213,7 +213,7 @@ def align(mural, settle) -> AlignModel:
     config = AlignConfig(
         text_config={**text, **LEGACY, "model_type": "align_text_model"},
         vision_config=vision,
-        projection_dim=32,
+        projection_dim=24,
         temperature_init_value=0.3,
     )
     torch.manual_seed(1)

@@ -177,6 +177,19 @@ def test_colour_jitter_stays_in_range_and_changes_brightness_contrast_and_satura
     assert spread.std() > 0.05 and spread.min() > 0
 
 
+def test_contrast_spreads_values_about_their_mean():
+    pixels = np.full((32, 32, 3), 80, np.uint8)
+    pixels[:, 16:] = 120
+    jittered = transform(ImageAugmentation(0, color_jitter=0.3), resize=32)
+    values = (jittered([Image.fromarray(pixels)] * 200, list(range(200))) + 1) / 2 * 255
+    dark, light = values[:, :, :, :16].mean((1, 2, 3)), values[:, :, :, 16:].mean((1, 2, 3))
+    brightness = (dark + light) / 200
+    contrast = (light - dark) / (40 * brightness)
+    for factor in (brightness, contrast):
+        assert 0.7 <= factor.min() < 0.75 and 1.25 < factor.max() <= 1.3
+    assert abs(torch.corrcoef(torch.stack([brightness, contrast]))[0, 1]) < 0.25  # drawn apart from each other
+
+
 def test_grey_pictures_have_one_channel_three_times():
     for probability in (0.0, 0.25, 1.0):
         found = transform(ImageAugmentation(0, grayscale=probability), resize=32)([ramp()] * 400, list(range(400)))

@@ -45,6 +45,7 @@ def test_it_learns_both_tasks_and_keeps_the_best(tmp_path):
         optim="adamw_torch",
         learning_rate=1e-2,
         dropout=0.0,
+        seed=2,
         image_augmentation={"horizontal_flip": 0.0},
         eval_strategy="steps",
         eval_steps=20,
@@ -138,7 +139,13 @@ def test_an_unknown_task_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"embed_chunk_size": 0}, {"loss_tile_size": -1}, {"task_weights": {"text_text": -1.0}}]
+    "bad",
+    [
+        {"embed_chunk_size": 0},
+        {"loss_tile_size": -1},
+        {"task_weights": {"text_text": -1.0}},
+        {"task_learning_rates": TWO_RATES, "fp16": True},
+    ],
 )
 def test_impossible_arguments_are_refused(tmp_path, bad):
     with pytest.raises(ValueError, match=str(next(iter(bad)))):
