@@ -7,6 +7,7 @@ form and case alone.
 """
 
 import re
+from functools import cache
 
 # language [-extlang] [-Script] [-REGION] [-variant]*: the part of RFC 5646 that captions use.
 _TAG = re.compile(
@@ -20,6 +21,7 @@ class LanguageTagError(ValueError):
     """A string that names no language: malformed, or not in the IANA registry of language subtags."""
 
 
+@cache
 def normalize_language(tag: str) -> str:
     """The canonical BCP-47 spelling of `tag`.
 

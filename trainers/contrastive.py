@@ -72,7 +72,7 @@ class ContrastiveTrainer(Trainer):
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.weights = {**self.task_weights, **(args.task_weights or {})}
         self._check_tasks([*self.weights, *(args.task_learning_rates or {})])
-        # As the pictures come (`TrainingTransform`): with weights in the other layout, a CPU takes some 25 times longer
+        # As the pictures come (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times longer
         # for the gradient of a convolution in bfloat16.
         model.to(memory_format=torch.channels_last)
         super().__init__(
