@@ -21,17 +21,23 @@ class LanguageTagError(ValueError):
     """A string that names no language: malformed, or not in the IANA registry of language subtags."""
 
 
-@cache
 def normalize_language(tag: str) -> str:
     """The canonical BCP-47 spelling of `tag`.
 
     Raises:
         LanguageTagError: when `tag` is not a string, is malformed, or names no registered language.
     """
-    spelled = tag.replace("_", "-") if isinstance(tag, str) else ""
+    if not isinstance(tag, str):
+        raise _malformed(tag)
+    return _normalized(tag)
+
+
+@cache
+def _normalized(tag: str) -> str:
+    spelled = tag.replace("_", "-")
     match = _TAG.fullmatch(spelled)
     if match is None:
-        raise LanguageTagError(f"{tag!r} is not a language tag; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'")
+        raise _malformed(tag)
     try:
         import langcodes
     except ImportError:
@@ -43,6 +49,10 @@ def normalize_language(tag: str) -> str:
             f"{tag!r} names no registered language (BCP 47: 'ja' is Japanese, 'uk' Ukrainian, 'zh' Chinese)"
         )
     return langcodes.standardize_tag(spelled)
+
+
+def _malformed(tag: object) -> LanguageTagError:
+    return LanguageTagError(f"{tag!r} is not a language tag; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'")
 
 
 def normalize_languages(tags: str | list[str] | tuple[str, ...]) -> list[str]:
