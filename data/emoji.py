@@ -32,6 +32,8 @@ def load_emoji(
     vendors: str | Sequence[str] | None = None,
     split: str | None = None,
     languages: str | list[str] | tuple[str, ...] | None = None,
+    *,
+    keywords_as_captions: bool = False,
     image_size: int = 64,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
@@ -51,6 +53,8 @@ def load_emoji(
         vendors: whose pictures; all by default.
         split: one side of the split; all by default.
         languages: whose names and keywords to keep; all by default.
+        keywords_as_captions: give every picture a second caption in each language, its keywords. They suit training
+            on pictures; they are not translations of one another, and no question of the benchmark asks with them.
         image_size: side of the pictures in pixels; each size is built once. Noto's have 64 pixels and are resized.
         cache_dir: where packages and tables are kept, by default `DEFAULT_CACHE`, in the cache of `datasets`.
 
@@ -67,8 +71,10 @@ def load_emoji(
     table = pq.read_table(path, filters=pc.field("vendor").isin(vendors) & pc.field("split").isin(splits))
     if languages is not None:
         table = _keep_languages(table, normalize_languages(languages))
+    if keywords_as_captions:
+        table = _captions_and_keywords(table)
     table = table.replace_schema_metadata(FEATURES.arrow_schema.metadata)
-    request = repr((path.name, sorted(vendors), sorted(splits), languages))
+    request = repr((path.name, sorted(vendors), sorted(splits), languages, keywords_as_captions))
     return Dataset(table, info=_info(), fingerprint=hashlib.sha256(request.encode()).hexdigest()[:16])
 
 
@@ -115,6 +121,16 @@ def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
         filtered = pa.ListArray.from_arrays(offsets, texts.filter(kept), type=lists.type)
         table = table.set_column(table.column_names.index(column), table.field(column), filtered)
     return table
+
+
+def _captions_and_keywords(table: pa.Table) -> pa.Table:
+    """The table with every row's keywords behind its captions."""
+    lists = [table[column].combine_chunks() for column in ("captions", "keywords")]
+    texts = pa.concat_arrays([pc.list_flatten(column) for column in lists])
+    rows = np.concatenate([pc.list_parent_indices(column) for column in lists])
+    offsets = pa.array(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(table)))]), pa.int32())
+    joined = pa.ListArray.from_arrays(offsets, texts.take(pa.array(np.argsort(rows, kind="stable"))), lists[0].type)
+    return table.set_column(table.column_names.index("captions"), table.field("captions"), joined)
 
 
 def _info() -> DatasetInfo:

@@ -156,6 +156,13 @@ def test_vendor_split_and_languages_are_chosen(cache: Path) -> None:
     assert len(load_emoji("twemoji", split="validation", cache_dir=cache)) == 0
 
 
+def test_keywords_can_be_captions_too(cache: Path) -> None:
+    names = load_emoji("twemoji", languages="en", cache_dir=cache)
+    both = load_emoji("twemoji", languages="en", keywords_as_captions=True, cache_dir=cache)
+    assert both["captions"][:] == [row["captions"] + row["keywords"] for row in names]
+    assert both.remove_columns("captions").to_list() == names.remove_columns("captions").to_list()
+
+
 def test_languages_with_few_names_and_regional_locales_are_left_out(cache: Path) -> None:
     assert emoji_manifest(cache_dir=cache)["languages"] == {"de": 5, "en": 5}
 
