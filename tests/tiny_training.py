@@ -153,6 +153,8 @@ def main() -> None:
     trainer.train(resume_from_checkpoint=given.resume or None)
     if trainer.is_world_process_zero():
         np.savez(Path(given.output) / "weights.npz", **weights(trainer.model))
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.end_training()  # a process that leaves its group without a word may take the others down
 
 
 if __name__ == "__main__":
