@@ -102,8 +102,9 @@ def corpus_statistics(corpus: Dataset) -> dict[str, Any]:
 
 
 def _show_corpus(console: Console, statistics: dict[str, Any]) -> None:
-    counts = f"{statistics['pictures']:,} pictures of {statistics['image_ids']:,} things"
-    table = Table("language", title=f"{statistics['source']}: {counts}")
+    console.print(f"{statistics['source']}:", markup=False, highlight=False)
+    console.print(f"{statistics['pictures']:,} pictures of {statistics['image_ids']:,} things", style="bold")
+    table = Table("language")
     for column in ("captions", "characters on average"):
         table.add_column(column, justify="right")
     for tag, numbers in statistics["languages"].items():
