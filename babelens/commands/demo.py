@@ -17,8 +17,8 @@ from ..methods import METHODS
 from ..recipe import load_recipe
 from ..run import EVALUATION, RecipeRun
 
-# "red heart" in Ukrainian, a language that the demo's model has never seen with a picture, nor at all.
-QUERY, LANGUAGE = "червоне серце", "uk"
+# "red heart" in Swahili: the demo's model has seen translations into Swahili, but no picture with a Swahili caption.
+QUERY, LANGUAGE = "moyo mwekundu", "sw"
 
 
 def demo(
