@@ -123,9 +123,7 @@ class RecipeRun:
                 model.save_pretrained(scratch)
                 processor.save_pretrained(scratch)
             self._write_json("tokenizer.json", self.unknown_rates(processor.tokenizer))
-        # What follows is for one process; those that leave without a word may take it down.
         trainer.accelerator.wait_for_everyone()
-        trainer.accelerator.end_training()
         return trainer
 
     def unknown_rates(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
