@@ -21,6 +21,10 @@ class LanguageTagError(ValueError):
     """A string that names no language: malformed, or not in the IANA registry of language subtags."""
 
 
+class UnknownLanguageError(ValueError):
+    """A language that a model has not learned."""
+
+
 def normalize_language(tag: str) -> str:
     """The canonical BCP-47 spelling of `tag`.
 
@@ -74,3 +78,16 @@ def language_for_each(language: str | list[str] | tuple[str, ...], count: int) -
             f"{count} texts came with {len(language)} language tags: give one for all, or one for each text"
         )
     return [normalize_language(tag) for tag in language]
+
+
+def language_id(language: str, known: list[str]) -> int:
+    """The number of a language among those that a model knows, the native one first.
+
+    Raises:
+        LanguageTagError: for an unknown tag.
+        UnknownLanguageError: for a language that is not among them.
+    """
+    language = normalize_language(language)
+    if language not in known:
+        raise UnknownLanguageError(f"this model has not learned {language!r}; it knows {', '.join(known)}")
+    return known.index(language)

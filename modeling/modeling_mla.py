@@ -1,0 +1,304 @@
+"""MLA: a frozen dual encoder that acquires languages (Zhang et al. 2022).
+
+`native_model` is an ordinary dual encoder of transformers or babelens whose text tower's layers are wrapped by those of
+`acquirer`. A text is native (`language_ids` 0), and takes the plain model's way, or in an acquired language, whose own
+acquirers follow every block. Training has two stages: native language transfer moves a text's feature to that of its
+native translation, language exposure then to that of its picture (section 3.3).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
+
+from ..configuration.configuration_mla import MlaConfig
+from .acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, LanguageRows, NonNativeEmbedding
+from .acquirer import end_token_id, languages_of_rows, text_tower
+from .losses import symmetric_contrastive_loss
+from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, count_parameters, normalize
+
+Trainable = Literal["acquirers", "native", "all"]
+
+
+@dataclass
+class MlaOutput(DualEncoderOutput):
+    """
+    Args:
+        text_features, image_features, paired_text_features ([N, d]): what `*_embeds` are before they are normalised; in
+            training.
+    """
+
+    text_features: Tensor | None = None
+    image_features: Tensor | None = None
+    paired_text_features: Tensor | None = None
+
+
+class MlaModel(DualEncoderPreTrainedModel):
+    config_class = MlaConfig
+    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+
+    def __init__(self, config: MlaConfig) -> None:
+        super().__init__(config)
+        self.native_model = AutoModel.from_config(config.base_config)
+        self._wrap_text_tower()
+        for language in config.languages:
+            self._grow(language)
+        self.set_trainable("acquirers")
+        self.post_init()
+
+    @classmethod
+    def from_native(cls, native_model: PreTrainedModel, **options: Any) -> Self:
+        """A dual encoder about to acquire languages; `options` are `MlaConfig`'s.
+
+        Raises:
+            UnsupportedBaseModelError: when its text tower is not known.
+        """
+        text_tower(native_model.config.model_type)
+        model = cls(MlaConfig(base_config=native_model.config, **{"languages": [], **options}))
+        model.load_native(native_model.state_dict())
+        return model.to(native_model.dtype).train(native_model.training)
+
+    def load_native(self, weights: dict[str, Tensor]) -> None:
+        """Takes over the weights of a plain dual encoder."""
+        own = {_plain_name(name): name for name in self.native_model.state_dict() if ".mla_" not in name}
+        renamed = {own.get(name, name): value for name, value in weights.items()}
+        missing, unexpected = self.native_model.load_state_dict(renamed, strict=False)
+        wrong = [name for name in missing if ".mla_" not in name] + unexpected
+        if wrong:
+            raise ValueError(f"these are not the weights of a {self.config.base_config.model_type!r} model: {wrong[:5]}")
+
+    def native_state_dict(self) -> dict[str, Tensor]:
+        """The native model's weights as it has them by itself."""
+        weights = self.native_model.state_dict()
+        return {_plain_name(name): value for name, value in weights.items() if ".mla_" not in name}
+
+    def unload(self) -> PreTrainedModel:
+        """The native model as it is without MLA: an independent copy."""
+        plain = AutoModel.from_config(self.config.base_config).to(self.dtype)
+        plain.load_state_dict(self.native_state_dict())
+        return plain.train(self.training)
+
+    # ---- Parts ----
+
+    def _wrap_text_tower(self) -> None:
+        config, where = self.config, text_tower(self.config.base_config.model_type)
+        tower = self.native_model.get_submodule(where.path)
+        width = tower.get_input_embeddings().embedding_dim
+        embedding = AcquiredEmbedding(
+            tower.get_submodule(where.embeddings),
+            NonNativeEmbedding(config.vocab_size, config.embedding_size, width),
+            config.sep_token_id,
+            end_token_id(config.base_config),
+        )
+        tower.set_submodule(where.embeddings, embedding)
+        embedding.watch(tower)
+        blocks = tower.get_submodule(where.blocks)
+        for number, block in enumerate(blocks):
+            blocks[number] = AcquiredBlock(block)
+
+    @property
+    def embedding(self) -> AcquiredEmbedding:
+        """The wrapped embedding of the text tower."""
+        return self._text_tower_part("embeddings")
+
+    @property
+    def blocks(self) -> nn.ModuleList:
+        """The wrapped blocks of the text tower."""
+        return self._text_tower_part("blocks")
+
+    def _text_tower_part(self, part: str) -> Any:
+        where = text_tower(self.config.base_config.model_type)
+        return self.native_model.get_submodule(f"{where.path}.{getattr(where, part)}")
+
+    def _grow(self, language: str) -> None:
+        width = self.config.base_config.text_config.hidden_size
+        for block in self.blocks:
+            acquirer = Acquirer(width, self.config.acquirer_size, self.config.acquirer)
+            block.mla_acquirers[language] = acquirer.to(self.device, self.dtype)
+
+    def add_language(self, language: str) -> None:
+        """Makes room for another language, with newly drawn acquirers.
+
+        Raises:
+            ValueError: when the model has it already, or it is the native one.
+        """
+        languages = [*self.config.languages, language]
+        checked = MlaConfig(native_language=self.config.native_language, languages=languages).languages
+        self._grow(checked[-1])
+        self.config.languages = checked
+
+    def acquirer_parameters(self, languages: Iterable[str] | None = None) -> list[nn.Parameter]:
+        """The parameters of the acquirers of some languages, by default of all."""
+        chosen = self.config.languages if languages is None else languages
+        return [p for language in chosen for block in self.blocks for p in block.mla_acquirers[language].parameters()]
+
+    def set_trainable(self, part: Trainable, languages: Sequence[str] | None = None) -> None:
+        """Says what training changes; everything else is frozen, batch-norm statistics included.
+
+        Args:
+            part: `acquirers`, those of `languages` and, unless the configuration freezes it, the non-native embedding;
+                `native`, the native model alone; `all`.
+            languages: whose acquirers; by default all.
+        """
+        self.requires_grad_(False)
+        self.trains_native = part != "acquirers"
+        if self.trains_native:
+            self.native_model.requires_grad_(True)
+            self.embedding.mla_embedding.requires_grad_(False)
+            for parameter in self.acquirer_parameters():
+                parameter.requires_grad_(False)
+        if part != "native":
+            for parameter in self.acquirer_parameters(languages):
+                parameter.requires_grad_(True)
+            self.embedding.mla_embedding.requires_grad_(self.config.train_embedding)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if not getattr(self, "trains_native", True):
+            self.native_model.eval()  # neither dropout nor new batch statistics in what is frozen; acquirers have none
+        return self
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.native_model.get_input_embeddings()
+
+    def parameter_parts(self) -> dict[str, int]:
+        acquired = sum(parameter.numel() for parameter in self.acquirer_parameters())
+        embedding = count_parameters(self.embedding.mla_embedding)
+        native = count_parameters(self) - acquired - embedding
+        return {"native model": native, "non-native embedding": embedding, "acquirers": acquired}
+
+    # ---- Features ----
+
+    @can_return_tuple
+    def get_text_features(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        language_ids: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """Embeds texts, each in its language.
+
+        Args:
+            input_ids ([N, T]): token ids, of the native tokenizer in native rows, else of the multilingual one.
+            attention_mask ([N, T]): 0 at padding.
+            language_ids ([N]): 0 for native texts, k for the k-th of the configuration's `languages`; without them all
+                texts are native. `MlaProcessor` makes them.
+
+        Returns:
+            The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
+        """
+        with languages_of_rows(self.native_model, self._rows(language_ids)):
+            return self.native_model.get_text_features(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+
+    def _rows(self, language_ids: Tensor | None) -> LanguageRows | None:
+        numbers = [] if language_ids is None else language_ids.tolist()
+        if not any(numbers):
+            return None
+        if min(numbers) < 0 or max(numbers) > len(self.config.languages):
+            raise ValueError(f"language_ids={sorted(set(numbers))}: this model acquired {len(self.config.languages)}")
+        languages = [None, *self.config.languages]
+        return LanguageRows([languages[number] for number in numbers])
+
+    @can_return_tuple
+    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
+        """Embeds pictures, pixel_values [N, 3, H, W]: the native model's own `get_image_features`."""
+        return self.native_model.get_image_features(pixel_values=pixel_values, **kwargs)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        language_ids: Tensor | None = None,
+        image_features: Tensor | None = None,
+        paired_input_ids: Tensor | None = None,
+        paired_attention_mask: Tensor | None = None,
+        paired_language_ids: Tensor | None = None,
+        paired_text_features: Tensor | None = None,
+        return_loss: bool | None = None,
+        return_logits: bool = True,
+    ) -> MlaOutput:
+        """Embeds what is given and compares it: texts with pictures, or with their native translations.
+
+        Args:
+            input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
+            pixel_values ([M, 3, H, W]): pictures; M = N for a loss.
+            image_features ([M, d]): the pictures' features, computed before, instead.
+            paired_input_ids, paired_attention_mask, paired_language_ids: native translations of the texts, whose
+                features the texts' are to meet; no gradient reaches them.
+            paired_text_features ([N, d]): the features of these translations, computed before, instead.
+            return_loss: compute `contrastive_objective`.
+            return_logits: compute the similarities of all pictures with all texts.
+        """
+        texts = None
+        if input_ids is not None:
+            texts = self.get_text_features(input_ids, attention_mask, language_ids).pooler_output
+        if pixel_values is not None:
+            with torch.set_grad_enabled(self.trains_native and torch.is_grad_enabled()):
+                image_features = self.get_image_features(pixel_values).pooler_output
+        if paired_input_ids is not None:
+            with torch.no_grad():
+                paired = self.get_text_features(paired_input_ids, paired_attention_mask, paired_language_ids)
+            paired_text_features = paired.pooler_output
+        output = MlaOutput(
+            text_embeds=None if texts is None else normalize(texts),
+            image_embeds=None if image_features is None else normalize(image_features),
+            paired_text_embeds=None if paired_text_features is None else normalize(paired_text_features),
+            temperature=self._temperature(),
+            text_features=texts,
+            image_features=image_features,
+            paired_text_features=paired_text_features,
+        )
+        if return_logits and texts is not None and image_features is not None:
+            logits = self._logits(output.text_embeds @ output.image_embeds.T)  # [n_texts, n_images]
+            output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
+        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
+
+    def _temperature(self) -> Tensor:
+        """What divides the cosines in a loss: fixed while languages are acquired, else the native model's own."""
+        if not self.trains_native:
+            return torch.tensor(1 / self.config.logit_scale, device=self.device)
+        return self._native_temperature()
+
+    def _native_temperature(self) -> Tensor:
+        native = self.native_model
+        return (-native.logit_scale).exp() if hasattr(native, "logit_scale") else native.temperature.clone()
+
+    def _logits(self, cosines: Tensor) -> Tensor:
+        bias = getattr(self.native_model, "logit_bias", None)  # SigLIP's
+        logits = cosines / self._native_temperature()
+        return logits if bias is None else logits + bias
+
+    def contrastive_objective(
+        self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+    ) -> Tensor:
+        """Native language transfer on translations (equation 4), language exposure on pictures (equation 5)."""
+        if output.text_features is None or (output.image_features is None and output.paired_text_features is None):
+            raise ValueError("a loss needs texts and their pictures or native translations")
+        if output.paired_text_features is not None:
+            target, embeds = output.paired_text_features, output.paired_text_embeds
+            objective = self.config.text_text_objective
+        else:
+            target, embeds = output.image_features, output.image_embeds
+            objective = self.config.image_text_objective
+        if objective == "mse":
+            return nn.functional.mse_loss(output.text_features.float(), target.float())
+        options = {"positives": positives, "tile_size": tile_size}
+        return symmetric_contrastive_loss(embeds, output.text_embeds, output.temperature, **options) / 2
+
+
+def _plain_name(name: str) -> str:
+    """A wrapped layer's name without the wrapping."""
+    return re.sub(r"\.base_layer\b", "", name)
+
+
+__all__ = ["MlaModel"]

@@ -1,0 +1,134 @@
+"""MLA's processor: native texts through the frozen model's own tokenizer, the others through one multilingual
+vocabulary, in one call for a batch that mixes them (Zhang et al. 2022, section 3.2)."""
+
+from typing import Any, Self
+
+from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
+
+from ..configuration.hub_code import HubCodeMixin
+from ..configuration.languages import language_for_each, language_id, normalize_language, normalize_languages
+
+
+class TokenizerError(ValueError):
+    """A tokenizer that cannot serve as the acquired languages' vocabulary."""
+
+
+class MlaProcessor(HubCodeMixin, ProcessorMixin):
+    """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
+
+    Texts are padded to the longest of the batch, and cut at what the text tower reads.
+
+    Args:
+        image_processor, tokenizer: the native model's.
+        multilingual_tokenizer: of the acquired languages; puts [SEP] at the end of every text.
+        native_language, languages: as in `MlaConfig`.
+        max_text_length: places of the text tower; CLIP has 77.
+        pad_to_max_length: pad every text to that length and give no mask, as SigLIP was trained.
+    """
+
+    auto_classes = ("AutoProcessor",)
+
+    def __init__(
+        self,
+        image_processor: Any,
+        tokenizer: Any,
+        multilingual_tokenizer: Any,
+        native_language: str = "en",
+        languages: list[str] | tuple[str, ...] = (),
+        max_text_length: int = 77,
+        pad_to_max_length: bool = False,
+    ) -> None:
+        super().__init__(image_processor, tokenizer, multilingual_tokenizer)
+        for part in (tokenizer, multilingual_tokenizer):
+            part.model_input_names = ["input_ids", "attention_mask"]
+            part.init_kwargs["model_input_names"] = part.model_input_names
+        _check_separator(multilingual_tokenizer)
+        self.native_language = normalize_language(native_language)
+        self.languages = normalize_languages(list(languages))
+        self.max_text_length = max_text_length
+        self.pad_to_max_length = pad_to_max_length
+
+    @classmethod
+    def for_native(
+        cls, config: PreTrainedConfig, native_processor: ProcessorMixin, multilingual_tokenizer: Any, **options: Any
+    ) -> Self:
+        """The processor for a native model with this configuration and processor; `options` as in the class."""
+        return cls(
+            native_processor.image_processor,
+            native_processor.tokenizer,
+            multilingual_tokenizer,
+            max_text_length=config.text_config.max_position_embeddings,
+            pad_to_max_length="siglip" in config.model_type,
+            **options,
+        )
+
+    def __call__(
+        self,
+        images: Any = None,
+        text: str | list[str] | None = None,
+        language: str | list[str] | None = None,
+        return_tensors: str | None = None,
+        **kwargs: Any,
+    ) -> BatchFeature:
+        """
+        Args:
+            images: a picture or a list of them (Pillow, arrays, tensors, paths).
+            text: a text or a list of them.
+            language: BCP-47 tag of all texts, or one for each.
+            return_tensors: `"pt"` or `"np"`; lists by default.
+            kwargs: passed to the image processor.
+
+        Raises:
+            LanguageTagError: for an unknown language tag.
+            UnknownLanguageError: for a language that was not acquired.
+            ValueError: for texts without a language, not as many languages as texts, or an empty list.
+        """
+        for name, given in (("images", images), ("text", text)):
+            if isinstance(given, list) and not given:
+                raise ValueError(f"{name} is an empty list")
+        if (text is None) != (language is None):
+            raise ValueError("text= and language= belong together: each language has its own way of reading")
+        inputs: dict[str, Any] = {}
+        if text is not None:
+            inputs |= self._encode([text] if isinstance(text, str) else list(text), language)
+        if images is not None:
+            inputs |= self.image_processor(images, return_tensors=return_tensors, **kwargs)
+        return BatchFeature(inputs, tensor_type=return_tensors)
+
+    def _encode(self, texts: list[str], language: str | list[str]) -> dict[str, list[Any]]:
+        known = [self.native_language, *self.languages]
+        numbers = [language_id(tag, known) for tag in language_for_each(language, len(texts))]
+        tokens: list[list[int]] = [[]] * len(texts)
+        for tokenizer, is_native in ((self.tokenizer, True), (self.multilingual_tokenizer, False)):
+            rows = [row for row, number in enumerate(numbers) if (number == 0) == is_native]
+            if rows:
+                encoded = tokenizer([texts[row] for row in rows], truncation=True, max_length=self.max_text_length)
+                for row, ids in zip(rows, encoded["input_ids"], strict=True):
+                    tokens[row] = ids
+        length = self.max_text_length if self.pad_to_max_length else max(map(len, tokens))
+        padding = [(self.multilingual_tokenizer if number else self.tokenizer).pad_token_id for number in numbers]
+        inputs: dict[str, list[Any]] = {
+            "input_ids": [ids + [pad] * (length - len(ids)) for ids, pad in zip(tokens, padding, strict=True)],
+            "language_ids": numbers,
+        }
+        if not self.pad_to_max_length:
+            inputs["attention_mask"] = [[1] * len(ids) + [0] * (length - len(ids)) for ids in tokens]
+        return inputs
+
+    @property
+    def model_input_names(self) -> list[str]:
+        return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
+
+
+def _check_separator(tokenizer: Any) -> None:
+    separator = tokenizer.sep_token_id
+    if separator is None or tokenizer("a")["input_ids"][-1:] != [separator]:
+        raise TokenizerError(
+            f"the multilingual tokenizer must end every text with its [SEP], whose state MLA pools; "
+            f"its sep_token is {tokenizer.sep_token!r}, and 'a' becomes {tokenizer('a').tokens()}"
+        )
+    if tokenizer.pad_token_id is None:
+        raise TokenizerError("the multilingual tokenizer has no padding token")
+
+
+__all__ = ["MlaProcessor"]
