@@ -7,15 +7,19 @@ imported when they are first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.presets import load_preset
 from .methods import METHODS, register
+from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mural import MuralModel
+from .processing.processing_mla import MlaProcessor
 from .processing.processing_mural import MuralProcessor
 
 if TYPE_CHECKING:
     from .evaluation.embedder import Embedder
-    from .trainers.arguments import ContrastiveTrainingArguments
+    from .trainers.arguments import ContrastiveTrainingArguments, MlaTrainingArguments
+    from .trainers.mla import MlaTrainer
     from .trainers.mural import MuralTrainer
 
 __version__ = "0.1.0"
@@ -23,6 +27,8 @@ __version__ = "0.1.0"
 _LAZY = {
     "ContrastiveTrainingArguments": "trainers.arguments",
     "Embedder": "evaluation.embedder",
+    "MlaTrainer": "trainers.mla",
+    "MlaTrainingArguments": "trainers.arguments",
     "MuralTrainer": "trainers.mural",
 }
 
@@ -30,6 +36,11 @@ __all__ = [
     "METHODS",
     "ContrastiveTrainingArguments",
     "Embedder",
+    "MlaConfig",
+    "MlaModel",
+    "MlaProcessor",
+    "MlaTrainer",
+    "MlaTrainingArguments",
     "MuralConfig",
     "MuralModel",
     "MuralProcessor",

@@ -13,21 +13,26 @@ from transformers import (
 )
 from transformers.image_processing_utils import BaseImageProcessor
 
+from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mural import MuralConfig
+from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mural import MuralModel
 from .processing.image_processing_mural import MuralImageProcessor
+from .processing.processing_mla import MlaProcessor
 from .processing.processing_mural import MuralProcessor
 
 
 @dataclass(frozen=True)
 class Method:
-    """The classes that make up a method, and its trainer's module and name (imported when somebody trains)."""
+    """The classes that make up a method; modules and names of its trainer and of the class that runs its recipes, which
+    are imported when somebody trains."""
 
     config: type[PreTrainedConfig]
     model: type[PreTrainedModel]
     processor: type[ProcessorMixin]
     image_processor: type[BaseImageProcessor]
     trainer: str
+    run: str = "babelens.run:RecipeRun"
 
     @property
     def name(self) -> str:
@@ -38,6 +43,14 @@ METHODS = {
     method.name: method
     for method in (
         Method(MuralConfig, MuralModel, MuralProcessor, MuralImageProcessor, "babelens.trainers.mural:MuralTrainer"),
+        Method(
+            MlaConfig,
+            MlaModel,
+            MlaProcessor,
+            MuralImageProcessor,
+            "babelens.trainers.mla:MlaTrainer",
+            run="babelens.run_mla:MlaRun",
+        ),
     )
 }
 

@@ -114,6 +114,21 @@ class ImageSizes:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A part of a training run that has its own tasks, arguments and schedule, and goes on from the one before.
+
+    Args:
+        name: of its folder of checkpoints.
+        tasks: of the recipe's `train`.
+        training: what replaces the recipe's `training` in this stage.
+    """
+
+    name: str
+    tasks: list[str]
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A training run.
 
@@ -123,7 +138,9 @@ class Recipe:
         train: the data of each task.
         validation: captions for the evaluation during training.
         tokenizer, image: the processor; not needed with `model.from_pretrained`.
-        training: `ContrastiveTrainingArguments`, without `output_dir`.
+        training: the trainer's arguments, without `output_dir`.
+        stages: the stages of training, in their order; default: one with all tasks.
+        multilingual_tokenizer: MLA's second vocabulary; not needed where the model has one.
         report: what to report at the end: `emoji` for the four questions, or nothing.
         unseen_languages: languages for the report that the model was never trained on.
         license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that
@@ -135,11 +152,19 @@ class Recipe:
     train: dict[str, DataSource]
     training: dict[str, Any]
     validation: DataSource | None = None
+    stages: list[Stage] = field(default_factory=list)
     tokenizer: TokenizerSource | None = None
+    multilingual_tokenizer: TokenizerSource | None = None
     image: ImageSizes = ImageSizes()
     report: str | None = None
     unseen_languages: list[str] = field(default_factory=list)
     license: str | None = None
+
+    def __post_init__(self) -> None:
+        for stage in self.stages:
+            for task in stage.tasks:
+                if task not in self.train:
+                    raise RecipeError(f"stage {stage.name!r} names {task!r}, for which train has no data")
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -193,7 +218,13 @@ def _build(cls: type, content: Any, where: str) -> Any:
         if name not in content and f.default is f.default_factory is dataclasses.MISSING:
             raise RecipeError(f"{where}{name} is missing")
     values = dict(content)
-    nested = {"model": ModelSource, "tokenizer": TokenizerSource, "image": ImageSizes, "validation": DataSource}
+    nested = {
+        "model": ModelSource,
+        "tokenizer": TokenizerSource,
+        "multilingual_tokenizer": TokenizerSource,
+        "image": ImageSizes,
+        "validation": DataSource,
+    }
     if cls is Recipe:
         for key, part in nested.items():
             if key in values:
@@ -201,4 +232,7 @@ def _build(cls: type, content: Any, where: str) -> Any:
         values["train"] = {
             task: _build(DataSource, source, f"train.{task}.") for task, source in values["train"].items()
         }
+        values["stages"] = [
+            _build(Stage, stage, f"stages[{number}].") for number, stage in enumerate(values.get("stages") or [])
+        ]
     return cls(**values)

@@ -1,7 +1,7 @@
 """A recipe, run: from data to a model folder that holds the model, its processor, its evaluation and its card."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -19,11 +19,11 @@ from transformers import (
     ProcessorMixin,
     set_seed,
 )
+from transformers.image_processing_utils import BaseImageProcessor
 
-from .configuration.configuration_mural import IMAGE_TEXT, TEXT_TEXT
+from .configuration.tasks import TEXT_TEXT
 from .configuration.presets import load_preset
 from .data.corpus import captions_of, languages_of
-from .data.views import image_text_pairs, translation_pairs, triplets
 from .evaluation.embedder import Embedder
 from .evaluation.emoji import EmojiBenchmark, print_report
 from .methods import METHODS
@@ -32,19 +32,20 @@ from .model_cards.emoji import emoji_results, emoji_sources
 from .model_cards.facts import DataSource as CardSource
 from .model_cards.facts import ModelCardFacts, training_run
 from .processing.tokenizer_training import train_wordpiece, unknown_rate
-from .recipe import EMOJI, DataSource, Recipe, RecipeError
+from .recipe import EMOJI, DataSource, Recipe, RecipeError, Stage, TokenizerSource
 from .trainers.arguments import ContrastiveTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
-from .trainers.contrastive import ContrastiveTrainer
+from .trainers.contrastive import ContrastiveTrainer, TaskData
 
 CHECKPOINTS = "checkpoints"
+FINISHED = "finished"
 EVALUATION = "evaluation"
 
-_VIEWS: dict[str, Callable[..., Any]] = {
-    IMAGE_TEXT: image_text_pairs,
-    TEXT_TEXT: translation_pairs,
-    "triplets": triplets,
-}
+
+def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
+    """The run of a recipe, as its method runs them."""
+    module, name = METHODS[recipe.method].run.split(":")
+    return getattr(import_module(module), name)(recipe, output, command)
 
 
 @dataclass
@@ -78,7 +79,7 @@ class RecipeRun:
     @cached_property
     def image_languages(self) -> list[str]:
         """Languages with captioned pictures in training."""
-        return next(self._languages(task) for task in self.recipe.train if task != TEXT_TEXT)
+        return next((self._languages(task) for task in self.recipe.train if task != TEXT_TEXT), [])
 
     @cached_property
     def pair_languages(self) -> list[str]:
@@ -99,32 +100,51 @@ class RecipeRun:
             RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
             FileExistsError: when `output` holds a run already and `resume` was not asked for.
         """
-        newest = newest_checkpoint(self.output / CHECKPOINTS)
-        if newest and not resume:
-            raise FileExistsError(
-                f"{self.output} holds a run already ({newest.name}): resume it, or choose another folder"
-            )
-        arguments = self._arguments()
-        set_seed(arguments.seed)
-        processor = self._processor()
-        model = self._model(processor)
-        module, name = METHODS[self.recipe.method].trainer.split(":")
-        trainer_class = getattr(import_module(module), name)
-        trainer: ContrastiveTrainer = trainer_class(
-            model=model,
-            args=arguments,
-            processing_class=processor,
-            train_dataset={task: self._view(task, source) for task, source in self.recipe.train.items()},
-            eval_dataset=self.recipe.validation.load() if self.recipe.validation else None,
-        )
-        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        if newest_checkpoint(self.output / CHECKPOINTS / self.stages[0].name) and not resume:
+            raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
+        set_seed(self._arguments(self.stages[0]).seed)
+        processor = self.make_processor()
+        model = self.make_model(processor)
+        *earlier, last = self.stages
+        for stage in earlier:
+            finished = self.output / CHECKPOINTS / stage.name / FINISHED
+            if not finished.is_dir():
+                trainer = self._train_stage(stage, model, processor)
+                if trainer.is_world_process_zero():
+                    with written_whole(finished) as scratch:
+                        model.save_pretrained(scratch)
+                trainer.accelerator.wait_for_everyone()
+            model = type(model).from_pretrained(finished, attn_implementation=self.recipe.model.attn_implementation)
+        trainer = self._train_stage(last, model, processor)
         if trainer.is_world_process_zero():
             with written_whole(self.output) as scratch:
                 model.save_pretrained(scratch)
                 processor.save_pretrained(scratch)
-            self._write_json("tokenizer.json", self.unknown_rates(processor.tokenizer))
+            self._write_json("tokenizer.json", self.unknown_rates(self.vocabulary(processor)))
         trainer.accelerator.wait_for_everyone()
         return trainer
+
+    @property
+    def stages(self) -> list[Stage]:
+        return self.recipe.stages or [Stage("", list(self.recipe.train))]
+
+    def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> ContrastiveTrainer:
+        """Trains a stage, or goes on with it where a run broke off."""
+        arguments = self._arguments(stage)
+        trainer = self._trainer_class(
+            model=model,
+            args=arguments,
+            processing_class=processor,
+            train_dataset={task: self._task_data(task, self.recipe.train[task]) for task in stage.tasks},
+            eval_dataset=self.recipe.validation.load() if self.recipe.validation else None,
+        )
+        newest = newest_checkpoint(arguments.output_dir)
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        return trainer
+
+    def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
+        """The tokenizer that reads all languages of the corpora."""
+        return processor.tokenizer
 
     def unknown_rates(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
         """How many of 100 tokens are [UNK], in each language of the corpora; in `evaluation/tokenizer.json`."""
@@ -181,42 +201,36 @@ class RecipeRun:
 
     # ---- Parts ----
 
-    def _arguments(self) -> ContrastiveTrainingArguments:
+    @cached_property
+    def _trainer_class(self) -> type[ContrastiveTrainer]:
+        module, name = METHODS[self.recipe.method].trainer.split(":")
+        return getattr(import_module(module), name)
+
+    def _arguments(self, stage: Stage) -> ContrastiveTrainingArguments:
+        given = self.recipe.training | stage.training
         try:
-            return ContrastiveTrainingArguments(output_dir=str(self.output / CHECKPOINTS), **self.recipe.training)
+            return self._trainer_class.arguments_class(output_dir=str(self.output / CHECKPOINTS / stage.name), **given)
         except (TypeError, ValueError) as error:
-            raise RecipeError(f"training: {error}") from error
+            where = f"stage {stage.name!r}" if stage.name else "training"
+            raise RecipeError(f"{where}: {error}") from error
 
-    def _view(self, task: str, source: DataSource) -> Any:
-        if task not in _VIEWS:
-            raise RecipeError(f"train.{task}: there is no such task; there are {', '.join(_VIEWS)}")
-        selection = source.languages if task == IMAGE_TEXT else source.language_pairs
-        return _VIEWS[task](self.corpora[task], selection)
+    def _task_data(self, task: str, source: DataSource) -> TaskData:
+        if task not in self._trainer_class.task_weights:
+            tasks = ", ".join(self._trainer_class.task_weights)
+            raise RecipeError(f"train.{task}: {self.recipe.method} has no such task; it has {tasks}")
+        return TaskData(self.corpora[task], source.languages, source.language_pairs)
 
-    def _processor(self) -> ProcessorMixin:
+    def make_processor(self) -> ProcessorMixin:
+        """The processor of the model to train: that of the model it goes on from, or a new one."""
         if self.recipe.model.from_pretrained:
             return AutoProcessor.from_pretrained(self.recipe.model.from_pretrained)
-        source, sizes = self.recipe.tokenizer, self.recipe.image
-        if source is None:
-            raise RecipeError("tokenizer: a model trained from scratch needs one")
-        if source.vocab_size is None:
-            tokenizer = AutoTokenizer.from_pretrained(source.from_pretrained)
-        else:
-            tokenizer = train_wordpiece(
-                self._texts_in(source.languages or [*self.image_languages, *self.pair_languages]),
-                source.vocab_size,
-                # A language that the model never saw must at least be spelled.
-                alphabet=self._texts_in(self.captions),
-                lowercase=source.lowercase,
-            )
         method = METHODS[self.recipe.method]
-        resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
-        return method.processor(method.image_processor(size=resize, crop_size=crop), tokenizer)
+        languages = [*self.image_languages, *self.pair_languages]
+        # A language that the model never saw must at least be spelled.
+        return method.processor(self.new_image_processor(), self.new_tokenizer("tokenizer", languages, self.captions))
 
-    def _texts_in(self, languages: Iterable[str]) -> list[str]:
-        return [text for language in languages for text in self.captions.get(language, [])]
-
-    def _model(self, processor: ProcessorMixin) -> PreTrainedModel:
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        """The model to train, before training."""
         source = self.recipe.model
         attention = {"attn_implementation": source.attn_implementation}
         if source.preset is None:
@@ -224,6 +238,33 @@ class RecipeRun:
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
         return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
+
+    def new_image_processor(self) -> BaseImageProcessor:
+        sizes = self.recipe.image
+        resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
+        return METHODS[self.recipe.method].image_processor(size=resize, crop_size=crop)
+
+    def new_tokenizer(self, key: str, languages: Iterable[str], spelled: Iterable[str]) -> PreTrainedTokenizerBase:
+        """The tokenizer that the recipe's `key` asks for, trained on captions in `languages` unless it says otherwise,
+        with all characters of the languages `spelled`.
+
+        Raises:
+            RecipeError: when the recipe does not say.
+        """
+        source: TokenizerSource | None = getattr(self.recipe, key)
+        if source is None:
+            raise RecipeError(f"{key}: a model trained from scratch needs one")
+        if source.vocab_size is None:
+            return AutoTokenizer.from_pretrained(source.from_pretrained)
+        return train_wordpiece(
+            self._texts_in(source.languages or languages),
+            source.vocab_size,
+            alphabet=self._texts_in(spelled),
+            lowercase=source.lowercase,
+        )
+
+    def _texts_in(self, languages: Iterable[str]) -> list[str]:
+        return [text for language in languages for text in self.captions.get(language, [])]
 
     def _card_sources(self) -> list[CardSource]:
         sources = []

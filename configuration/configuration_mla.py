@@ -34,7 +34,7 @@ class MlaConfig(HubCodeMixin, StrictConfig):
         text_text_objective: `mse` between un-normalised features (native language transfer, section 3.3), or `nce`
             (table 3).
         image_text_objective: `nce` (language exposure, section 3.3), or `mse` (table 3).
-        logit_scale: What multiplies the cosines in `nce`; fixed, as the native model's own is of its training.
+        logit_scale: What multiplies the cosines in `nce` while the native model is frozen (section 3.3).
     """
 
     model_type = "mla"

@@ -12,9 +12,7 @@ from transformers.configuration_utils import SubConfigSpec
 
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
-
-IMAGE_TEXT = "image_text"
-TEXT_TEXT = "text_text"
+from .tasks import IMAGE_TEXT, TEXT_TEXT
 
 EFFICIENTNET_B5 = {"width_coefficient": 1.6, "depth_coefficient": 2.2, "image_size": 289, "drop_connect_rate": 0.2}
 BERT_BASE_250K = {"vocab_size": 250_000, "max_position_embeddings": 64}

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+# Features that were computed before stand in for what they were computed from.
+_FEATURES = ("image_features", "paired_text_features")
 # Which text columns become which inputs of a dual encoder.
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
 
@@ -28,8 +31,10 @@ class ContrastiveCollator:
         batch: dict[str, Tensor] = {}
         if "image" in columns:
             batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
+        for name in columns & set(_FEATURES):
+            batch[name] = torch.from_numpy(np.stack([example[name] for example in examples]))
         for column, (language, prefix) in _TEXT_COLUMNS.items():
-            if column in columns:
+            if column in columns and f"{prefix}text_features" not in columns:
                 texts, languages = (
                     [example[column] for example in examples],
                     [example[language] for example in examples],

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -161,6 +162,21 @@ class CorpusView(Sequence[Example]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def pictures(self) -> "Pictures":
+        """The pictures of the corpus; `rows` says which one each example has."""
+        return Pictures(self._corpus.with_format(None))
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row of the corpus that each example is made from [N]."""
+        return self._rows
+
+    def without_pictures(self) -> "CorpusView":
+        """The same examples, of which no picture is read."""
+        columns = [column for column in self._columns if column != "image"]
+        return CorpusView(self._name, self._corpus, columns, self._rows, self._places)
+
     @overload
     def __getitem__(self, index: int) -> Example: ...
     @overload
@@ -204,6 +220,11 @@ class Pictures(Sequence[PIL.Image.Image]):
             return [self[row] for row in range(len(self))[index]]
         row = range(len(self))[index]
         return _with_picture(self._corpus[row], row)["image"]
+
+    def encoded(self, row: int) -> bytes:
+        """A picture as it is stored, undecoded."""
+        stored = self._corpus[row]["image"]
+        return stored["bytes"] if stored["bytes"] is not None else Path(stored["path"]).read_bytes()
 
     def __repr__(self) -> str:
         return f"Pictures: {len(self):,}, read when asked for"

@@ -92,7 +92,12 @@ class Embedder:
         return cls(model, processor, batch_size=batch_size, device=device, dtype=dtype)
 
     def encode_text(
-        self, texts: str | Sequence[str], *, language: str | Sequence[str], show_progress: bool | None = None
+        self,
+        texts: str | Sequence[str],
+        *,
+        language: str | Sequence[str],
+        show_progress: bool | None = None,
+        normalize: bool = True,
     ) -> np.ndarray:
         """Embeddings of texts, [N, d]; a single text gives [1, d].
 
@@ -100,6 +105,7 @@ class Embedder:
             texts: texts of any length; the processor cuts those that are longer than the model reads.
             language: BCP-47 tag of all texts, or one for each.
             show_progress: whether to show a progress bar; by default only on a terminal and only for long jobs.
+            normalize: give unit vectors; else the features as the model makes them.
 
         Raises:
             LanguageTagError: for an unknown language.
@@ -116,17 +122,17 @@ class Embedder:
             inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
             return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
 
-        return self._encode(order, encode, "texts", show_progress)
+        return self._encode(order, encode, "texts", show_progress, normalize)
 
     def encode_image(
-        self, images: ImageLike | Sequence[ImageLike], *, show_progress: bool | None = None
+        self, images: ImageLike | Sequence[ImageLike], *, show_progress: bool | None = None, normalize: bool = True
     ) -> np.ndarray:
         """Embeddings of pictures, [N, d]; a single picture gives [1, d].
 
         Args:
             images: Pillow images, arrays [height, width, 3] or paths, in a list or in any sequence that loads a
                 picture when it is asked for one; no more than a batch of them is held at a time.
-            show_progress: as in `encode_text`.
+            show_progress, normalize: as in `encode_text`.
 
         Raises:
             ImageError: for a file that is missing, broken or too large.
@@ -138,17 +144,23 @@ class Embedder:
             inputs = self.processor(images=batch, return_tensors="pt")
             return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
 
-        return self._encode(list(range(len(pictures))), encode, "pictures", show_progress)
+        return self._encode(list(range(len(pictures))), encode, "pictures", show_progress, normalize)
 
     def _encode(
-        self, order: list[int], encode: Callable[[list[int]], Tensor], what: str, show_progress: bool | None
+        self,
+        order: list[int],
+        encode: Callable[[list[int]], Tensor],
+        what: str,
+        show_progress: bool | None,
+        normalize: bool,
     ) -> np.ndarray:
         """Encodes the items in this order, batch by batch; each one's embedding stands in the row of its position."""
         embeddings: np.ndarray | None = None
         with _evaluation_mode(self.model), _progress_bar(len(order), what, show_progress) as bar:
             for start in range(0, len(order), self.batch_size):
                 positions = order[start : start + self.batch_size]
-                rows = nn.functional.normalize(encode(positions).float(), dim=-1).cpu().numpy()
+                features = encode(positions).float()
+                rows = (nn.functional.normalize(features, dim=-1) if normalize else features).cpu().numpy()
                 if embeddings is None:
                     embeddings = np.empty((len(order), rows.shape[1]), dtype=np.float32)
                 embeddings[positions] = rows

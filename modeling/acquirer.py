@@ -225,10 +225,11 @@ class AcquiredEmbedding(nn.Module):
     def _mark_ends(self, tower: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         input_ids = args[0] if args else kwargs.get("input_ids")
         rows = None if input_ids is None else self.rows_of(len(input_ids))
+        self._unmarked_ids = None  # of a call that failed
         if rows is None or self.end_token_id is None:
             return None
-        self._unmarked_ids = input_ids
         marked = rows.map(lambda language, ids: ids if language is None else self._marked(ids), input_ids)
+        self._unmarked_ids = input_ids
         return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {"input_ids": marked})
 
     def _marked(self, input_ids: Tensor) -> Tensor:
@@ -256,9 +257,22 @@ class AcquiredEmbedding(nn.Module):
             ids = input_ids[chosen]
             if language is None:
                 return self.base_layer(input_ids=ids, **others)
-            return self.base_layer(inputs_embeds=self.mla_embedding(ids), **others | {"input_ids": None})
+            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": self.embed_non_native(ids)})
 
         return rows.map(embed, torch.arange(len(input_ids), device=input_ids.device))
+
+    def embed_non_native(self, input_ids: Tensor) -> Tensor:
+        """The word pieces of acquired languages, without positions. [N, T] -> [N, T, width]"""
+        return self.mla_embedding(input_ids)
+
+    def __getattr__(self, name: str) -> Any:
+        """What others look up on a tower's embedding, such as its table, they find on the wrapped one."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "base_layer":  # not there yet while a copy is being made
+                raise
+            return getattr(self.base_layer, name)
 
 
 @contextmanager

@@ -8,12 +8,12 @@ native translation, language exposure then to that of its picture (section 3.3).
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
@@ -133,6 +133,17 @@ class MlaModel(DualEncoderPreTrainedModel):
         self._grow(checked[-1])
         self.config.languages = checked
 
+    def reconfigured(self, **options: Any) -> Self:
+        """A model with changed options, such as more languages, and with the weights of this one wherever both have
+        them."""
+        inherited = {field.name for field in fields(PreTrainedConfig)}
+        settings = {f.name: getattr(self.config, f.name) for f in fields(MlaConfig) if f.name not in inherited}
+        model = type(self)(MlaConfig(**settings | options))
+        _, unexpected = model.load_state_dict(self.state_dict(), strict=False)
+        if unexpected:
+            raise ValueError(f"the changed model has no place for what this one has learned: {unexpected[:3]}")
+        return model.to(self.device, self.dtype).train(self.training)
+
     def acquirer_parameters(self, languages: Iterable[str] | None = None) -> list[nn.Parameter]:
         """The parameters of the acquirers of some languages, by default of all."""
         chosen = self.config.languages if languages is None else languages
@@ -163,10 +174,16 @@ class MlaModel(DualEncoderPreTrainedModel):
         super().train(mode)
         if not getattr(self, "trains_native", True):
             self.native_model.eval()  # neither dropout nor new batch statistics in what is frozen; acquirers have none
+            for block in self.blocks:
+                block.base_layer.training = mode  # of the block alone: whether gradients are checkpointed hangs on it
         return self
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.native_model.get_input_embeddings()
+        """The table of the vocabulary that can grow: the acquired languages'."""
+        return self.embedding.mla_embedding.table
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.embedding.mla_embedding.table = value
 
     def parameter_parts(self) -> dict[str, int]:
         acquired = sum(parameter.numel() for parameter in self.acquirer_parameters())
@@ -259,24 +276,15 @@ class MlaModel(DualEncoderPreTrainedModel):
             paired_text_features=paired_text_features,
         )
         if return_logits and texts is not None and image_features is not None:
-            logits = self._logits(output.text_embeds @ output.image_embeds.T)  # [n_texts, n_images]
+            logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
+            logits = logits + getattr(self.native_model, "logit_bias", 0.0)  # SigLIP has one
             output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
         return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
 
     def _temperature(self) -> Tensor:
-        """What divides the cosines in a loss: fixed while languages are acquired, else the native model's own."""
-        if not self.trains_native:
-            return torch.tensor(1 / self.config.logit_scale, device=self.device)
-        return self._native_temperature()
-
-    def _native_temperature(self) -> Tensor:
+        """What divides the cosines in the native model."""
         native = self.native_model
         return (-native.logit_scale).exp() if hasattr(native, "logit_scale") else native.temperature.clone()
-
-    def _logits(self, cosines: Tensor) -> Tensor:
-        bias = getattr(self.native_model, "logit_bias", None)  # SigLIP's
-        logits = cosines / self._native_temperature()
-        return logits if bias is None else logits + bias
 
     def contrastive_objective(
         self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
@@ -292,8 +300,9 @@ class MlaModel(DualEncoderPreTrainedModel):
             objective = self.config.image_text_objective
         if objective == "mse":
             return nn.functional.mse_loss(output.text_features.float(), target.float())
+        temperature = output.temperature if self.trains_native else 1 / self.config.logit_scale
         options = {"positives": positives, "tile_size": tile_size}
-        return symmetric_contrastive_loss(embeds, output.text_embeds, output.temperature, **options) / 2
+        return symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2
 
 
 def _plain_name(name: str) -> str:

@@ -15,7 +15,8 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_mural import IMAGE_TEXT, TEXT_TEXT, MuralConfig
+from ..configuration.configuration_mural import MuralConfig
+from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from .losses import symmetric_contrastive_loss
 from .modeling_dual_encoder import (
     DualEncoderOutput,

@@ -65,14 +65,23 @@ class TrainingTransform:
         return pixels.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
 
     def _crop(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
-        size, crop = self.processor.size, self.processor.crop_size
+        crop = self.processor.crop_size
         image = image if image.mode == "RGB" else to_rgb(image)
-        if image.size != (size["width"], size["height"]):
-            image = image.resize((size["width"], size["height"]), self.processor.resample)
-        top = int(rng.integers(size["height"] - crop["height"] + 1))
-        left = int(rng.integers(size["width"] - crop["width"] + 1))
+        width, height = self._resized(image)
+        if image.size != (width, height):
+            image = image.resize((width, height), self.processor.resample)
+        top = int(rng.integers(height - crop["height"] + 1))
+        left = int(rng.integers(width - crop["width"] + 1))
         pixels = np.asarray(image)[top : top + crop["height"], left : left + crop["width"]]
         return pixels[:, ::-1] if rng.random() < self.augmentation.horizontal_flip else pixels
+
+    def _resized(self, image: Image.Image) -> tuple[int, int]:
+        """Width and height before the crop; CLIP's processors state the shorter side alone."""
+        size = self.processor.size
+        if "shortest_edge" not in size:
+            return size["width"], size["height"]
+        factor = size["shortest_edge"] / min(image.size)
+        return round(image.width * factor), round(image.height * factor)
 
     def _warp(self, pixels: Tensor, rngs: list[np.random.Generator]) -> Tensor:
         """Zoom and rotation about the centre, bilinear."""

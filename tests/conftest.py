@@ -16,7 +16,7 @@ pytest.register_assert_rewrite("contracts")
 
 from contracts import CAPTIONS, pictures  # noqa: E402
 
-from babelens import MuralConfig, MuralModel, MuralProcessor  # noqa: E402
+from babelens import MlaConfig, MlaModel, MlaProcessor, MuralConfig, MuralModel, MuralProcessor  # noqa: E402
 from babelens.processing.image_processing_mural import MuralImageProcessor  # noqa: E402
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 
@@ -80,6 +80,75 @@ def make_mural() -> Callable[..., tuple[MuralModel, MuralProcessor]]:
     takes the place of the tiny EfficientNet.
     """
     return _tiny_mural
+
+
+TINY_CLIP = {
+    "projection_dim": 16,
+    "text_config": {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "initializer_factor": 10.0,
+    },
+    "vision_config": {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 32,
+        "patch_size": 8,
+        "initializer_factor": 10.0,
+    },
+}
+
+
+def _tiny_mla(**options: Any) -> tuple[MlaModel, MlaProcessor]:
+    image_processor = MuralImageProcessor(size={"height": 36, "width": 36}, crop_size={"height": 32, "width": 32})
+    languages = [language for language in CAPTIONS if language != "en"]
+    native = train_wordpiece([CAPTIONS["en"]], 60, min_frequency=1)
+    processor = MlaProcessor(image_processor, native, _tiny_tokenizer(), languages=languages, max_text_length=64)
+    text = TINY_CLIP["text_config"] | {"vocab_size": len(native)}
+    torch.manual_seed(0)
+    config = MlaConfig(
+        **{
+            "base_config": TINY_CLIP | {"model_type": "clip", "text_config": text},
+            "languages": languages,
+            "acquirer_size": 8,
+            "embedding_size": 12,
+            "vocab_size": len(processor.multilingual_tokenizer),
+            "sep_token_id": processor.multilingual_tokenizer.sep_token_id,
+        }
+        | options
+    )
+    return MlaModel(config).eval(), processor
+
+
+@pytest.fixture(scope="session")
+def make_mla() -> Callable[..., tuple[MlaModel, MlaProcessor]]:
+    """Builds the same tiny MLA on a tiny CLIP at every call; keyword arguments are the configuration's."""
+    return _tiny_mla
+
+
+@pytest.fixture(scope="session")
+def make_mla_on_mural() -> Callable[..., tuple[MlaModel, MlaProcessor]]:
+    """As `make_mla`, on the tiny MURAL, whose text tower is BERT, with linear acquirers."""
+
+    def make(**options: Any) -> tuple[MlaModel, MlaProcessor]:
+        native, native_processor = _tiny_mural()
+        languages = [language for language in CAPTIONS if language != "en"]
+        tokenizer = _tiny_tokenizer()
+        processor = MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=languages)
+        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+        torch.manual_seed(0)
+        defaults = {"languages": languages, "acquirer": "linear", "embedding_size": 12} | vocabulary
+        return MlaModel.from_native(native, **defaults | options), processor
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -190,6 +190,12 @@ class DualEncoderContract(_Contract):
 
     # Largest distance of an embedding in bfloat16 from that in float32; both have length 1.
     bfloat16_tolerance = 0.05
+    # Parts that may be frozen with something left to train.
+    freezable: ClassVar[tuple[str, ...]] = ("text_model", "vision_model")
+
+    def two_towers(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The part of the model that has the towers."""
+        return model
 
     def training_batches(self, processor: Any) -> dict[str, dict[str, Tensor]]:
         """A batch of each of the method's tasks."""
@@ -305,11 +311,12 @@ class DualEncoderContract(_Contract):
             assert_equal(embeddings(other, batch), expected)
 
     def test_attention_implementations_agree(self, model, batch):
-        towers = {"text_config": model.text_model, "vision_config": model.vision_model}
+        owner = self.two_towers(model)
+        towers = {"text_config": owner.text_model, "vision_config": owner.vision_model}
         able = {name: tower for name, tower in towers.items() if tower._supports_sdpa}  # convolutions do not attend
         results = []
         for implementation in ("eager", "sdpa"):
-            model.set_attn_implementation(dict.fromkeys(able, implementation))
+            owner.set_attn_implementation(dict.fromkeys(able, implementation))
             assert {tower.config._attn_implementation for tower in able.values()} == {implementation}
             results.append(embeddings(model, batch))
         assert_equal(*results, rtol=0, atol=1e-5)
@@ -328,15 +335,15 @@ class DualEncoderContract(_Contract):
 
     # ---- Training ----
 
-    @pytest.mark.parametrize("frozen", [None, "text_model", "vision_model"])
-    def test_what_should_train_gets_a_gradient_and_nothing_else_does(self, model, processor, frozen):
-        if frozen:
-            getattr(model, frozen).requires_grad_(False)
-        model.train()
-        for inputs in self.training_batches(processor).values():
-            model(**inputs, return_loss=True).loss.backward()
-        trained = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
-        assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
+    def test_what_should_train_gets_a_gradient_and_nothing_else_does(self, make, processor):
+        for frozen in (None, *self.freezable):
+            model = make()[0].train()
+            if frozen:
+                model.get_submodule(frozen).requires_grad_(False)
+            for inputs in self.training_batches(processor).values():
+                model(**inputs, return_loss=True).loss.backward()
+            trained = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+            assert trained == {name for name, p in model.named_parameters() if p.requires_grad}, frozen
 
     @pytest.mark.parametrize("dropout", [True, False])
     def test_gradient_checkpointing_changes_nothing(self, model, processor, dropout):
@@ -557,6 +564,9 @@ save_file(first, results)
 class PublishingContract(_Contract):
     """A saved folder is an ordinary Hugging Face model: with the package, without it, and in pipelines."""
 
+    # In which languages a pipeline, which knows none, reads the captions.
+    pipeline_languages: ClassVar[list[str]] = LANGUAGES
+
     @pytest.fixture(scope="class")
     @classmethod
     def published(cls, make, tmp_path_factory) -> Path:
@@ -600,7 +610,7 @@ class PublishingContract(_Contract):
     @torch.no_grad()
     def scores(self, model: PreTrainedModel, processor: Any, picture: Image.Image, template: str) -> Tensor:
         texts = [template.format(text) for text in TEXTS]
-        output = model(**processor(images=picture, text=texts, language=LANGUAGES, return_tensors="pt"))
+        output = model(**processor(images=picture, text=texts, language=self.pipeline_languages, return_tensors="pt"))
         return output.logits_per_image[0].softmax(0)
 
     def test_zero_shot_classification_with_labels_in_several_languages(self, published, parts):
@@ -611,8 +621,9 @@ class PublishingContract(_Contract):
             expected = self.scores(*parts, picture, "{}")
             torch.testing.assert_close(torch.tensor([found[text] for text in TEXTS]), expected)
 
-    def test_feature_extraction(self, published, model, batch):
-        expected = embeddings(model, batch)
+    def test_feature_extraction(self, published, model, processor, batch):
+        texts = processor(text=TEXTS, language=self.pipeline_languages, return_tensors="pt")
+        expected = embeddings(model, batch | dict(texts))
         found = pipeline("feature-extraction", model=str(published))(TEXTS)
         torch.testing.assert_close(torch.tensor(found)[:, 0], expected["text_embeds"])
         found = pipeline("image-feature-extraction", model=str(published))(pictures(len(TEXTS)))

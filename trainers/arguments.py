@@ -1,7 +1,7 @@
 """Arguments of the contrastive trainers: transformers' own, and what contrastive training adds."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from transformers import TrainingArguments
 from transformers.training_args import OptimizerNames
@@ -84,3 +84,47 @@ class ContrastiveTrainingArguments(TrainingArguments):
         # labels.
         self.remove_unused_columns = False
         self.label_names: list[str] = []
+
+
+@dataclass
+class MlaTrainingArguments(ContrastiveTrainingArguments):
+    """What MLA's training adds; the defaults are those of the paper's native language transfer (section 4.1).
+
+    Language exposure has a learning rate of 3e-6.
+    """
+
+    optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH)
+    learning_rate: float = field(default=1e-4)
+    adam_beta2: float = field(default=0.98)
+    adam_epsilon: float = field(default=1e-6)
+    weight_decay: float = field(default=0.2)
+    lr_scheduler_type: str = field(default="cosine")
+    warmup_steps: float = field(default=0.1)
+    per_device_train_batch_size: int = field(default=128)
+    max_grad_norm: float = field(default=1.0)
+    trainable: Literal["acquirers", "native", "all"] = field(
+        default="acquirers",
+        metadata={
+            "help": "What is trained: the acquirers of `languages` and the non-native embedding; the native model "
+            "alone (the paper's fine-tuning on English); or all of it."
+        },
+    )
+    mix_languages: bool = field(
+        default=False,
+        metadata={
+            "help": "Draw batches from all languages at once. By default every step has one language, each as often "
+            "as the others."
+        },
+    )
+    cache_frozen_features: bool = field(
+        default=True,
+        metadata={
+            "help": "While the native model is frozen, compute its features of pictures and native texts once and "
+            "keep them on disk. Pictures are then not augmented."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.trainable not in ("acquirers", "native", "all"):
+            raise ValueError(f"trainable={self.trainable!r} must be 'acquirers', 'native' or 'all'")
+        super().__post_init__()

@@ -8,6 +8,7 @@ loses on embeddings (`contrastive_objective`).
 import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,8 +21,10 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProcessorMixin, Trainer
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints, seed_worker
 
+from ..configuration.tasks import IMAGE_TEXT
 from ..data.collators import ContrastiveCollator, TaskCollator
 from ..data.corpus import languages_of
+from ..data.views import image_text_pairs, translation_pairs
 from ..evaluation.embedder import Embedder
 from ..evaluation.retrieval import evaluate_retrieval
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
@@ -32,6 +35,21 @@ from .gathering import gather_rows
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture
 from .optimizers import Lamb, TaskOptimizer
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """What a task takes of a corpus.
+
+    Args:
+        corpus: a caption corpus or a translation corpus.
+        languages: of pictures' captions; by default the arguments' `languages`, else all.
+        pairs: of translations; by default all.
+    """
+
+    corpus: Dataset
+    languages: list[str] | None = None
+    pairs: list[tuple[str, str]] | None = None
 
 
 class NonFiniteLossError(FloatingPointError):
@@ -45,7 +63,7 @@ class ContrastiveTrainer(Trainer):
         model: a dual encoder of this package.
         args: `ContrastiveTrainingArguments`.
         processing_class: the model's processor.
-        train_dataset: a caption corpus (the first task's data), or a dict task -> corpus or view (see
+        train_dataset: a caption corpus (the first task's data), or a dict task -> corpus, `TaskData` or view (see
             `babelens.data`).
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
         kwargs: as for `Trainer`.
@@ -53,6 +71,7 @@ class ContrastiveTrainer(Trainer):
 
     # The tasks, the main one first, with the default weight of each one's loss.
     task_weights: ClassVar[dict[str, float]]
+    arguments_class: ClassVar[type[ContrastiveTrainingArguments]] = ContrastiveTrainingArguments
 
     # transformers sets these; declared for the type checker, which does not read transformers.
     optimizer: Any
@@ -90,9 +109,11 @@ class ContrastiveTrainer(Trainer):
 
     # ---- What a method defines ----
 
-    def make_view(self, task: str, corpus: Dataset) -> SizedView:
-        """The examples that `task` takes from a caption corpus or a translation corpus."""
-        raise NotImplementedError
+    def make_view(self, task: str, data: TaskData) -> SizedView:
+        """The examples of a task, one of `task_weights`."""
+        if task == IMAGE_TEXT:
+            return image_text_pairs(data.corpus, data.languages or self.args.languages)
+        return translation_pairs(data.corpus, data.pairs)
 
     def make_collator(self, task: str) -> Callable[[list[dict[str, Any]], list[int]], dict[str, Tensor]]:
         """Turns a task's examples and their seeds into the model's inputs and `positives`."""
@@ -108,7 +129,10 @@ class ContrastiveTrainer(Trainer):
         self._check_tasks(given)
         # In the order of the method's tasks: the first is the one whose data an epoch goes through.
         ordered = [(task, given[task]) for task in self.task_weights if task in given]
-        return {task: self.make_view(task, data) if isinstance(data, Dataset) else data for task, data in ordered}
+        taken = {task: TaskData(data) if isinstance(data, Dataset) else data for task, data in ordered}
+        return {
+            task: self.make_view(task, data) if isinstance(data, TaskData) else data for task, data in taken.items()
+        }
 
     def _check_tasks(self, named: Iterable[str]) -> None:
         for task in named:
@@ -189,9 +213,7 @@ class ContrastiveTrainer(Trainer):
     def _objective(self, output: DualEncoderOutput, positives: Tensor) -> Tensor:
         """The method's loss on the embeddings of all processes."""
         if self.args.gather_negatives:
-            output = DualEncoderOutput(
-                {name: gather_rows(value) if value.dim() else value for name, value in output.items()}
-            )
+            output = type(output)({name: gather_rows(value) if value.dim() else value for name, value in output.items()})
             positives = gather_rows(positives.T).T
         return self.model.contrastive_objective(output, positives=positives, tile_size=self.args.loss_tile_size)
 

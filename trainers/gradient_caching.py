@@ -84,7 +84,7 @@ def backward_in_chunks(
 
 def _concatenate(outputs: list[DualEncoderOutput]) -> DualEncoderOutput:
     """One output of all chunks whose tensors are leaves: embeddings in a row, scalars (the temperature) once."""
-    joined = DualEncoderOutput()
+    joined = type(outputs[0])()
     for name, value in outputs[0].items():
         whole = torch.cat([output[name] for output in outputs]) if value.dim() else value.clone()
         joined[name] = whole.requires_grad_()

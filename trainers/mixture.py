@@ -5,8 +5,8 @@ seen. What a batch holds is a function of the seed, the epoch and the batch's nu
 an unbroken one would have seen.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 from torch.utils.data import Dataset, Sampler
@@ -17,6 +17,36 @@ class SizedView(Protocol):
 
     def __len__(self) -> int: ...
     def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]: ...
+
+
+class GroupedView:
+    """Several views as one dataset.
+
+    Args:
+        groups: the views by name, such as one for each language.
+        one_at_a_time: every training step takes its examples from a single group, each group as often as the others;
+            else from all of them at once.
+    """
+
+    def __init__(self, groups: dict[str, SizedView], *, one_at_a_time: bool) -> None:
+        self.groups = groups
+        self.one_at_a_time = one_at_a_time
+        self.sizes = [len(view) for view in groups.values()]
+        self._ends = np.cumsum(self.sizes)
+
+    def __len__(self) -> int:
+        return sum(self.sizes)
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        chosen = np.asarray(indices)
+        group = np.searchsorted(self._ends, chosen, side="right")
+        examples: list[dict[str, Any]] = [{}] * len(chosen)
+        for number, view in enumerate(self.groups.values()):
+            mine = np.flatnonzero(group == number)
+            local = chosen[mine] - (self._ends[number] - self.sizes[number])
+            for place, example in zip(mine, view.__getitems__(local.tolist()) if len(mine) else [], strict=True):
+                examples[place] = example
+        return examples
 
 
 class Draw(NamedTuple):
@@ -63,9 +93,11 @@ class TaskBatchSampler(Sampler[list[Draw]]):
 
     def __init__(self, mixture: TaskMixture, batch_size: int, *, seed: int, num_processes: int = 1) -> None:
         for task, data in mixture.tasks.items():
-            if len(data) < batch_size:
-                raise ValueError(f"task {task!r} has {len(data)} examples, fewer than a batch of {batch_size}")
-        self.mixture, self.seed = mixture, seed
+            for name, part in data.groups.items() if _one_at_a_time(data) else [("", data)]:
+                if len(part) < batch_size:
+                    which = f"task {task!r}" + (f" has in {name!r}" if name else " has")
+                    raise ValueError(f"{which} {len(part)} examples, fewer than a batch of {batch_size}")
+        self.mixture, self.seed, self.num_processes = mixture, seed, num_processes
         self.task_batch_size = batch_size
         # accelerate shares out only batches that have as many draws as the sampler says.
         self.batch_size = batch_size * len(mixture.tasks)
@@ -76,17 +108,41 @@ class TaskBatchSampler(Sampler[list[Draw]]):
 
     def __iter__(self) -> Iterator[list[Draw]]:
         first = self.mixture.epoch * self.length
-        shuffles = {
-            task: _Shuffle(len(data), [self.seed, k]) for k, (task, data) in enumerate(self.mixture.tasks.items())
+        orders = {
+            task: self._order(data, [self.seed, k], first + self.length)
+            for k, (task, data) in enumerate(self.mixture.tasks.items())
         }
+        size = self.task_batch_size
         for batch in range(first, first + self.length):
-            positions = range(batch * self.task_batch_size, (batch + 1) * self.task_batch_size)
             # numpy's seeding mixes the words of a seed well, so that neighbouring positions draw unrelated numbers.
             yield [
-                Draw(task, shuffle[position], (self.seed << 48) + (k << 44) + position)
-                for k, (task, shuffle) in enumerate(shuffles.items())
-                for position in positions
+                Draw(task, place, (self.seed << 48) + (k << 44) + batch * size + position)
+                for k, (task, order) in enumerate(orders.items())
+                for position, place in enumerate(order(batch))
             ]
+
+    def _order(self, data: SizedView, seed: list[int], batches: int) -> Callable[[int], list[int]]:
+        """The places of a batch's examples in a task's data, by the batch's number below `batches`."""
+        if not _one_at_a_time(data):
+            shuffle = _Shuffle(len(data), seed)
+            return lambda batch: shuffle.batch(batch, self.task_batch_size)
+        shuffles = [_Shuffle(size, [*seed, number]) for number, size in enumerate(data.sizes)]
+        starts = np.cumsum([0, *data.sizes[:-1]])
+        # The batches of a step, one for each process, are all of one group.
+        steps = -(-batches // self.num_processes)
+        groups = np.array([np.random.default_rng([*seed, step]).integers(len(shuffles)) for step in range(steps)])
+        turns = np.array([np.count_nonzero(groups[:step] == group) for step, group in enumerate(groups)])
+
+        def order(batch: int) -> list[int]:
+            step, process = divmod(batch, self.num_processes)
+            group, turn = groups[step], turns[step] * self.num_processes + process
+            return [starts[group] + place for place in shuffles[group].batch(turn, self.task_batch_size)]
+
+        return order
+
+
+def _one_at_a_time(data: SizedView) -> TypeGuard[GroupedView]:
+    return isinstance(data, GroupedView) and data.one_at_a_time
 
 
 class _Shuffle:
@@ -101,3 +157,7 @@ class _Shuffle:
         if round_ != self.round:
             self.round, self.order = round_, np.random.default_rng([*self.seed, round_]).permutation(self.size)
         return int(self.order[place])
+
+    def batch(self, number: int, size: int) -> list[int]:
+        """The `number`-th `size` of them."""
+        return [self[position] for position in range(number * size, (number + 1) * size)]

@@ -1,12 +1,8 @@
 """MURAL's trainer: image-text matching and translation matching at once (section 3.1); ALIGN's, when only the first is
 given data."""
 
-from datasets import Dataset
-
-from ..configuration.configuration_mural import IMAGE_TEXT, TEXT_TEXT
-from ..data.views import image_text_pairs, translation_pairs
+from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from .contrastive import ContrastiveTrainer
-from .mixture import SizedView
 
 
 class MuralTrainer(ContrastiveTrainer):
@@ -19,8 +15,3 @@ class MuralTrainer(ContrastiveTrainer):
     """
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 0.1}
-
-    def make_view(self, task: str, corpus: Dataset) -> SizedView:
-        if task == IMAGE_TEXT:
-            return image_text_pairs(corpus, self.args.languages)
-        return translation_pairs(corpus, None)

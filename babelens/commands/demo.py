@@ -15,7 +15,7 @@ from ..evaluation.embedder import Embedder
 from ..evaluation.gallery import contact_sheet
 from ..methods import METHODS
 from ..recipe import load_recipe
-from ..run import EVALUATION, RecipeRun
+from ..run import EVALUATION, recipe_run
 
 # "red heart" in Swahili: the demo's model has seen translations into Swahili, but no picture with a Swahili caption.
 QUERY, LANGUAGE = "moyo mwekundu", "sw"
@@ -38,7 +38,7 @@ def demo(
         )
     console = Console()
     output = output or Path("runs") / f"demo-{method}"
-    run = RecipeRun(load_recipe(f"emoji/{method}-demo"), output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    run = recipe_run(load_recipe(f"emoji/{method}-demo"), output, command=shlex.join(["babelens", *sys.argv[1:]]))
     trainer = run.train(resume=True)
     report = run.report()
     run.write_card(trainer, report)

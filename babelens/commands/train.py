@@ -11,7 +11,7 @@ import yaml
 from rich.console import Console
 
 from ..recipe import find_recipe, load_recipe
-from ..run import RecipeRun
+from ..run import recipe_run
 
 
 def train(
@@ -44,7 +44,7 @@ def train(
     """
     overrides = dict(_setting(text) for text in settings or [])
     output = output or Path("runs") / find_recipe(recipe).with_suffix("").name
-    run = RecipeRun(load_recipe(recipe, overrides), output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    run = recipe_run(load_recipe(recipe, overrides), output, command=shlex.join(["babelens", *sys.argv[1:]]))
     trainer = run.train(resume=resume)
     if not trainer.is_world_process_zero():
         return

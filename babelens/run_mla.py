@@ -1,0 +1,89 @@
+"""MLA's recipes: a native model, plain or with languages already, acquires those that the recipe names."""
+
+from functools import cached_property
+from typing import Any
+
+from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+from .configuration.presets import load_preset
+from .configuration.tasks import IMAGE_TEXT
+from .modeling.modeling_mla import MlaModel
+from .processing.processing_mla import MlaProcessor
+from .run import RecipeRun
+
+
+class MlaRun(RecipeRun):
+    """A recipe of MLA.
+
+    `model.from_pretrained` is a plain dual encoder, for which the recipe gives a `multilingual_tokenizer`, or an MLA
+    model; `model.overrides` are `MlaConfig`'s keys, `languages` those to acquire. With `model.preset` the native model
+    is new as well, and `tokenizer` is its own.
+    """
+
+    @cached_property
+    def image_languages(self) -> list[str]:
+        """Languages with captioned pictures in training: the native one, and those of language exposure."""
+        return list(dict.fromkeys([self._native_language, *self._exposed]))
+
+    @cached_property
+    def _exposed(self) -> list[str]:
+        return self._languages(IMAGE_TEXT) if IMAGE_TEXT in self.recipe.train else []
+
+    @property
+    def _native_language(self) -> str:
+        return self.recipe.model.overrides.get("native_language", "en")
+
+    @property
+    def _acquired(self) -> list[str]:
+        return self.recipe.model.overrides.get("languages", [])
+
+    def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
+        return processor.multilingual_tokenizer
+
+    @cached_property
+    def _given(self) -> tuple[PreTrainedModel, ProcessorMixin]:
+        """The trained model to go on from, and its processor."""
+        source = self.recipe.model
+        model = AutoModel.from_pretrained(source.from_pretrained, attn_implementation=source.attn_implementation)
+        return model, AutoProcessor.from_pretrained(source.from_pretrained)
+
+    def make_processor(self) -> ProcessorMixin:
+        languages = {"native_language": self._native_language, "languages": self._acquired}
+        if self.recipe.model.preset:
+            config = load_preset(self.recipe.model.preset)
+            return MlaProcessor(
+                self.new_image_processor(),
+                self.new_tokenizer("tokenizer", [self._native_language], [self._native_language]),
+                self.new_tokenizer("multilingual_tokenizer", self.captions, self.captions),
+                max_text_length=config.base_config.text_config.max_position_embeddings,
+                **languages,
+            )
+        model, processor = self._given
+        if isinstance(model, MlaModel):
+            processor.languages = list(dict.fromkeys([*processor.languages, *self._acquired]))
+            return processor
+        tokenizer = self.new_tokenizer("multilingual_tokenizer", self.captions, self.captions)
+        return MlaProcessor.for_native(model.config, processor, tokenizer, **languages)
+
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        source, tokenizer = self.recipe.model, processor.multilingual_tokenizer
+        options: dict[str, Any] = source.overrides | {"languages": processor.languages}
+        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+        if source.preset is None:
+            model = self._given[0]
+            if isinstance(model, MlaModel):
+                return model.reconfigured(**options)
+            return MlaModel.from_native(model, **options, **vocabulary)
+        native = {"vocab_size": len(processor.tokenizer), "eos_token_id": processor.tokenizer.sep_token_id}
+        base = options.pop("base_config", {})
+        base = base | {"text_config": base.get("text_config", {}) | native}
+        preset = load_preset(source.preset)
+        base = _merged(preset.base_config.to_dict(), base)
+        config = load_preset(source.preset, **options, **vocabulary, base_config=base)
+        return AutoModel.from_config(config, attn_implementation=source.attn_implementation)
+
+
+def _merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings with nested changes."""
+    nested = {key: _merged(settings[key], value) for key, value in changes.items() if isinstance(settings.get(key), dict)}
+    return settings | changes | nested

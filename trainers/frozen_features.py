@@ -1,0 +1,61 @@
+"""Features of a frozen model, computed once and kept on disk.
+
+What they are kept under is a digest of everything they depend on: the model's weights and configuration, how it reads
+its inputs, and every input. A changed model, processor or file is another digest; a stale feature is never found.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from datasets import config
+from safetensors.numpy import load_file, save_file
+from torch import Tensor
+
+from .checkpoints import written_whole
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "features"
+
+_FILE = "features.safetensors"
+
+
+def frozen_features(
+    compute: Callable[[], np.ndarray],
+    *,
+    weights: dict[str, Tensor],
+    settings: str,
+    items: Iterable[bytes],
+    cache_dir: str | Path | None = None,
+) -> np.ndarray:
+    """`compute()`, or what it gave before for the same weights, settings and items.
+
+    Args:
+        compute: the features of all items, float32 [N, d].
+        weights: of the frozen model.
+        settings: how it reads an item: its configuration and its processor's.
+        items: the inputs as bytes, in order.
+        cache_dir: where to keep features; by default a folder in the Hugging Face datasets cache.
+    """
+    folder = Path(cache_dir or DEFAULT_CACHE) / _digest(weights, settings, items)
+    if not (folder / _FILE).is_file():
+        logger.info("computing features that are not in %s", folder.parent)
+        features = compute()
+        with written_whole(folder) as scratch:
+            save_file({"features": np.ascontiguousarray(features)}, scratch / _FILE)
+    return load_file(folder / _FILE)["features"]
+
+
+def _digest(weights: dict[str, Tensor], settings: str, items: Iterable[bytes]) -> str:
+    digest = hashlib.sha256(settings.encode())
+    for name, value in sorted(weights.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    for item in items:
+        digest.update(len(item).to_bytes(8, "big"))
+        digest.update(item)
+    return digest.hexdigest()
