@@ -5,6 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
+from .commands.acquire import acquire
 from .commands.data import data
 from .commands.demo import demo
 from .commands.embed import embed
@@ -13,10 +14,13 @@ from .commands.info import info
 from .commands.push import push
 from .commands.search import search
 from .commands.train import train
-from .configuration.languages import LanguageTagError
+from .configuration.languages import LanguageTagError, UnknownLanguageError
 from .data.errors import CorpusError
 from .hub import PublishError
+from .modeling.acquirer import UnsupportedBaseModelError
+from .modeling.peft_mla import AdapterMismatchError
 from .processing.images import ImageError
+from .processing.processing_mla import TokenizerError
 from .recipe import RecipeError
 from .trainers.contrastive import NonFiniteLossError
 
@@ -26,11 +30,23 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (demo, train, evaluate, embed, search, info, data, push):
+for command in (demo, acquire, train, evaluate, embed, search, info, data, push):
     app.command()(command)
 
 # What a user can mend: shown as one sentence. Anything else is a mistake of ours and keeps its traceback.
-_USER_ERRORS = (CorpusError, ImageError, LanguageTagError, NonFiniteLossError, OSError, PublishError, RecipeError)
+_USER_ERRORS = (
+    AdapterMismatchError,
+    CorpusError,
+    ImageError,
+    LanguageTagError,
+    NonFiniteLossError,
+    OSError,
+    PublishError,
+    RecipeError,
+    TokenizerError,
+    UnknownLanguageError,
+    UnsupportedBaseModelError,
+)
 
 
 def main() -> None:

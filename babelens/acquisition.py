@@ -1,0 +1,287 @@
+"""Teaching a model one more language: a base model and translations become an adapter, and the model that has it.
+
+The base is a plain dual encoder (CLIP, SigLIP, ALIGN, MURAL) or an MLA model with languages already; whatever it knows
+stays bitwise what it was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+    set_seed,
+)
+
+from .configuration.languages import normalize_language
+from .configuration.tasks import IMAGE_TEXT, TEXT_TEXT
+from .data.corpus import captions_of, languages_of
+from .data.errors import CorpusError
+from .data.loading import load_captions, load_translations
+from .data.views import translation_pairs
+from .evaluation.embedder import Embedder, load_dual_encoder
+from .model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
+from .modeling.modeling_mla import MlaModel
+from .modeling.peft_mla.peft_mla_conversion import save_adapter
+from .modeling.peft_mla.peft_mla_embedding import save_embedding
+from .processing.processing_mla import MlaProcessor
+from .processing.tokenizer_training import train_wordpiece
+from .trainers.arguments import MlaTrainingArguments
+from .trainers.checkpoints import newest_checkpoint, written_whole
+from .trainers.mla import MlaTrainer
+
+M_BERT = "google-bert/bert-base-multilingual-cased"
+
+EMBEDDING, MODEL, CHECKPOINTS = "embedding", "model", "checkpoints"
+_HELD_OUT = 1000  # translations at most
+_PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
+_EXPOSURE_SHARE = 10  # the paper's language exposure has a tenth of the steps of its transfer
+
+
+@dataclass
+class Acquisition:
+    """What to learn, and from what.
+
+    Args:
+        base: folder or Hub id of the model that learns.
+        language: to acquire.
+        translations: what `load_translations` takes; pairs of `language` and the native language.
+        output: the adapter's folder.
+        captions: what `load_captions` takes; pictures with captions in `language`, for language exposure.
+        native_language: of a plain base model.
+        vocabulary: folder or Hub id of a model or a tokenizer: the acquired languages' vocabulary, and the first values
+            of its table. For a plain base model only, as are the following two.
+        new_vocabulary: train a vocabulary of that many word pieces on the translations instead.
+        acquirer: `mlp` or `linear`.
+        acquirer_size: width of the hidden layer of `mlp`.
+        train_embedding: whether the table that the languages share is trained. By default it is while the model has no
+            other language, and frozen as soon as one depends on it.
+        steps: of native language transfer; by default 20 passes over the translations, at least 500 and at most the
+            paper's 117 150.
+        exposure_steps: of language exposure; by default a tenth of that.
+        license: of the adapter, a Hub identifier.
+        training: further arguments of `MlaTrainingArguments`.
+    """
+
+    base: str
+    language: str
+    translations: str
+    output: Path
+    captions: str | None = None
+    native_language: str = "en"
+    vocabulary: str = M_BERT
+    new_vocabulary: int | None = None
+    acquirer: str = "mlp"
+    acquirer_size: int = 256
+    train_embedding: bool | None = None
+    steps: int | None = None
+    exposure_steps: int | None = None
+    license: str = "other"
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.language = normalize_language(self.language)
+        self.output = Path(self.output)
+
+    # ---- Data ----
+
+    @cached_property
+    def pairs(self) -> Dataset:
+        """The translations between the language and the native one.
+
+        Raises:
+            CorpusError: when there are none, or too few.
+        """
+        native = self.model.config.native_language
+        corpus = load_translations(self.translations)
+        present = languages_of(corpus)
+        for tag in (self.language, native):
+            if tag not in present:
+                raise CorpusError(f"{self.translations} has no text in {tag!r}, only in {', '.join(present)}")
+        return load_translations(self.translations, languages=[self.language, native], on_incomplete="skip")
+
+    @cached_property
+    def split(self) -> tuple[Dataset, Dataset]:
+        """Pairs to train on, and a twentieth of them, at most 1000, to try the result on."""
+        held_out = min(len(self.pairs) // 20, _HELD_OUT)
+        order = np.random.default_rng(0).permutation(len(self.pairs))
+        return self.pairs.select(np.sort(order[held_out:])), self.pairs.select(np.sort(order[:held_out]))
+
+    def samples(self, count: int = 3) -> list[tuple[str, str]]:
+        """Pairs to show before training, (text, native text): a reader sees at once whether the columns are swapped."""
+        view = translation_pairs(self.pairs, [(self.language, self.model.config.native_language)])
+        places = np.linspace(0, len(view) - 1, min(count, len(view)), dtype=int)
+        return [(example["text_a"], example["text_b"]) for example in view.__getitems__(places.tolist())]
+
+    # ---- Model ----
+
+    @property
+    def model(self) -> MlaModel:
+        return self._parts[0]
+
+    @property
+    def processor(self) -> MlaProcessor:
+        return self._parts[1]
+
+    @cached_property
+    def _parts(self) -> tuple[MlaModel, MlaProcessor]:
+        """The model with room for the language, and its processor.
+
+        Raises:
+            UnsupportedBaseModelError: for a base model whose text tower is not known.
+            ValueError: for a language that it has already.
+        """
+        model, processor = load_dual_encoder(self.base)
+        if not isinstance(model, MlaModel):
+            model, processor = self._wrapped(model, processor)
+        trained = self.train_embedding if self.train_embedding is not None else not model.config.languages
+        model.config.train_embedding = trained
+        set_seed(self.training.get("seed", 42))
+        model.add_language(self.language)
+        processor.languages = list(model.config.languages)
+        return model, processor
+
+    def _wrapped(self, native: PreTrainedModel, processor: ProcessorMixin) -> tuple[MlaModel, MlaProcessor]:
+        tokenizer, table = self._vocabulary(native.config.text_config.hidden_size)
+        wrapped = MlaProcessor.for_native(native.config, processor, tokenizer, native_language=self.native_language)
+        model = MlaModel.from_native(
+            native,
+            native_language=self.native_language,
+            acquirer=self.acquirer,
+            acquirer_size=self.acquirer_size,
+            vocab_size=len(table),
+            embedding_size=table.shape[1],
+            sep_token_id=tokenizer.sep_token_id,
+        )
+        with torch.no_grad():
+            model.embedding.mla_embedding.table.weight.copy_(table)
+        return model, wrapped
+
+    def _vocabulary(self, width: int) -> tuple[PreTrainedTokenizerBase, torch.Tensor]:
+        """The multilingual tokenizer, and its table [vocabulary, embedding size]."""
+        if self.new_vocabulary is None:
+            tokenizer = AutoTokenizer.from_pretrained(self.vocabulary)
+            if _has_model(self.vocabulary):
+                return tokenizer, AutoModel.from_pretrained(self.vocabulary).get_input_embeddings().weight.detach()
+        else:
+            corpus = load_translations(self.translations)
+            texts = captions_of(corpus).combine_chunks().flatten().field("text").to_pylist()
+            tokenizer = train_wordpiece(texts, self.new_vocabulary)
+        generator = torch.Generator().manual_seed(self.training.get("seed", 42))
+        return tokenizer, torch.empty(len(tokenizer), width).normal_(std=0.02, generator=generator)
+
+    # ---- Training ----
+
+    def run(self, *, resume: bool = False) -> dict[str, float]:
+        """Trains, and writes the adapter; returns how well held-out texts find their native translations.
+
+        Raises:
+            FileExistsError: when `output` holds an adapter, or a run and `resume` was not asked for.
+        """
+        if (self.output / "adapter_config.json").is_file():
+            raise FileExistsError(f"{self.output} holds an adapter already: choose another folder")
+        if not resume and newest_checkpoint(self.output / CHECKPOINTS / TEXT_TEXT):
+            raise FileExistsError(f"{self.output} holds a run that broke off: resume it, or choose another folder")
+        train, held_out = self.split
+        steps = self.steps or min(max(_PASSES * len(train) // self._batch_size, _FEWEST_STEPS), _PAPER_STEPS)
+        trainer = self._train(TEXT_TEXT, train, max_steps=steps)
+        if self.captions is not None:
+            exposure = self.exposure_steps or max(steps // _EXPOSURE_SHARE, 1)
+            corpus = load_captions(self.captions, languages=[self.language])
+            trainer = self._train(IMAGE_TEXT, corpus, max_steps=exposure, learning_rate=self._exposure_rate)
+        results = self.retrieval(held_out)
+        if trainer.is_world_process_zero():
+            self._save()
+        trainer.accelerator.wait_for_everyone()
+        return results
+
+    @property
+    def _batch_size(self) -> int:
+        return self.training.get("per_device_train_batch_size", MlaTrainingArguments.per_device_train_batch_size)
+
+    @property
+    def _exposure_rate(self) -> float:
+        """3e-6 for the paper's 1e-4 of transfer, and in proportion."""
+        return 0.03 * self.training.get("learning_rate", MlaTrainingArguments.learning_rate)
+
+    def _train(self, task: str, corpus: Dataset, **arguments: Any) -> MlaTrainer:
+        folder = self.output / CHECKPOINTS / task
+        args = MlaTrainingArguments(
+            output_dir=str(folder),
+            languages=[self.language],
+            **{"save_total_limit": 1, "report_to": "none", "logging_steps": 50} | self.training | arguments,
+        )
+        trainer = MlaTrainer(model=self.model, args=args, processing_class=self.processor, train_dataset={task: corpus})
+        newest = newest_checkpoint(folder)
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        return trainer
+
+    def retrieval(self, held_out: Dataset) -> dict[str, float]:
+        """Of held-out texts, how many per cent find their native translation first among all, and in the first ten."""
+        native = self.model.config.native_language
+        view = translation_pairs(held_out, [(self.language, native)]) if len(held_out) else []
+        examples: Sequence[dict[str, Any]] = view[:] if len(held_out) else []
+        if not examples:
+            return {}
+        embedder = Embedder(self.model, self.processor)
+        texts = embedder.encode_text([example["text_a"] for example in examples], language=self.language)
+        natives = embedder.encode_text([example["text_b"] for example in examples], language=native)
+        scores = texts @ natives.T
+        better = (scores > scores.diagonal()[:, None]).sum(1)
+        return {"pairs": len(examples), "r1": 100 * float((better < 1).mean()), "r10": 100 * float((better < 10).mean())}
+
+    # ---- Output ----
+
+    def _save(self) -> None:
+        with written_whole(self.output) as scratch:
+            save_embedding(self.model, scratch / EMBEDDING)
+            self.processor.multilingual_tokenizer.save_pretrained(scratch / EMBEDDING)
+            save_adapter(self.model, self.language, scratch, embedding=f"./{EMBEDDING}")
+
+    def write_card(self, results: dict[str, float], command: str) -> Path:
+        """Writes the adapter's card."""
+        config = self.model.config
+        facts = AdapterCardFacts(
+            name=self.output.resolve().name,
+            language=self.language,
+            native_language=config.native_language,
+            base_model=self.base,
+            on_mla=len(config.languages) > 1,
+            parameters=sum(parameter.numel() for parameter in self.model.acquirer_parameters([self.language])),
+            trained_embedding=config.train_embedding,
+            embedding=EMBEDDING,
+            max_text_length=self.processor.max_text_length,
+            pairs=len(self.split[0]),
+            exposed=self.captions is not None,
+            results=results,
+            command=command,
+            license=self.license,
+        )
+        return write_adapter_card(self.output, facts)
+
+    def assemble(self) -> Path:
+        """Writes the whole model with its processor into `output/model`, for `AutoModel.from_pretrained`."""
+        folder = self.output / MODEL
+        with written_whole(folder) as scratch:
+            self.model.save_pretrained(scratch)
+            self.processor.save_pretrained(scratch)
+        return folder
+
+
+def _has_model(name: str) -> bool:
+    """Whether a folder or repository has a model's configuration beside its tokenizer."""
+    try:
+        AutoConfig.from_pretrained(name)
+    except (OSError, ValueError):
+        return False
+    return True

@@ -1,0 +1,71 @@
+"""The card of an MLA adapter: one language for a base model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from huggingface_hub import ModelCard, ModelCardData
+
+from .cards import placeholder_repository
+
+_TEMPLATE = Path(__file__).with_name("adapter.md.jinja")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterCardFacts:
+    """Everything that an adapter's card says.
+
+    Args:
+        name: the adapter's, without an owner.
+        language, native_language: BCP-47 tags.
+        base_model: folder or Hub id.
+        on_mla: whether the base model is an MLA model with languages already.
+        parameters: of the adapter, without the shared embedding.
+        trained_embedding: whether the shared embedding was trained with this language.
+        embedding: its folder, below the adapter's.
+        max_text_length: tokens that the text tower reads.
+        pairs: translations that it was trained on.
+        exposed: whether language exposure followed.
+        results: `pairs`, `r1`, `r10` of retrieving held-out translations; empty without.
+        command: that trained it.
+        license: of the weights, a Hub identifier.
+    """
+
+    name: str
+    language: str
+    native_language: str
+    base_model: str
+    on_mla: bool
+    parameters: int
+    trained_embedding: bool
+    embedding: str
+    max_text_length: int
+    pairs: int
+    exposed: bool
+    results: Mapping[str, float]
+    command: str
+    license: str = "other"
+
+    @property
+    def repo_id(self) -> str:
+        return placeholder_repository(self.name)
+
+
+def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
+    """Writes `README.md` into an adapter's folder."""
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(facts=facts)
+    metadata = ModelCardData(
+        language=[facts.language.partition("-")[0]],
+        license=facts.license,
+        library_name="peft",
+        pipeline_tag="zero-shot-image-classification",
+        base_model=facts.base_model,
+        base_model_relation="adapter",
+        tags=["babelens", "mla", "adapter", "vision-language", "multilingual"],
+        model_name=facts.name,
+    )
+    path = Path(folder) / "README.md"
+    ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}").save(path)
+    return path

@@ -1,0 +1,24 @@
+"""MLA as a method of PEFT: `get_peft_model(clip, MlaAdapterConfig(language="de"))`. Importing it registers it."""
+
+from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
+from peft.utils import register_peft_method
+
+from .peft_mla_config import MLA, AdapterFileError, AdapterMismatchError, MlaAdapterConfig
+from .peft_mla_embedding import load_embedding, save_embedding
+from .peft_mla_layer import MlaBlock, MlaEmbedding, MlaLayer
+from .peft_mla_model import MlaAdapterModel
+
+__all__ = [
+    "AdapterFileError",
+    "AdapterMismatchError",
+    "MlaAdapterConfig",
+    "MlaAdapterModel",
+    "MlaBlock",
+    "MlaEmbedding",
+    "MlaLayer",
+    "load_embedding",
+    "save_embedding",
+]
+
+if MLA not in PEFT_TYPE_TO_TUNER_MAPPING:
+    register_peft_method(name="mla", config_cls=MlaAdapterConfig, model_cls=MlaAdapterModel)

@@ -1,0 +1,136 @@
+"""The configuration of an MLA adapter: one language of a frozen dual encoder (Zhang et al. 2022), as a method of PEFT.
+
+The defaults are the paper's (sections 3.2 and 4.1), with M-BERT's vocabulary.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from peft.config import PeftConfig
+from peft.utils import SAFETENSORS_WEIGHTS_NAME, PeftType
+from safetensors import SafetensorError, safe_open
+
+from ...configuration.languages import normalize_language
+
+
+class AdapterMismatchError(ValueError):
+    """An adapter that does not fit the model: made for another one, or for another non-native embedding."""
+
+
+class AdapterFileError(OSError):
+    """A file of an adapter, or of a non-native embedding, that is missing, truncated or incomplete."""
+
+
+def peft_type_member(name: str) -> PeftType:
+    """The member of PEFT's list of methods by this name, entered there if it is new.
+
+    PEFT looks methods up by a member of this enumeration, and an enumeration has no way to take another one.
+    """
+    if name not in PeftType.__members__:
+        member = str.__new__(PeftType, name)
+        member._name_, member._value_ = name, name
+        member.__objclass__, member._sort_order_ = PeftType, len(PeftType)
+        PeftType._member_names_.append(name)
+        PeftType._member_map_[name] = PeftType._value2member_map_[name] = member
+        type.__setattr__(PeftType, name, member)
+    return PeftType[name]
+
+
+MLA = peft_type_member("MLA")
+
+
+@dataclass
+class MlaAdapterConfig(PeftConfig):
+    """The configuration of `MlaAdapterModel`.
+
+        get_peft_model(clip, MlaAdapterConfig(language="de"))
+
+    Raises:
+        LanguageTagError: when `language` names none.
+        ValueError: for sizes that are impossible.
+    """
+
+    language: str = field(default="", metadata={"help": "The language that the adapter acquires, a BCP-47 tag."})
+    acquirer: Literal["mlp", "linear"] = field(
+        default="mlp", metadata={"help": "`mlp`, with a hidden layer, or `linear`, one matrix (table 1)."}
+    )
+    acquirer_size: int = field(default=256, metadata={"help": "Width of the hidden layer of `mlp` acquirers."})
+    vocab_size: int = field(default=119_547, metadata={"help": "Of the vocabulary that acquired languages share."})
+    embedding_size: int = field(default=768, metadata={"help": "Width of the table of that vocabulary."})
+    sep_token_id: int = field(
+        default=102, metadata={"help": "[SEP] of that vocabulary, at which texts end and whose state is pooled."}
+    )
+    train_embedding: bool = field(
+        default=True,
+        metadata={
+            "help": "Whether the shared embedding is trained together with the acquirers, as in the paper. Frozen, it "
+            "stays what it is for the languages acquired before."
+        },
+    )
+    embedding: str | None = field(
+        default=None,
+        metadata={
+            "help": "A folder or Hub repository where `save_embedding` stored the shared embedding. Without it, each "
+            "adapter is saved with the embedding."
+        },
+    )
+    embedding_digest: str | None = field(
+        default=None,
+        metadata={"help": "SHA-256 of the shared embedding that the adapter goes with. Written when it is saved."},
+    )
+    text_width: int | None = field(
+        default=None, metadata={"help": "Width of the text tower's blocks. Filled in from the model."}
+    )
+    text_layers: int | None = field(
+        default=None, metadata={"help": "Number of the text tower's blocks. Filled in from the model."}
+    )
+    target_modules: str | None = field(
+        default=None,
+        metadata={"help": "The text tower's embedding and blocks, all of them. Filled in from the model."},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.peft_type = MLA
+        if not self.language:
+            raise ValueError("an adapter acquires one language: name it, as in MlaAdapterConfig(language='de')")
+        self.language = normalize_language(self.language)
+        if self.acquirer not in ("mlp", "linear"):
+            raise ValueError(f"acquirer={self.acquirer!r} must be 'mlp' or 'linear'")
+        for name in ("acquirer_size", "vocab_size", "embedding_size"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        if not 0 <= self.sep_token_id < self.vocab_size:
+            raise ValueError(f"sep_token_id={self.sep_token_id} is not in a vocabulary of {self.vocab_size}")
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str, subfolder: str | None = None, **kwargs: Any
+    ) -> "MlaAdapterConfig":
+        """As in PEFT. Where weights lie beside the configuration, they are looked at before a model takes them in.
+
+        Raises:
+            AdapterFileError: when the weights' file is truncated, or has not the weights that the configuration says.
+        """
+        config = super().from_pretrained(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
+        weights = Path(pretrained_model_name_or_path, subfolder or "", SAFETENSORS_WEIGHTS_NAME)
+        if weights.is_file():
+            config._check_weights(weights)
+        return config
+
+    def _check_weights(self, path: Path) -> None:
+        try:
+            with safe_open(path, framework="pt") as file:
+                names = list(file.keys())
+        except SafetensorError as error:
+            raise AdapterFileError(f"{path} is truncated or damaged ({error}); get it again") from error
+        acquirers = sum(".mla_acquirers." in name for name in names)
+        in_a_block = 4 if self.acquirer == "mlp" else 2  # a weight and a bias for each matrix
+        if self.text_layers is not None and acquirers != self.text_layers * in_a_block:
+            raise AdapterFileError(
+                f"{path} has {acquirers} weights of acquirers; {self.text_layers} blocks with {self.acquirer!r} "
+                f"acquirers have {self.text_layers * in_a_block}"
+            )
+        if self.embedding is None and not any(".shared_embedding." in name for name in names):
+            raise AdapterFileError(f"{path} has no shared embedding, and its configuration does not say where it is")

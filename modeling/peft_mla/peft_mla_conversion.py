@@ -1,0 +1,174 @@
+"""Adapters of PEFT and the assembled model: the same weights under two sets of names, converted without loss.
+
+save_adapter      one language of an `MlaModel` as an adapter's folder
+load_adapter      an adapter's folder as one more language of an `MlaModel`
+assemble          a model with PEFT adapters as an `MlaModel`
+take_apart        an `MlaModel` as a model with PEFT adapters
+"""
+
+from pathlib import Path
+
+from peft import PeftModel, get_peft_model
+from peft.utils import SAFETENSORS_WEIGHTS_NAME, load_peft_weights
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ...configuration.configuration_mla import MlaConfig
+from ..acquirer import text_tower
+from ..modeling_mla import MlaModel
+from .peft_mla_config import AdapterMismatchError, MlaAdapterConfig
+from .peft_mla_embedding import embedding_digest, load_embedding
+
+_PEFT = "base_model.model."  # before the names in an adapter's file
+_OPTIONS = ("acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
+
+
+def adapter_config(model: MlaModel, language: str, embedding: str | None = None) -> MlaAdapterConfig:
+    """The configuration of a language's adapter.
+
+    Args:
+        model: which has acquired the language.
+        language: the adapter's.
+        embedding: where the shared embedding is stored; by default with the adapter.
+    """
+    base = model.config.base_config
+    return MlaAdapterConfig(
+        language=language,
+        embedding=embedding,
+        embedding_digest=embedding_digest(model.embedding.mla_embedding.state_dict()),
+        train_embedding=model.config.train_embedding,
+        text_width=base.text_config.hidden_size,
+        text_layers=len(model.blocks),
+        target_modules=text_tower(base.model_type).target_modules,
+        base_model_name_or_path=base.name_or_path or None,
+        inference_mode=True,
+        **{name: getattr(model.config, name) for name in _OPTIONS},
+    )
+
+
+def save_adapter(model: MlaModel, language: str, folder: str | Path, *, embedding: str | None = None) -> None:
+    """Writes a language as PEFT does: `adapter_config.json` and `adapter_model.safetensors`.
+
+    Args:
+        model, language, embedding: as in `adapter_config`; with `embedding` the file has the acquirers alone.
+        folder: is made, if it is not there.
+    """
+    config = adapter_config(model, language, embedding)
+    weights = {
+        _PEFT + name.replace(f".mla_acquirers.{language}.", ".mla_acquirers."): value
+        for name, value in model.native_model.state_dict().items()
+        if f".mla_acquirers.{language}." in name
+    }
+    if embedding is None:
+        weights |= {
+            _PEFT + _in_peft(name): v for name, v in model.native_model.state_dict().items() if _is_shared(name)
+        }
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    save_file(plain, Path(folder) / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
+    config.save_pretrained(str(folder))
+
+
+def load_adapter(model: MlaModel, source: str | Path) -> str:
+    """Adds an adapter's language to a model; returns its tag.
+
+    A model without languages takes the shared embedding that comes with the adapter.
+
+    Args:
+        model: is changed, unless an error is raised.
+        source: the adapter's folder, or its repository on the Hub.
+
+    Raises:
+        AdapterMismatchError: when the adapter was made for another model or another shared embedding.
+        AdapterFileError: when a file is missing, truncated or incomplete.
+        ValueError: when the model has the language.
+    """
+    config = MlaAdapterConfig.from_pretrained(str(source))
+    weights = {name.removeprefix(_PEFT): value for name, value in load_peft_weights(str(source), device="cpu").items()}
+    shared = {name.split(".shared_embedding.")[1]: v for name, v in weights.items() if ".shared_embedding." in name}
+    if not shared and config.embedding is not None and not model.config.languages:
+        shared = load_embedding(config.embedding).weights
+    _check_fit(config, model)
+    model.add_language(config.language)
+    if shared and len(model.config.languages) == 1:
+        model.embedding.mla_embedding.load_state_dict(shared)
+    own = {
+        name.replace(".mla_acquirers.", f".mla_acquirers.{config.language}."): value
+        for name, value in weights.items()
+        if ".mla_acquirers." in name
+    }
+    model.native_model.load_state_dict(own, strict=False)
+    return config.language
+
+
+def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
+    own = adapter_config(model, config.language)
+    for name in ("text_width", "text_layers", "target_modules", *_OPTIONS):
+        if getattr(config, name) != getattr(own, name):
+            raise AdapterMismatchError(
+                f"the {config.language!r} adapter was made for another model: it has {name}={getattr(config, name)!r}, "
+                f"and this model {getattr(own, name)!r}"
+            )
+    if model.config.languages and config.embedding_digest != own.embedding_digest:
+        raise AdapterMismatchError(
+            f"the {config.language!r} adapter goes with another shared embedding than this model's "
+            f"{', '.join(model.config.languages)}: one or the other would be read wrongly"
+        )
+
+
+def assemble(model: PeftModel, native_language: str = "en") -> MlaModel:
+    """An `MlaModel` with the languages of a model's MLA adapters, in their order.
+
+    Raises:
+        AdapterMismatchError: when the adapters differ in more than their language.
+    """
+    configs: dict[str, MlaAdapterConfig] = model.peft_config
+    first = next(iter(configs.values()))
+    for config in configs.values():
+        for name in _OPTIONS:
+            if getattr(config, name) != getattr(first, name):
+                raise AdapterMismatchError(f"the adapters differ in {name}, which the languages of one model share")
+    native = model.get_base_model()
+    assembled = MlaModel(
+        MlaConfig(
+            base_config=native.config,
+            native_language=native_language,
+            languages=[config.language for config in configs.values()],
+            train_embedding=first.train_embedding,
+            **{name: getattr(first, name) for name in _OPTIONS},
+        )
+    )
+    weights = {}
+    for name, value in native.state_dict().items():
+        for adapter, config in configs.items():
+            name = name.replace(f".mla_acquirers.{adapter}.", f".mla_acquirers.{config.language}.")
+        weights[name.replace(".shared_embedding.", ".mla_embedding.")] = value
+    assembled.native_model.load_state_dict(weights)
+    return assembled.train(model.training)
+
+
+def take_apart(model: MlaModel) -> PeftModel:
+    """The native model with an adapter for each language, named as the language; the first is active.
+
+    Raises:
+        ValueError: when the model has acquired no language.
+    """
+    if not model.config.languages:
+        raise ValueError("this model has acquired no language, and PEFT has no model without an adapter")
+    configs = {language: adapter_config(model, language) for language in model.config.languages}
+    first, *others = configs
+    parts = get_peft_model(model.unload(), configs[first], adapter_name=first)
+    weights: dict[str, Tensor] = {_in_peft(name): v for name, v in model.native_model.state_dict().items()}
+    parts.get_base_model().load_state_dict(weights, strict=False)
+    for language in others:
+        parts.add_adapter(language, configs[language])
+    parts.get_base_model().load_state_dict(weights)
+    return parts.train(model.training)
+
+
+def _is_shared(name: str) -> bool:
+    return ".mla_embedding." in name
+
+
+def _in_peft(name: str) -> str:
+    return name.replace(".mla_embedding.", ".shared_embedding.")

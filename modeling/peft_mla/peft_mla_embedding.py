@@ -1,0 +1,113 @@
+"""The non-native embedding that all languages of a model share, stored once: a folder, or a repository of the Hub.
+
+model.safetensors   table.weight, projection.weight, projection.bias
+config.json         vocab_size, embedding_size, width, sep_token_id
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ..acquirer import AcquiredEmbedding, NonNativeEmbedding
+from .peft_mla_config import AdapterFileError
+
+WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
+
+
+@dataclass
+class EmbeddingShape:
+    """Sizes of a non-native embedding: of its vocabulary, of its table and of the text tower that it leads into."""
+
+    vocab_size: int
+    embedding_size: int
+    width: int
+    sep_token_id: int
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {
+            "table.weight": (self.vocab_size, self.embedding_size),
+            "projection.weight": (self.width, self.embedding_size),
+            "projection.bias": (self.width,),
+        }
+
+
+@dataclass
+class StoredEmbedding:
+    """What `load_embedding` read."""
+
+    source: str
+    shape: EmbeddingShape
+    weights: dict[str, Tensor]
+
+
+def embedding_digest(weights: dict[str, Tensor]) -> str:
+    """SHA-256 of the weights of a non-native embedding, as float32 numbers."""
+    digest = hashlib.sha256()
+    for name in ("table.weight", "projection.weight", "projection.bias"):
+        digest.update(weights[name].detach().to("cpu", torch.float32).contiguous().numpy())
+    return digest.hexdigest()
+
+
+def save_embedding(model: nn.Module, folder: str | Path) -> None:
+    """Stores the non-native embedding of a model, for adapters whose configuration says `embedding=folder`.
+
+    Args:
+        model: one with MLA adapters, or an `MlaModel`.
+        folder: is made, if it is not there.
+    """
+    layer = next(module for module in model.modules() if isinstance(module, AcquiredEmbedding))
+    embedding = next(module for module in layer.modules() if isinstance(module, NonNativeEmbedding))
+    table, projection = embedding.table, embedding.projection
+    shape = EmbeddingShape(table.num_embeddings, table.embedding_dim, projection.out_features, layer.sep_token_id)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: value.detach().cpu().contiguous() for name, value in embedding.state_dict().items()}
+    save_file(weights, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    (folder / CONFIG_FILE).write_text(json.dumps(asdict(shape), indent=2) + "\n", encoding="utf-8")
+
+
+def load_embedding(source: str | Path) -> StoredEmbedding:
+    """Reads what `save_embedding` stored.
+
+    Args:
+        source: a folder, or a repository of the Hub.
+
+    Raises:
+        AdapterFileError: when there is none, or a file of it is truncated or incomplete.
+    """
+    weights_path, config_path = _file(source, WEIGHTS_FILE), _file(source, CONFIG_FILE)
+    try:
+        shape = EmbeddingShape(**json.loads(config_path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise AdapterFileError(f"{config_path} does not describe a non-native embedding ({error})") from error
+    try:
+        weights = load_file(weights_path)
+    except SafetensorError as error:
+        raise AdapterFileError(f"{weights_path} is truncated or damaged ({error}); get it again") from error
+    shapes = {name: tuple(value.shape) for name, value in weights.items()}
+    if shapes != shape.weight_shapes():
+        raise AdapterFileError(f"{weights_path} has the weights {shapes}; {config_path} says {shape.weight_shapes()}")
+    return StoredEmbedding(str(source), shape, weights)
+
+
+def _file(source: str | Path, name: str) -> Path:
+    if Path(source).is_dir():
+        path = Path(source, name)
+        if not path.is_file():
+            raise AdapterFileError(f"{source} has no {name}: save_embedding stores a non-native embedding")
+        return path
+    try:
+        return Path(hf_hub_download(str(source), name))
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise AdapterFileError(
+            f"{str(source)!r} is neither a folder nor a repository of the Hub with a {name}, in which a non-native "
+            f"embedding is stored ({error})"
+        ) from error

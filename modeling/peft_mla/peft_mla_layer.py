@@ -1,0 +1,140 @@
+"""MLA's layers as PEFT has them: acquirers by adapter name, one active, enabled and disabled, deleted.
+
+What a layer computes stands in `acquirer`; here stands which rows of a batch are in which adapter's language.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+
+from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, LanguageRows, NonNativeEmbedding
+from .peft_mla_config import MlaAdapterConfig
+
+
+class MlaLayer(BaseTunerLayer):
+    """What the embedding and the blocks of a text tower have in common."""
+
+    rows: LanguageRows | None
+
+    def rows_of(self, count: int) -> LanguageRows | None:
+        """The adapters of `count` rows: those set for the batch, else the active one; `None` for the plain model."""
+        if self.disable_adapters:
+            return None
+        if self.rows is not None:
+            return self.rows
+        active = [name for name in self.active_adapters if name in self._all_available_adapter_names()]
+        return LanguageRows.all_in(active[0], count) if active else None
+
+    def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
+        if not isinstance(adapter_names, str) and len(adapter_names) > 1:
+            raise ValueError(
+                f"adapters {', '.join(adapter_names)}: a text is in one language. Batches that mix languages take "
+                "`adapter_names`, one for each row"
+            )
+        super().set_adapter(adapter_names, inference_mode=inference_mode)
+
+    def _get_base_layer_device_and_dtype(self, base_layer: nn.Module) -> tuple[torch.device, torch.dtype]:
+        parameter = next(base_layer.parameters())
+        return parameter.device, parameter.dtype
+
+
+class MlaBlock(MlaLayer, AcquiredBlock):
+    """A block of the text tower, followed by the acquirer of each row's adapter."""
+
+    adapter_layer_names = ("mla_acquirers",)
+
+    def __init__(self, base_layer: nn.Module, adapter_name: str, config: MlaAdapterConfig) -> None:
+        super().__init__(base_layer)
+        self._active_adapter = [adapter_name]
+        self.update_layer(adapter_name, config)
+
+    def update_layer(self, adapter_name: str, config: MlaAdapterConfig) -> None:
+        """Makes room for another adapter."""
+        width = config.text_width
+        assert width is not None  # filled in from the model, before anything is injected
+        self.mla_acquirers[adapter_name] = Acquirer(width, config.acquirer_size, config.acquirer)
+        self._move_adapter_to_device_of_base_layer(adapter_name)
+        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
+
+    def _acquire(self, language: str | None, hidden_states: Tensor) -> Tensor:
+        if language is None:
+            return hidden_states
+        acquirer = self.mla_acquirers[language]
+        wide = self._cast_input_dtype(hidden_states, next(acquirer.parameters()).dtype)
+        return acquirer(wide).to(hidden_states.dtype)
+
+
+class MlaEmbedding(MlaLayer, AcquiredEmbedding):
+    """The text tower's embedding, with the vocabulary that all adapters share.
+
+    The shared embedding is one for the whole model and in float32: adapters come and go, and it stays. It is trained
+    while an adapter is active whose configuration says so.
+
+    Args:
+        base_layer: the tower's own embedding.
+        tower: the text tower.
+        shared_embedding: the second vocabulary.
+        end_token_id: where the tower pools, as in `AcquiredEmbedding`.
+        adapter_name, config: of the first adapter.
+    """
+
+    other_param_names = ("trains_embedding",)
+
+    def __init__(
+        self,
+        base_layer: nn.Module,
+        tower: nn.Module,
+        shared_embedding: NonNativeEmbedding,
+        end_token_id: int | None,
+        adapter_name: str,
+        config: MlaAdapterConfig,
+    ) -> None:
+        super().__init__(base_layer, shared_embedding, config.sep_token_id, end_token_id)
+        # transformers puts the adapter's name behind every `mla_…` of a file that it loads; what is shared has none.
+        del self.mla_embedding
+        self.trains_embedding: dict[str, bool] = {}
+        self._watching = self.watch(tower)
+        self._active_adapter = [adapter_name]
+        self.update_layer(adapter_name, config, shared_embedding)
+
+    def update_layer(
+        self, adapter_name: str, config: MlaAdapterConfig, shared_embedding: NonNativeEmbedding | None = None
+    ) -> None:
+        """Makes room for another adapter; the first one brings the shared embedding."""
+        if shared_embedding is not None:
+            self.shared_embedding, self.sep_token_id = shared_embedding, config.sep_token_id
+        self.trains_embedding[adapter_name] = config.train_embedding
+        self._move_adapter_to_device_of_base_layer(adapter_name)
+        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
+
+    def embed_non_native(self, input_ids: Tensor) -> Tensor:
+        return self.shared_embedding(input_ids).to(next(self.base_layer.parameters()).dtype)
+
+    # ---- What PEFT asks of a layer ----
+
+    def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
+        super().set_adapter(adapter_names, inference_mode=inference_mode)
+        trained = any(self.trains_embedding.get(name, False) for name in self.active_adapters)
+        self.shared_embedding.requires_grad_(trained and not inference_mode)
+
+    def set_requires_grad(self, adapter_names: str | Sequence[str], requires_grad: bool = True) -> None:
+        names = [adapter_names] if isinstance(adapter_names, str) else adapter_names
+        if any(self.trains_embedding.get(name, False) for name in names):
+            self.shared_embedding.requires_grad_(requires_grad)
+
+    def enable_adapters(self, enabled: bool) -> None:
+        super().enable_adapters(enabled)
+        if not enabled:
+            self.shared_embedding.requires_grad_(False)
+
+    def _move_adapter_to_device_of_base_layer(self, adapter_name: str, device: torch.device | None = None) -> None:
+        if not self.shared_embedding.table.weight.is_meta:
+            self.shared_embedding.to(device or self._get_base_layer_device_and_dtype(self.base_layer)[0])
+
+    def unload_and_optionally_merge_module(self, **kwargs: Any) -> nn.Module:
+        """The tower's own embedding, which then sees the tower's ids no more."""
+        self._watching.remove()
+        return self.base_layer

@@ -1,0 +1,391 @@
+"""MLA adapters in PEFT: what they compute and train; languages switched, mixed in a batch, and not forgotten."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from peft import PeftType, get_peft_model
+from peft.utils import register_peft_method
+from torch import nn
+from transformers import AlignConfig, AlignModel, CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
+
+from babelens.configuration.languages import LanguageTagError
+from babelens.modeling.acquirer import UnsupportedBaseModelError
+from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock, MlaEmbedding
+
+SEP, LENGTH = 3, 8
+VOCABULARY = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": SEP, "acquirer_size": 4}
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+TEXT = TINY | {"vocab_size": 50, "max_position_embeddings": LENGTH, "projection_size": 16, "bos_token_id": 48}
+VISION = TINY | {"image_size": 8, "patch_size": 4}
+IDS = torch.tensor([[2, 5, 6, 9, SEP, 0, 0, 0], [2, 7, SEP, 0, 0, 0, 0, 0], [2, 9, 8, 8, 4, 1, 5, SEP]])
+ENGLISH = torch.tensor([[48, 5, 6, 9, 49, 0, 0, 0], [48, 7, 49, 0, 0, 0, 0, 0], [48, 9, 8, 8, 4, 1, 5, 49]])
+
+
+def make_clip(seed: int = 0, **text) -> CLIPModel:
+    torch.manual_seed(seed)
+    config = CLIPConfig(
+        text_config=TEXT | {"eos_token_id": 49, "pad_token_id": 0} | text,
+        vision_config=VISION,
+        projection_dim=8,
+        initializer_factor=10.0,  # wide enough for features to depend on what is read
+    )
+    return CLIPModel(config).eval()
+
+
+def make_siglip() -> SiglipModel:
+    torch.manual_seed(0)
+    return SiglipModel(SiglipConfig(text_config=TEXT | {"eos_token_id": 49}, vision_config=VISION)).eval()
+
+
+def make_align() -> AlignModel:
+    torch.manual_seed(0)
+    vision = {
+        "image_size": 16,
+        "width_coefficient": 1.0,
+        "depth_coefficient": 1.0,
+        "kernel_sizes": [3],
+        "in_channels": [32],
+        "out_channels": [16],
+        "depthwise_padding": [],
+        "strides": [1],
+        "num_block_repeats": [1],
+        "expand_ratios": [1],
+        "hidden_dim": 16,
+    }
+    text = TEXT | {"initializer_range": 0.3}
+    return AlignModel(AlignConfig(text_config=text, vision_config=vision, projection_dim=16)).eval()
+
+
+@pytest.fixture(params=["clip", "siglip", "align", "mural"])
+def make(request):
+    """A function that makes one of the dual encoders whose text tower is known, the same at every call."""
+    known = {"clip": make_clip, "siglip": make_siglip, "align": make_align}
+    if request.param == "mural":
+        make_mural = request.getfixturevalue("make_mural")
+        return lambda: make_mural()[0]
+    return known[request.param]
+
+
+def with_adapters(base: nn.Module, *languages: str, **options):
+    """`base` with an adapter for each language, by its name, of which the first is active."""
+    torch.manual_seed(1)
+    configs = [MlaAdapterConfig(language=language, **VOCABULARY | options) for language in languages]
+    model = get_peft_model(base, configs[0], adapter_name=languages[0])
+    for config in configs[1:]:
+        model.add_adapter(config.language, config)
+    return model.eval()
+
+
+def texts(model, ids: torch.Tensor = IDS) -> torch.Tensor:
+    with torch.no_grad():
+        return model.get_text_features(input_ids=ids).pooler_output
+
+
+def mixed_texts(model, names: list[str], ids: torch.Tensor) -> torch.Tensor:
+    """Through `forward`, which for CLIP wants pictures too."""
+    return model(input_ids=ids, pixel_values=picture(model), adapter_names=names).text_embeds
+
+
+def picture(model, count: int = 1) -> torch.Tensor:
+    torch.manual_seed(3)
+    size = model.config.vision_config.image_size
+    return torch.rand(count, 3, size, size).to(model.dtype)
+
+
+def train(model, steps: int = 3, names: list[str] | None = None) -> None:
+    """A few steps that move what can be trained."""
+    torch.manual_seed(2)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=0.01)
+    model.train()
+    for _ in range(steps):
+        features = mixed_texts(model, names or [model.active_adapter] * len(IDS), IDS)
+        (features * torch.randn_like(features)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+
+
+def trainable(model) -> set[str]:
+    """The trainable parts: adapters' names, and `shared_embedding`."""
+    names = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert all("mla_acquirers" in name or "shared_embedding" in name for name in names)
+    return {
+        "shared_embedding" if "shared" in name else name.split("mla_acquirers.")[1].split(".")[0] for name in names
+    }
+
+
+# ---- What is computed ----
+
+
+@pytest.mark.parametrize("acquirer", ["mlp", "linear"])
+@pytest.mark.parametrize("eos", [49, 2])  # with 2, CLIP pools at the greatest id
+def test_text_features_are_those_of_the_method(acquirer, eos):
+    """Written out: projected table + CLIP's positions, each whole block then its acquirer, pooled at [SEP]."""
+    model = with_adapters(make_clip(eos_token_id=eos), "de", acquirer=acquirer)
+    tower, ids = model.get_base_model().text_model, torch.cat([IDS, torch.tensor([[2, 5, SEP, 6, SEP, 9, 9, 4]])])
+    embedding, positions = tower.embeddings.shared_embedding, tower.embeddings.base_layer.position_embedding.weight
+    causal = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)[None, None]
+    with torch.no_grad():
+        states = embedding.table.weight[ids] @ embedding.projection.weight.T + embedding.projection.bias + positions
+        for block in tower.encoder.layers:
+            states, part = block.base_layer(states, causal), block.mla_acquirers["de"]
+            if acquirer == "linear":
+                states = states + states @ part.map.weight.T + part.map.bias
+            else:
+                hidden = (states @ part.down.weight.T + part.down.bias).clamp(min=0)
+                states = states + hidden @ part.up.weight.T + part.up.bias
+        pooled = tower.final_layer_norm(states)[range(4), [4, 2, 7, 2]]
+        expected = pooled @ model.get_base_model().text_projection.weight.T
+    torch.testing.assert_close(texts(model, ids), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_every_known_dual_encoder_acquires_a_language(make):
+    plain, model = make(), with_adapters(make(), "de")
+    assert not torch.allclose(texts(model), texts(plain), atol=1e-3)
+    before = texts(model)
+    train(model)
+    assert not torch.allclose(texts(model), before, atol=1e-4)
+    with model.disable_adapter():
+        assert torch.equal(texts(model), texts(plain))
+    layers = [type(module) for module in model.modules() if isinstance(module, MlaBlock | MlaEmbedding)]
+    assert layers == [MlaEmbedding, MlaBlock, MlaBlock]
+
+
+def test_a_text_without_sep_is_refused_and_leaves_nothing_behind():
+    model = with_adapters(make_clip(), "de")
+    before = texts(model)
+    with pytest.raises(ValueError, match="no \\[SEP\\]"):
+        texts(model, torch.full_like(IDS, 5))
+    with model.disable_adapter():
+        assert torch.equal(texts(model, ENGLISH), texts(make_clip(), ENGLISH))
+    assert torch.equal(texts(model), before)
+
+
+def test_bfloat16(make):
+    reference = texts(with_adapters(make(), "de"))
+    model = with_adapters(make().bfloat16(), "de")
+    assert {parameter.dtype for name, parameter in model.named_parameters() if "mla_" in name} == {torch.float32}
+    assert texts(model).dtype == torch.bfloat16
+    cosine = torch.cosine_similarity(texts(model).float(), reference)
+    assert cosine.min() > 0.97
+    train(model)
+
+
+# ---- Adapters: active, disabled, deleted, mixed ----
+
+
+def test_adapters_are_switched_disabled_and_deleted(make):
+    model, plain = with_adapters(make(), "de", "fr", "cs"), texts(make())
+    german = texts(model)
+    model.set_adapter("fr")
+    french = texts(model)
+    assert not torch.equal(german, french)
+    model.delete_adapter("cs")
+    assert torch.equal(texts(model), french)
+    with pytest.warns(UserWarning, match="fr was active"):
+        model.delete_adapter("fr")
+    assert torch.equal(texts(model), german)
+    with model.disable_adapter():
+        assert torch.equal(texts(model), plain)
+    model.delete_adapter("de")
+    assert torch.equal(texts(model), plain)
+
+
+def test_after_the_last_adapter_another_vocabulary_may_come():
+    model = with_adapters(make_clip(), "de")
+    model.delete_adapter("de")
+    model.add_adapter("fr", MlaAdapterConfig(language="fr", **VOCABULARY | {"vocab_size": 12, "sep_token_id": 9}))
+    model.set_adapter("fr")
+    assert model.text_model.embeddings.shared_embedding.table.num_embeddings == 12
+    assert texts(model, torch.tensor([[2, 5, 9, 0]])).shape == (1, 8)
+
+
+def test_two_active_adapters_are_refused():
+    model = with_adapters(make_clip(), "de", "fr")
+    with pytest.raises(ValueError, match="a text is in one language"):
+        model.base_model.set_adapter(["de", "fr"])
+
+
+def test_rows_of_a_batch_may_be_in_different_languages(make):
+    model, plain = with_adapters(make(), "de", "fr"), make()
+    ids = torch.cat([IDS[:1], ENGLISH[:1], IDS[1:2], IDS[2:], ENGLISH[1:2]])
+    names = ["de", "__base__", "fr", "de", "__base__"]
+    with torch.no_grad():
+        mixed = mixed_texts(model, names, ids)
+        for row, name in enumerate(names):
+            alone = mixed_texts(model, [name], ids[row : row + 1])
+            torch.testing.assert_close(mixed[row], alone[0], rtol=1e-4, atol=1e-5)
+        expected = plain(input_ids=ids, pixel_values=picture(plain)).text_embeds
+        assert torch.equal(mixed_texts(model, ["__base__"] * 5, ids), expected)
+    assert all(module.rows is None for module in model.modules() if isinstance(module, MlaBlock | MlaEmbedding))
+
+
+def test_a_mixed_batch_trains_the_adapters_that_it_names(make):
+    model = with_adapters(make(), "de", "fr", "cs")
+    model.set_requires_grad(["de", "fr"])
+    assert trainable(model) == {"de", "fr", "shared_embedding"}
+    model.train()
+    mixed_texts(model, ["de", "fr", "__base__"], torch.cat([IDS[:2], ENGLISH[2:]])).sum().backward()
+    moved = {
+        name for name, parameter in model.named_parameters() if parameter.grad is not None and parameter.grad.any()
+    }
+    assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == moved
+
+
+def test_adapter_names_are_checked():
+    model = with_adapters(make_clip(), "de")
+    with pytest.raises(ValueError, match="adapter_names has ru; this model has __base__, de"):
+        mixed_texts(model, ["de", "ru", "de"], IDS)
+    with pytest.raises(ValueError, match="2 rows were given a language, and the batch has 3"):
+        mixed_texts(model, ["de", "de"], IDS)
+
+
+def test_transformers_own_calls():
+    model = make_clip()
+    plain = texts(model)
+    torch.manual_seed(1)
+    model.add_adapter(MlaAdapterConfig(language="de", **VOCABULARY), adapter_name="german")
+    german = texts(model)
+    with pytest.warns(UserWarning, match="Already found a `peft_config`"):
+        model.add_adapter(MlaAdapterConfig(language="fr", **VOCABULARY), adapter_name="french")
+    french = texts(model)
+    assert not torch.equal(german, plain) and not torch.equal(german, french)
+    model.set_adapter("german")
+    assert torch.equal(texts(model), german)
+    model.disable_adapters()
+    assert torch.equal(texts(model), plain)
+    model.enable_adapters()
+    assert torch.equal(texts(model), german)
+    model.delete_adapter("french")
+    assert model.active_adapters() == ["german"]
+
+
+# ---- Training ----
+
+
+@pytest.mark.parametrize("train_embedding", [True, False])
+def test_nothing_but_the_active_adapter_and_its_embedding_is_trained(make, train_embedding):
+    model = with_adapters(make(), "de", "fr", train_embedding=train_embedding)
+    shared = {"shared_embedding"} if train_embedding else set()
+    assert trainable(model) == {"de"} | shared
+    model.set_adapter("fr")
+    assert trainable(model) == {"fr"} | shared
+    with model.disable_adapter():
+        assert trainable(model) == set()
+    assert trainable(model) == {"fr"} | shared
+    mixed_texts(model, ["fr"] * 3, IDS).sum().backward()
+    with_gradient = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert with_gradient == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def test_an_adapter_that_is_added_leaves_what_is_trained():
+    model = with_adapters(make_clip(), "de")
+    model.add_adapter("fr", MlaAdapterConfig(language="fr", train_embedding=False, **VOCABULARY))
+    assert trainable(model) == {"de", "shared_embedding"}
+    model.set_adapter("fr")
+    assert trainable(model) == {"fr"}
+
+
+def test_nothing_is_forgotten(make):
+    """English, pictures and the first language are to the bit what they were, after another was acquired."""
+    plain, model = make(), with_adapters(make(), "de")
+    train(model)
+    german = texts(model)
+    model.add_adapter("fr", MlaAdapterConfig(language="fr", train_embedding=False, **VOCABULARY))
+    model.set_adapter("fr")
+    french = texts(model)
+    train(model)
+    assert not torch.equal(texts(model), french)
+    model.set_adapter("de")
+    assert torch.equal(texts(model), german)
+    with torch.no_grad():
+        images, expected = (m.get_image_features(pixel_values=picture(m, 2)).pooler_output for m in (model, plain))
+    assert torch.equal(images, expected)
+    with model.disable_adapter():
+        assert torch.equal(texts(model, ENGLISH), texts(plain, ENGLISH))
+    weights = model.unload().state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in plain.state_dict().items())
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_gradient_checkpointing_equals_plain(make, use_reentrant):
+    gradients = []
+    for checkpointing in (False, True):
+        base = make()
+        if checkpointing:
+            base.activation_checkpointing_enable({"use_reentrant": use_reentrant})
+        model = with_adapters(base, "de", "fr")
+        model.set_requires_grad(["de", "fr"])
+        model.train()
+        calls = count_checkpointed_calls(model)
+        mixed_texts(model, ["fr", "de", "__base__"], torch.cat([IDS[:2], ENGLISH[2:]])).square().sum().backward()
+        assert len(calls) == (4 if checkpointing else 2)  # two blocks, run again for the gradient
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
+    plain, checkpointed = gradients
+    for name, gradient in plain.items():
+        torch.testing.assert_close(checkpointed[name], gradient, msg=name)
+
+
+def count_checkpointed_calls(model) -> list[None]:
+    calls: list[None] = []
+    for block in model.modules():
+        if isinstance(block, MlaBlock):
+            inner = next(module for module in block.base_layer.modules() if isinstance(module, nn.Linear))
+            inner.register_forward_hook(lambda *_: calls.append(None))
+    return calls
+
+
+# ---- Around the model ----
+
+
+def test_merging_is_refused_and_unloading_gives_the_plain_model_back(make):
+    model, plain = with_adapters(make(), "de"), make()
+    for merge in (model.merge_and_unload, model.merge_adapter):
+        with pytest.raises(ValueError, match="cannot be merged"):
+            merge()
+    unloaded = model.unload()
+    assert torch.equal(texts(unloaded, ENGLISH), texts(plain, ENGLISH))
+    assert [name for name, _ in unloaded.named_modules()] == [name for name, _ in plain.named_modules()]
+    assert not any(module._forward_pre_hooks for module in unloaded.modules())
+    assert not hasattr(unloaded, "peft_config")
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_are_independent(duplicate):
+    model = with_adapters(make_clip(), "de")
+    before = texts(model)
+    twin = duplicate(model)
+    assert torch.equal(texts(twin), before)
+    train(twin)
+    assert not torch.equal(texts(twin), before)
+    twin.unload()
+    assert torch.equal(texts(model), before)
+
+
+def test_configurations_are_checked():
+    assert MlaAdapterConfig(language="DE_de").language == "de-DE"
+    for wrong, message in [
+        ({}, "name it, as in"),
+        ({"language": "de", "acquirer": "conv"}, "'mlp' or 'linear'"),
+        ({"language": "de", "acquirer_size": 0}, "acquirer_size=0 must be positive"),
+        ({"language": "de", "vocab_size": 100}, "sep_token_id=102 is not in a vocabulary of 100"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            MlaAdapterConfig(**wrong)
+    with pytest.raises(LanguageTagError, match="klingonese"):
+        MlaAdapterConfig(language="klingonese")
+
+
+@pytest.mark.parametrize("base", [nn.Sequential(nn.Linear(2, 2)), make_clip().text_model])
+def test_unknown_models_are_refused(base):
+    with pytest.raises(UnsupportedBaseModelError, match="it knows those of clip, siglip"):
+        get_peft_model(base, MlaAdapterConfig(language="de"))
+
+
+def test_the_method_is_registered_once():
+    assert PeftType("MLA") is PeftType.MLA and pickle.loads(pickle.dumps(PeftType.MLA)) is PeftType.MLA
+    with pytest.raises(KeyError, match="already PEFT method called 'mla'"):
+        register_peft_method(name="mla", config_cls=MlaAdapterConfig, model_cls=MlaAdapterModel)

@@ -1,0 +1,128 @@
+"""Adapters of PEFT and the assembled MLA model convert into each other without loss."""
+
+import pytest
+import torch
+from contracts import LANGUAGES, TEXTS, pictures
+from peft import PeftModel
+
+from babelens import MlaModel
+from babelens.modeling.peft_mla import AdapterFileError, AdapterMismatchError, save_embedding
+from babelens.modeling.peft_mla.peft_mla_conversion import assemble, load_adapter, save_adapter, take_apart
+
+
+@pytest.fixture
+def mla(make_mla):
+    return make_mla()
+
+
+@pytest.fixture
+def texts(mla):
+    return dict(mla[1](text=TEXTS, language=LANGUAGES, return_tensors="pt"))
+
+
+@torch.no_grad()
+def text_features(model, texts):
+    return model.get_text_features(**texts).pooler_output
+
+
+def without_languages(model):
+    return MlaModel.from_native(
+        model.unload(),
+        **{
+            name: getattr(model.config, name)
+            for name in ("acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
+        },
+    )
+
+
+def assert_same_weights(one, other):
+    assert one.state_dict().keys() == other.state_dict().keys()
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+
+
+def test_taken_apart_and_assembled_again(mla, texts):
+    model, processor = mla
+    parts = take_apart(model)
+    assert list(parts.peft_config) == model.config.languages and not parts.training
+    ids = {name: value for name, value in texts.items() if name != "language_ids"}
+    images = processor(images=pictures(2), return_tensors="pt")["pixel_values"]
+    rows = ["__base__", *model.config.languages]
+    with torch.no_grad():
+        output = parts(**ids, pixel_values=images, adapter_names=rows)
+        expected = model(**texts, pixel_values=images)
+    assert torch.equal(output.text_embeds, expected.text_embeds)
+    assert torch.equal(output.image_embeds, expected.image_embeds)
+    again = assemble(parts)
+    assert again.config.languages == model.config.languages
+    assert_same_weights(again, model)
+
+
+def test_languages_travel_as_adapters(mla, texts, tmp_path):
+    """The first brings the shared embedding, the others their acquirers alone."""
+    model, _ = mla
+    save_embedding(model, tmp_path / "shared")
+    for language in model.config.languages:
+        save_adapter(model, language, tmp_path / language, embedding=str(tmp_path / "shared"))
+    copy = without_languages(model)
+    for language in model.config.languages:
+        assert load_adapter(copy, tmp_path / language) == language
+    assert_same_weights(copy, model)
+    assert torch.equal(text_features(copy.eval(), texts), text_features(model, texts))
+
+
+def test_peft_loads_what_the_assembled_model_saved(mla, texts, tmp_path):
+    model, _ = mla
+    save_adapter(model, "fr", tmp_path)
+    french = PeftModel.from_pretrained(model.unload(), tmp_path).eval()
+    row = LANGUAGES.index("fr")
+    alone = {name: value[row : row + 1] for name, value in texts.items()}
+    ids = {name: value for name, value in alone.items() if name != "language_ids"}
+    assert torch.equal(text_features(french, ids), text_features(model, alone))
+
+
+def test_the_assembled_model_loads_what_peft_saved(mla, texts, tmp_path):
+    model, _ = mla
+    take_apart(model).save_pretrained(tmp_path, selected_adapters=["de"])
+    copy = without_languages(model)
+    load_adapter(copy, tmp_path / "de")
+    assert copy.config.languages == ["de"]
+    german = texts["language_ids"] == 1
+    found = text_features(copy.eval(), {name: value[german] for name, value in texts.items()})
+    assert torch.equal(found, text_features(model, {name: value[german] for name, value in texts.items()}))
+
+
+def test_an_adapter_of_another_model_is_refused_and_changes_nothing(mla, make_mla, tmp_path):
+    model, _ = mla
+    save_adapter(model, "fr", tmp_path / "fr")
+    for options, message in (
+        ({"acquirer_size": 4, "languages": []}, "acquirer_size=8, and this model 4"),
+        ({"acquirer": "linear", "languages": []}, "acquirer='mlp', and this model 'linear'"),
+        ({"languages": ["de"], "embedding_size": 12}, "another shared embedding than this model's de"),
+    ):
+        other, _ = make_mla(**options)
+        with torch.no_grad():
+            other.embedding.mla_embedding.table.weight.add_(1)
+        before = {name: value.clone() for name, value in other.state_dict().items()}
+        with pytest.raises(AdapterMismatchError, match=message):
+            load_adapter(other, tmp_path / "fr")
+        assert other.config.languages == options["languages"]
+        assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+
+
+def test_a_truncated_adapter_is_refused_and_changes_nothing(mla, tmp_path):
+    model, _ = mla
+    save_adapter(model, "fr", tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    other = without_languages(model)
+    with pytest.raises(AdapterFileError, match="adapter_model.safetensors is truncated"):
+        load_adapter(other, tmp_path)
+    assert other.config.languages == []
+
+
+def test_a_language_that_is_there_is_refused(mla, tmp_path):
+    model, _ = mla
+    save_adapter(model, "fr", tmp_path)
+    with pytest.raises(ValueError, match="'fr' twice"):
+        load_adapter(model, tmp_path)

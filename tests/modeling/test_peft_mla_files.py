@@ -1,0 +1,344 @@
+"""MLA adapters as files: saved, loaded by peft and by transformers, with the shared embedding inside or apart."""
+
+import json
+import shutil
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+import torch
+from peft import PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoModel, BertConfig, CLIPConfig, CLIPModel, CLIPTextConfig
+
+from babelens import MuralModel
+from babelens.modeling.peft_mla import (
+    AdapterFileError,
+    AdapterMismatchError,
+    MlaAdapterConfig,
+    load_embedding,
+    save_embedding,
+)
+
+# Of peft, when transformers adds a second adapter.
+pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`:UserWarning")
+
+SEP, WEIGHTS = 3, "adapter_model.safetensors"
+VOCABULARY = {"vocab_size": 30, "embedding_size": 6, "sep_token_id": SEP, "acquirer_size": 4}
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+IDS = torch.tensor([[2, 5, 6, 9, SEP], [2, 7, SEP, 0, 0], [2, 9, 8, SEP, 0]])
+
+
+def make_clip(**text) -> CLIPModel:
+    torch.manual_seed(0)
+    tokens = {"vocab_size": 50, "max_position_embeddings": 8, "eos_token_id": 49, "bos_token_id": 48}
+    vision = TINY | {"image_size": 8, "patch_size": 4}
+    config = CLIPConfig(
+        text_config=TINY | tokens | text, vision_config=vision, projection_dim=8, initializer_factor=10.0
+    )
+    return CLIPModel(config).eval()
+
+
+def texts(model: nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model.get_text_features(input_ids=IDS).pooler_output
+
+
+def language(tag: str, **options) -> MlaAdapterConfig:
+    return MlaAdapterConfig(language=tag, **VOCABULARY | options)
+
+
+@pytest.fixture
+def german(tmp_path) -> tuple[Path, torch.Tensor]:
+    """The folder of an adapter with the embedding inside, and the features of `IDS` with it."""
+    model = get_peft_model(make_clip(), language("de")).eval()
+    model.save_pretrained(tmp_path / "german")
+    return tmp_path / "german", texts(model)
+
+
+@pytest.fixture
+def shared(tmp_path) -> tuple[dict[str, Path], dict[str, torch.Tensor]]:
+    """Folders of `de` and `fr`, and of the `embedding` that they share; the features of `IDS` in both languages."""
+    model = get_peft_model(make_clip(), language("de", train_embedding=False), adapter_name="de").eval()
+    save_embedding(model, tmp_path / "embedding")
+    model.peft_config["de"].embedding = str(tmp_path / "embedding")
+    french = language("fr", train_embedding=False, embedding=str(tmp_path / "embedding"))
+    model.add_adapter("fr", french)
+    features = {}
+    for name in ("de", "fr"):
+        model.set_adapter(name)
+        features[name] = texts(model)
+    model.save_pretrained(tmp_path)
+    return {name: tmp_path / name for name in ("de", "fr", "embedding")}, features
+
+
+# ---- Round trips ----
+
+
+@pytest.mark.parametrize("low_cpu_mem_usage", [False, True])
+@pytest.mark.parametrize("name", ["default", "de", "german"])
+def test_peft_loads_what_it_saved(german, name, low_cpu_mem_usage):
+    folder, expected = german
+    model = PeftModel.from_pretrained(
+        make_clip(), folder, adapter_name=name, low_cpu_mem_usage=low_cpu_mem_usage, is_trainable=name == "de"
+    )
+    assert torch.equal(texts(model), expected)
+    assert any(parameter.requires_grad for parameter in model.parameters()) == (name == "de")
+
+
+def test_transformers_loads_what_peft_saved(german):
+    folder, expected = german
+    model = make_clip()
+    report = model.load_adapter(folder)
+    assert torch.equal(texts(model), expected)
+    assert not (report.missing_keys or report.unexpected_keys)
+    assert not any(parameter.requires_grad for name, parameter in model.named_parameters() if "mla_" in name)
+
+
+def test_peft_loads_what_transformers_saved(tmp_path):
+    model = make_clip()
+    model.add_adapter(language("de"), adapter_name="de")
+    model.save_pretrained(tmp_path)
+    assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), tmp_path)), texts(model))
+
+
+def test_auto_model_loads_base_and_adapter(german, tmp_path):
+    folder, expected = german
+    make_clip().save_pretrained(tmp_path / "base")
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = str(tmp_path / "base")
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    model = AutoModel.from_pretrained(folder)
+    assert isinstance(model, CLIPModel)
+    assert torch.equal(texts(model), expected)
+
+
+def test_saved_and_loaded_in_bfloat16(tmp_path):
+    model = get_peft_model(make_clip().bfloat16(), language("de")).eval()
+    model.save_pretrained(tmp_path)
+    assert torch.equal(texts(PeftModel.from_pretrained(make_clip().bfloat16(), tmp_path)), texts(model))
+
+
+def test_a_reloaded_adapter_trains_on(german):
+    folder, expected = german
+    model = PeftModel.from_pretrained(make_clip(), folder, is_trainable=True)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    model.get_text_features(input_ids=IDS).pooler_output.square().sum().backward()
+    optimizer.step()
+    moved = texts(model)
+    assert not torch.equal(moved, expected)
+    model.save_pretrained(folder)
+    assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), folder)), moved)
+
+
+# ---- The embedding apart ----
+
+
+def test_adapters_that_share_an_embedding_hold_acquirers_alone(shared):
+    folders, features = shared
+    for name in ("de", "fr"):
+        assert all(".mla_acquirers." in key for key in load_file(folders[name] / WEIGHTS))
+    model = PeftModel.from_pretrained(make_clip(), folders["de"], adapter_name="de")
+    report = model.load_adapter(folders["fr"], adapter_name="fr")
+    assert not (report.missing_keys or report.unexpected_keys)
+    for name in ("fr", "de"):
+        model.set_adapter(name)
+        assert torch.equal(texts(model), features[name])
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_transformers_loads_adapters_that_share_an_embedding(shared, bfloat16):
+    folders, features = shared
+    model = make_clip().bfloat16() if bfloat16 else make_clip()
+    for name in ("de", "fr"):
+        model.load_adapter(folders[name], adapter_name=name)
+    for name in ("fr", "de"):
+        model.set_adapter(name)
+        if bfloat16:
+            assert torch.cosine_similarity(texts(model).float(), features[name]).min() > 0.97
+        else:
+            assert torch.equal(texts(model), features[name])
+
+
+def test_the_embedding_is_read_without_memory_for_a_first_draft(shared):
+    folders, features = shared
+    model = PeftModel.from_pretrained(make_clip(), folders["fr"], low_cpu_mem_usage=True)
+    assert torch.equal(texts(model), features["fr"])
+
+
+def test_adapters_with_the_same_embedding_inside_go_together(german, tmp_path):
+    folder, expected = german
+    model = PeftModel.from_pretrained(make_clip(), folder, adapter_name="de")
+    model.add_adapter("fr", language("fr", train_embedding=False))
+    model.set_adapter("fr")
+    french = texts(model)
+    model.save_pretrained(tmp_path, selected_adapters=["fr"])
+    both = PeftModel.from_pretrained(make_clip(), tmp_path / "fr", adapter_name="fr")
+    both.load_adapter(folder, adapter_name="de")
+    assert torch.equal(texts(both), french)
+    both.set_adapter("de")
+    assert torch.equal(texts(both), expected)
+
+
+def test_the_embedding_may_lie_on_the_hub(shared, tmp_path, monkeypatch):
+    folders, features = shared
+    commit = "0" * 40
+    repository = tmp_path / "hub" / "models--someone--embedding"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    shutil.copytree(folders["embedding"], repository / "snapshots" / commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    settings = json.loads((folders["de"] / "adapter_config.json").read_text())
+    (folders["de"] / "adapter_config.json").write_text(json.dumps(settings | {"embedding": "someone/embedding"}))
+    assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), folders["de"])), features["de"])
+    with pytest.raises(AdapterFileError, match="'someone/else' is neither a folder nor a repository"):
+        get_peft_model(make_clip(), language("de", embedding="someone/else"))
+
+
+def test_stored_embeddings_have_the_papers_form(shared):
+    folders, _ = shared
+    shapes = {
+        name: tuple(weight.shape) for name, weight in load_file(folders["embedding"] / "model.safetensors").items()
+    }
+    assert shapes == {"table.weight": (30, 6), "projection.weight": (16, 6), "projection.bias": (16,)}
+    settings = json.loads((folders["embedding"] / "config.json").read_text())
+    assert settings == {"vocab_size": 30, "embedding_size": 6, "width": 16, "sep_token_id": SEP}
+
+
+def test_a_language_for_vit_b_32_takes_13_megabytes(tmp_path):
+    """The text tower of CLIP ViT-B/32: 12 blocks, 512 wide."""
+    text = {"hidden_size": 512, "num_hidden_layers": 12, "num_attention_heads": 8, "intermediate_size": 8}
+    assert text["hidden_size"] == CLIPTextConfig().hidden_size and text["num_hidden_layers"] == 12
+    model = get_peft_model(make_clip(**text), language("de", acquirer_size=256))
+    save_embedding(model, tmp_path / "embedding")
+    model.peft_config["default"].embedding = str(tmp_path / "embedding")
+    model.save_pretrained(tmp_path / "de")
+    weights = load_file(tmp_path / "de" / WEIGHTS)
+    assert sum(weight.numel() for weight in weights.values()) == 12 * (2 * 512 * 256 + 512 + 256)  # 3.15 M
+    assert (tmp_path / "de" / WEIGHTS).stat().st_size <= 13e6
+
+
+# ---- What is refused ----
+
+
+def assert_untouched(model: nn.Module, names: list[str], features: torch.Tensor) -> None:
+    assert list(model.peft_config) == names
+    assert torch.equal(texts(model), features)
+    assert not any("fr" in name.split(".") for name, _ in model.named_modules())
+
+
+@pytest.mark.parametrize("text", [{"hidden_size": 32}, {"num_hidden_layers": 3}])
+def test_an_adapter_for_another_model_is_refused(german, text):
+    base = make_clip(**text)
+    plain = texts(base)
+    with pytest.raises(AdapterMismatchError, match="made for another model: a text tower of 2 blocks, 16 wide"):
+        PeftModel.from_pretrained(base, german[0])
+    assert torch.equal(texts(base), plain)
+    assert [name for name, _ in base.named_modules()] == [name for name, _ in make_clip(**text).named_modules()]
+
+
+def test_an_adapter_for_another_kind_of_tower_is_refused(german, make_mural):
+    model = make_mural()[0]
+    assert isinstance(model, MuralModel) and isinstance(model.config.text_config, BertConfig)
+    with pytest.raises(AdapterMismatchError, match="made for another model"):
+        PeftModel.from_pretrained(model, german[0])
+
+
+@pytest.mark.parametrize("load", ["peft", "transformers"])
+def test_an_adapter_with_another_embedding_is_refused(german, tmp_path, load):
+    folder, expected = german
+    base = make_clip()
+    torch.manual_seed(2)
+    get_peft_model(base, language("fr")).save_pretrained(tmp_path / "other")
+    if load == "peft":
+        model = PeftModel.from_pretrained(make_clip(), folder, adapter_name="de")
+    else:
+        model = make_clip()
+        model.load_adapter(folder, adapter_name="de")
+    with pytest.raises(AdapterMismatchError, match="'fr' adapter goes with another shared embedding"):
+        model.load_adapter(tmp_path / "other", adapter_name="fr")
+    assert_untouched(model, ["de"], expected)
+
+
+def test_an_adapter_with_another_vocabulary_is_refused(german):
+    model = PeftModel.from_pretrained(make_clip(), german[0], adapter_name="de")
+    for name, value in {"vocab_size": 31, "embedding_size": 8, "sep_token_id": 4}.items():
+        with pytest.raises(AdapterMismatchError, match=f"{name}={value}, and the embedding"):
+            model.add_adapter("fr", language("fr", **{name: value}))
+    assert_untouched(model, ["de"], german[1])
+
+
+def test_a_language_that_is_there_is_refused(german):
+    model = PeftModel.from_pretrained(make_clip(), german[0], adapter_name="de")
+    with pytest.raises(AdapterMismatchError, match="has acquired 'de' already"):
+        model.load_adapter(german[0], adapter_name="fr")
+    assert_untouched(model, ["de"], german[1])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_truncated_adapter_is_refused(german, shared, first):
+    folders, features = shared
+    truncated = folders["fr"] / WEIGHTS
+    truncated.write_bytes(truncated.read_bytes()[:-100])
+    if first:
+        base = make_clip()
+        with pytest.raises(AdapterFileError, match=f"{truncated} is truncated or damaged"):
+            PeftModel.from_pretrained(base, folders["fr"])
+        assert torch.equal(texts(base), texts(make_clip()))
+    else:
+        model = PeftModel.from_pretrained(make_clip(), folders["de"], adapter_name="de")
+        with pytest.raises(AdapterFileError, match=f"{truncated} is truncated or damaged"):
+            model.load_adapter(folders["fr"], adapter_name="fr")
+        assert_untouched(model, ["de"], features["de"])
+
+
+@pytest.mark.parametrize(
+    ("part", "message"), [("layers.1", "has 4 weights of acquirers"), ("shared", "no shared embed")]
+)
+def test_an_incomplete_adapter_is_refused(german, part, message):
+    weights = load_file(german[0] / WEIGHTS)
+    save_file({name: weight for name, weight in weights.items() if part not in name}, german[0] / WEIGHTS)
+    with pytest.raises(AdapterFileError, match=message):
+        PeftModel.from_pretrained(make_clip(), german[0])
+
+
+def test_damaged_embeddings_are_refused(shared, tmp_path):
+    folders, _ = shared
+    folder = folders["embedding"]
+    whole, settings = (folder / "model.safetensors").read_bytes(), (folder / "config.json").read_text()
+    for name, content, message in [
+        ("model.safetensors", whole[:-10], "is truncated or damaged"),
+        ("config.json", settings[:-10], "does not describe a non-native embedding"),
+        ("config.json", settings.replace("30", "31"), "has the weights"),
+        ("config.json", settings.replace("vocab_size", "vocabulary"), "does not describe a non-native embedding"),
+    ]:
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(AdapterFileError, match=message):
+            load_embedding(folder)
+        (folder / name).write_bytes(before)
+    (folder / "config.json").unlink()
+    base = make_clip()
+    with pytest.raises(AdapterFileError, match=r"has no config\.json"):
+        PeftModel.from_pretrained(base, folders["de"])
+    assert not hasattr(base, "peft_config") and torch.equal(texts(base), texts(make_clip()))
+
+
+def test_an_embedding_that_was_trained_since_is_refused(shared):
+    folders, _ = shared
+    weights = load_file(folders["embedding"] / "model.safetensors")
+    save_file(
+        weights | {"projection.bias": weights["projection.bias"] + 1e-3}, folders["embedding"] / "model.safetensors"
+    )
+    with pytest.raises(AdapterMismatchError, match="is not the one that the 'de' adapter goes with"):
+        PeftModel.from_pretrained(make_clip(), folders["de"])
+    model = get_peft_model(make_clip(), language("cs", embedding=str(folders["embedding"])), adapter_name="cs")
+    with pytest.raises(AdapterMismatchError, match="another shared embedding"):
+        model.load_adapter(folders["de"], adapter_name="de")
+    model = get_peft_model(make_clip(), language("cs"), adapter_name="cs")
+    with pytest.raises(AdapterMismatchError, match="another shared embedding"):
+        model.add_adapter("fr", language("fr", embedding=str(folders["embedding"])))
+    with pytest.raises(AdapterMismatchError, match="needs vocab_size=99"):
+        get_peft_model(make_clip(), language("cs", embedding=str(folders["embedding"]), vocab_size=99))
