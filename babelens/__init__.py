@@ -1,6 +1,6 @@
 """babelens teaches vision-language models new languages, and publishes the result as ordinary Hugging Face models.
 
-Importing it registers its models with transformers' Auto classes, without network. The trainers and the evaluation are
+Importing it registers its models with transformers' Auto classes and its adapters with PEFT, without network. The trainers and the evaluation are
 imported when they are first asked for.
 """
 
@@ -13,6 +13,7 @@ from .configuration.presets import load_preset
 from .methods import METHODS, register
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mural import MuralModel
+from .modeling.peft_mla import MlaAdapterConfig
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mural import MuralProcessor
 
@@ -36,6 +37,7 @@ __all__ = [
     "METHODS",
     "ContrastiveTrainingArguments",
     "Embedder",
+    "MlaAdapterConfig",
     "MlaConfig",
     "MlaModel",
     "MlaProcessor",

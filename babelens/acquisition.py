@@ -242,11 +242,18 @@ class Acquisition:
 
     # ---- Output ----
 
+    @property
+    def _embedding(self) -> str:
+        """Where the shared embedding is that the adapter goes with: the base model's as long as it is the same."""
+        is_new = self.model.config.train_embedding or len(self.model.config.languages) == 1
+        return f"./{EMBEDDING}" if is_new else self.base
+
     def _save(self) -> None:
         with written_whole(self.output) as scratch:
-            save_embedding(self.model, scratch / EMBEDDING)
-            self.processor.multilingual_tokenizer.save_pretrained(scratch / EMBEDDING)
-            save_adapter(self.model, self.language, scratch, embedding=f"./{EMBEDDING}")
+            if self._embedding != self.base:
+                save_embedding(self.model, scratch / EMBEDDING)
+                self.processor.multilingual_tokenizer.save_pretrained(scratch / EMBEDDING)
+            save_adapter(self.model, self.language, scratch, embedding=self._embedding, base_model=self.base)
 
     def write_card(self, results: dict[str, float], command: str) -> Path:
         """Writes the adapter's card."""
@@ -259,7 +266,7 @@ class Acquisition:
             on_mla=len(config.languages) > 1,
             parameters=sum(parameter.numel() for parameter in self.model.acquirer_parameters([self.language])),
             trained_embedding=config.train_embedding,
-            embedding=EMBEDDING,
+            embedding=self._embedding.removeprefix("./"),
             max_text_length=self.processor.max_text_length,
             pairs=len(self.split[0]),
             exposed=self.captions is not None,

@@ -1,8 +1,8 @@
 """The embedder: texts and pictures to unit vectors, with any dual encoder.
 
 Evaluation, search, the trainer and the command line encode with this class and with nothing else. It works with every
-dual encoder of babelens and with transformers' CLIP, SigLIP and ALIGN: whatever has `get_text_features` and
-`get_image_features`, and a processor.
+dual encoder of babelens, with transformers' CLIP, SigLIP and ALIGN, and with MLA adapters on any of them: whatever has
+`get_text_features` and `get_image_features`, and a processor.
 """
 
 import inspect
@@ -16,10 +16,15 @@ import torch
 from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor, nn
-from transformers import AutoModel, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
+from transformers import AutoModel, AutoProcessor, AutoTokenizer, BatchFeature, PreTrainedModel, ProcessorMixin
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.languages import language_for_each
+from ..modeling.modeling_mla import MlaModel
+from ..modeling.peft_mla import MlaAdapterConfig
+from ..modeling.peft_mla.peft_mla_conversion import load_adapter
 from ..processing.images import open_image
+from ..processing.processing_mla import MlaProcessor
 
 ImageLike = Image.Image | np.ndarray | str | Path
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
@@ -182,10 +187,27 @@ class Embedder:
 
 
 def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Model and processor of a folder or Hub repository; `loading` is what `from_pretrained` takes, such as
-    `trust_remote_code`."""
-    model = AutoModel.from_pretrained(folder_or_repo, **loading)
-    return model, AutoProcessor.from_pretrained(folder_or_repo, **loading)
+    """Model and processor of a folder or Hub repository, which may be an MLA adapter's; `loading` is what
+    `from_pretrained` takes, such as `trust_remote_code`."""
+    source = str(folder_or_repo)
+    if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in ("revision", "token")}):
+        return _load_adapted(source, **loading)
+    model = AutoModel.from_pretrained(source, **loading)
+    return model, AutoProcessor.from_pretrained(source, **loading)
+
+
+def _load_adapted(source: str, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """The base model of an MLA adapter with the adapter's language."""
+    adapter = MlaAdapterConfig.from_pretrained(source)
+    model, processor = load_dual_encoder(adapter.base_model_name_or_path, **loading)
+    if not isinstance(model, MlaModel):
+        tokenizer = AutoTokenizer.from_pretrained(adapter.embedding or source)
+        processor = MlaProcessor.for_native(model.config, processor, tokenizer)
+        options = ("acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
+        model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in options})
+    load_adapter(model, source)
+    processor.languages = list(model.config.languages)
+    return model, processor
 
 
 @contextmanager

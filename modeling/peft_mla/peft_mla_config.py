@@ -71,8 +71,8 @@ class MlaAdapterConfig(PeftConfig):
     embedding: str | None = field(
         default=None,
         metadata={
-            "help": "A folder or Hub repository where `save_embedding` stored the shared embedding. Without it, each "
-            "adapter is saved with the embedding."
+            "help": "A folder or Hub repository where `save_embedding` stored the shared embedding; `./…` lies below "
+            "the adapter's own. Without it, each adapter is saved with the embedding."
         },
     )
     embedding_digest: str | None = field(
@@ -117,6 +117,8 @@ class MlaAdapterConfig(PeftConfig):
         weights = Path(pretrained_model_name_or_path, subfolder or "", SAFETENSORS_WEIGHTS_NAME)
         if weights.is_file():
             config._check_weights(weights)
+        if config.embedding is not None and config.embedding.startswith("./"):
+            config.embedding = "/".join(filter(None, [pretrained_model_name_or_path, subfolder, config.embedding[2:]]))
         return config
 
     def _check_weights(self, path: Path) -> None:

@@ -23,13 +23,16 @@ _PEFT = "base_model.model."  # before the names in an adapter's file
 _OPTIONS = ("acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
 
 
-def adapter_config(model: MlaModel, language: str, embedding: str | None = None) -> MlaAdapterConfig:
+def adapter_config(
+    model: MlaModel, language: str, *, embedding: str | None = None, base_model: str | None = None
+) -> MlaAdapterConfig:
     """The configuration of a language's adapter.
 
     Args:
         model: which has acquired the language.
         language: the adapter's.
         embedding: where the shared embedding is stored; by default with the adapter.
+        base_model: folder or Hub id of the model that the adapter is for.
     """
     base = model.config.base_config
     return MlaAdapterConfig(
@@ -40,20 +43,28 @@ def adapter_config(model: MlaModel, language: str, embedding: str | None = None)
         text_width=base.text_config.hidden_size,
         text_layers=len(model.blocks),
         target_modules=text_tower(base.model_type).target_modules,
-        base_model_name_or_path=base.name_or_path or None,
+        base_model_name_or_path=base_model or base.name_or_path or None,
         inference_mode=True,
         **{name: getattr(model.config, name) for name in _OPTIONS},
     )
 
 
-def save_adapter(model: MlaModel, language: str, folder: str | Path, *, embedding: str | None = None) -> None:
+def save_adapter(
+    model: MlaModel,
+    language: str,
+    folder: str | Path,
+    *,
+    embedding: str | None = None,
+    base_model: str | None = None,
+) -> None:
     """Writes a language as PEFT does: `adapter_config.json` and `adapter_model.safetensors`.
 
     Args:
-        model, language, embedding: as in `adapter_config`; with `embedding` the file has the acquirers alone.
+        model, language, embedding, base_model: as in `adapter_config`; with `embedding` the file has the acquirers
+            alone.
         folder: is made, if it is not there.
     """
-    config = adapter_config(model, language, embedding)
+    config = adapter_config(model, language, embedding=embedding, base_model=base_model)
     weights = {
         _PEFT + name.replace(f".mla_acquirers.{language}.", ".mla_acquirers."): value
         for name, value in model.native_model.state_dict().items()

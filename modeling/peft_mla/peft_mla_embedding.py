@@ -2,6 +2,8 @@
 
 model.safetensors   table.weight, projection.weight, projection.bias
 config.json         vocab_size, embedding_size, width, sep_token_id
+
+The folder of an assembled `MlaModel` serves as well: its languages' embedding is in it.
 """
 
 import hashlib
@@ -11,15 +13,16 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from huggingface_hub.errors import HfHubHTTPError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..acquirer import AcquiredEmbedding, NonNativeEmbedding
 from .peft_mla_config import AdapterFileError
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
+_IN_MODEL = ".mla_embedding."  # in the names of an assembled model's weights
 
 
 @dataclass
@@ -75,23 +78,29 @@ def save_embedding(model: nn.Module, folder: str | Path) -> None:
 
 
 def load_embedding(source: str | Path) -> StoredEmbedding:
-    """Reads what `save_embedding` stored.
+    """Reads what `save_embedding` stored, or the embedding of a saved `MlaModel`.
 
     Args:
-        source: a folder, or a repository of the Hub.
+        source: a folder, or a repository of the Hub or a folder in one.
 
     Raises:
         AdapterFileError: when there is none, or a file of it is truncated or incomplete.
     """
     weights_path, config_path = _file(source, WEIGHTS_FILE), _file(source, CONFIG_FILE)
     try:
-        shape = EmbeddingShape(**json.loads(config_path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise AdapterFileError(f"{config_path} does not describe a non-native embedding ({error})") from error
-    try:
-        weights = load_file(weights_path)
+        with safe_open(weights_path, framework="pt") as file:
+            names = {name.rpartition(_IN_MODEL)[2]: name for name in file.keys() if _IN_MODEL in name}
+            weights = {name: file.get_tensor(full) for name, full in (names or {n: n for n in file.keys()}).items()}
     except SafetensorError as error:
         raise AdapterFileError(f"{weights_path} is truncated or damaged ({error}); get it again") from error
+    try:
+        settings = json.loads(config_path.read_text(encoding="utf-8"))
+        if names:
+            settings = {name: settings[name] for name in ("vocab_size", "embedding_size", "sep_token_id")}
+            settings["width"] = len(weights["projection.bias"])
+        shape = EmbeddingShape(**settings)
+    except (KeyError, ValueError, TypeError) as error:
+        raise AdapterFileError(f"{config_path} does not describe a non-native embedding ({error})") from error
     shapes = {name: tuple(value.shape) for name, value in weights.items()}
     if shapes != shape.weight_shapes():
         raise AdapterFileError(f"{weights_path} has the weights {shapes}; {config_path} says {shape.weight_shapes()}")
@@ -104,9 +113,10 @@ def _file(source: str | Path, name: str) -> Path:
         if not path.is_file():
             raise AdapterFileError(f"{source} has no {name}: save_embedding stores a non-native embedding")
         return path
-    try:
-        return Path(hf_hub_download(str(source), name))
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
+    try:  # owner/repository, or a folder in it
+        owner, repository, *below = str(source).split("/")
+        return Path(hf_hub_download(f"{owner}/{repository}", name, subfolder="/".join(below) or None))
+    except (HfHubHTTPError, ValueError, OSError) as error:
         raise AdapterFileError(
             f"{str(source)!r} is neither a folder nor a repository of the Hub with a {name}, in which a non-native "
             f"embedding is stored ({error})"
