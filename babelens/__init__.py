@@ -8,13 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .configuration.configuration_mla import MlaConfig
+from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.presets import load_preset
 from .methods import METHODS, register
 from .modeling.modeling_mla import MlaModel
+from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
 from .modeling.peft_mla import MlaAdapterConfig
 from .processing.processing_mla import MlaProcessor
+from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
 
 if TYPE_CHECKING:
@@ -41,6 +44,9 @@ __all__ = [
     "MlaConfig",
     "MlaModel",
     "MlaProcessor",
+    "MlaStudentConfig",
+    "MlaStudentModel",
+    "MlaStudentProcessor",
     "MlaTrainer",
     "MlaTrainingArguments",
     "MuralConfig",

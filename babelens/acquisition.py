@@ -23,7 +23,7 @@ from transformers import (
     set_seed,
 )
 
-from .configuration.languages import normalize_language
+from .configuration.languages import KnownLanguageError, normalize_language
 from .configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from .data.corpus import captions_of, languages_of
 from .data.errors import CorpusError
@@ -31,10 +31,11 @@ from .data.loading import load_captions, load_translations
 from .data.views import translation_pairs
 from .evaluation.embedder import Embedder, load_dual_encoder
 from .model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
+from .modeling.acquirer import text_tower
 from .modeling.modeling_mla import MlaModel
 from .modeling.peft_mla.peft_mla_conversion import save_adapter
 from .modeling.peft_mla.peft_mla_embedding import save_embedding
-from .processing.processing_mla import MlaProcessor
+from .processing.processing_mla import MlaProcessor, TokenizerError
 from .processing.tokenizer_training import train_wordpiece
 from .trainers.arguments import MlaTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
@@ -139,21 +140,27 @@ class Acquisition:
 
         Raises:
             UnsupportedBaseModelError: for a base model whose text tower is not known.
-            ValueError: for a language that it has already.
+            KnownLanguageError: for a language that it knows already.
+            TokenizerError: for a vocabulary that cannot serve.
         """
         model, processor = load_dual_encoder(self.base)
+        set_seed(self.training.get("seed", 42))
         if not isinstance(model, MlaModel):
             model, processor = self._wrapped(model, processor)
+        if self.language in model.config.known_languages:
+            known = ", ".join(model.config.known_languages)
+            raise KnownLanguageError(f"{self.base} knows {self.language!r} already; it knows {known}")
         trained = self.train_embedding if self.train_embedding is not None else not model.config.languages
         model.config.train_embedding = trained
-        set_seed(self.training.get("seed", 42))
         model.add_language(self.language)
         processor.languages = list(model.config.languages)
         return model, processor
 
     def _wrapped(self, native: PreTrainedModel, processor: ProcessorMixin) -> tuple[MlaModel, MlaProcessor]:
-        tokenizer, table = self._vocabulary(native.config.text_config.hidden_size)
+        text_tower(native.config.model_type)  # refuses what is not known, before anything else is fetched
+        tokenizer = self._tokenizer()
         wrapped = MlaProcessor.for_native(native.config, processor, tokenizer, native_language=self.native_language)
+        table = self._table(tokenizer, native.config.text_config.hidden_size)
         model = MlaModel.from_native(
             native,
             native_language=self.native_language,
@@ -167,18 +174,28 @@ class Acquisition:
             model.embedding.mla_embedding.table.weight.copy_(table)
         return model, wrapped
 
-    def _vocabulary(self, width: int) -> tuple[PreTrainedTokenizerBase, torch.Tensor]:
-        """The multilingual tokenizer, and its table [vocabulary, embedding size]."""
+    def _tokenizer(self) -> PreTrainedTokenizerBase:
+        """The multilingual tokenizer."""
         if self.new_vocabulary is None:
-            tokenizer = AutoTokenizer.from_pretrained(self.vocabulary)
-            if _has_model(self.vocabulary):
-                return tokenizer, AutoModel.from_pretrained(self.vocabulary).get_input_embeddings().weight.detach()
-        else:
-            corpus = load_translations(self.translations)
-            texts = captions_of(corpus).combine_chunks().flatten().field("text").to_pylist()
-            tokenizer = train_wordpiece(texts, self.new_vocabulary)
+            return AutoTokenizer.from_pretrained(self.vocabulary)
+        corpus = load_translations(self.translations)
+        texts = captions_of(corpus).combine_chunks().flatten().field("text").to_pylist()
+        try:
+            return train_wordpiece(texts, self.new_vocabulary)
+        except ValueError as error:
+            raise TokenizerError(f"no vocabulary can be trained on {self.translations}: {error}") from error
+
+    def _table(self, tokenizer: PreTrainedTokenizerBase, width: int) -> torch.Tensor:
+        """The first values of the tokenizer's table, [vocabulary, embedding size]: its model's, or new ones."""
+        if self.new_vocabulary is None and _has_model(self.vocabulary):
+            table = AutoModel.from_pretrained(self.vocabulary).get_input_embeddings().weight.detach()
+            if len(table) < len(tokenizer):
+                raise TokenizerError(
+                    f"{self.vocabulary}: the model has {len(table)} word pieces, and its tokenizer {len(tokenizer)}"
+                )
+            return table
         generator = torch.Generator().manual_seed(self.training.get("seed", 42))
-        return tokenizer, torch.empty(len(tokenizer), width).normal_(std=0.02, generator=generator)
+        return torch.empty(len(tokenizer), width).normal_(std=0.02, generator=generator)
 
     # ---- Training ----
 
@@ -187,23 +204,35 @@ class Acquisition:
 
         Raises:
             FileExistsError: when `output` holds an adapter, or a run and `resume` was not asked for.
+            CorpusError: for captions that cannot be used, or fewer captions or translations than a batch has.
         """
         if (self.output / "adapter_config.json").is_file():
             raise FileExistsError(f"{self.output} holds an adapter already: choose another folder")
         if not resume and newest_checkpoint(self.output / CHECKPOINTS / TEXT_TEXT):
             raise FileExistsError(f"{self.output} holds a run that broke off: resume it, or choose another folder")
         train, held_out = self.split
+        self._check_count(self.translations, len(train))
+        captions = None
+        if self.captions is not None:
+            captions = load_captions(self.captions, languages=[self.language])
+            self._check_count(self.captions, languages_of(captions).get(self.language, 0))
         steps = self.steps or min(max(_PASSES * len(train) // self._batch_size, _FEWEST_STEPS), _PAPER_STEPS)
         trainer = self._train(TEXT_TEXT, train, max_steps=steps)
-        if self.captions is not None:
+        if captions is not None:
             exposure = self.exposure_steps or max(steps // _EXPOSURE_SHARE, 1)
-            corpus = load_captions(self.captions, languages=[self.language])
-            trainer = self._train(IMAGE_TEXT, corpus, max_steps=exposure, learning_rate=self._exposure_rate)
+            trainer = self._train(IMAGE_TEXT, captions, max_steps=exposure, learning_rate=self._exposure_rate)
         results = self.retrieval(held_out)
         if trainer.is_world_process_zero():
             self._save()
         trainer.accelerator.wait_for_everyone()
         return results
+
+    def _check_count(self, source: str, count: int) -> None:
+        if count < self._batch_size:
+            raise CorpusError(
+                f"{source} has {count} texts to train on in {self.language!r}, fewer than a batch of "
+                f"{self._batch_size}: bring more, or take smaller batches"
+            )
 
     @property
     def _batch_size(self) -> int:
@@ -216,12 +245,13 @@ class Acquisition:
 
     def _train(self, task: str, corpus: Dataset, **arguments: Any) -> MlaTrainer:
         folder = self.output / CHECKPOINTS / task
+        defaults: dict[str, Any] = {"save_total_limit": 1, "report_to": "none", "logging_steps": 50}
         args = MlaTrainingArguments(
-            output_dir=str(folder),
-            languages=[self.language],
-            **{"save_total_limit": 1, "report_to": "none", "logging_steps": 50} | self.training | arguments,
+            output_dir=str(folder), languages=[self.language], **defaults | self.training | arguments
         )
-        trainer = MlaTrainer(model=self.model, args=args, processing_class=self.processor, train_dataset={task: corpus})
+        trainer = MlaTrainer(
+            model=self.model, args=args, processing_class=self.processor, train_dataset={task: corpus}
+        )
         newest = newest_checkpoint(folder)
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)
         return trainer
@@ -238,7 +268,11 @@ class Acquisition:
         natives = embedder.encode_text([example["text_b"] for example in examples], language=native)
         scores = texts @ natives.T
         better = (scores > scores.diagonal()[:, None]).sum(1)
-        return {"pairs": len(examples), "r1": 100 * float((better < 1).mean()), "r10": 100 * float((better < 10).mean())}
+        return {
+            "pairs": len(examples),
+            "r1": 100 * float((better < 1).mean()),
+            "r10": 100 * float((better < 10).mean()),
+        }
 
     # ---- Output ----
 

@@ -4,6 +4,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from .commands.acquire import acquire
 from .commands.data import data
@@ -14,7 +15,7 @@ from .commands.info import info
 from .commands.push import push
 from .commands.search import search
 from .commands.train import train
-from .configuration.languages import LanguageTagError, UnknownLanguageError
+from .configuration.languages import KnownLanguageError, LanguageTagError, UnknownLanguageError
 from .data.errors import CorpusError
 from .hub import PublishError
 from .modeling.acquirer import UnsupportedBaseModelError
@@ -38,6 +39,7 @@ _USER_ERRORS = (
     AdapterMismatchError,
     CorpusError,
     ImageError,
+    KnownLanguageError,
     LanguageTagError,
     NonFiniteLossError,
     OSError,
@@ -54,7 +56,7 @@ def main() -> None:
     try:
         app()
     except _USER_ERRORS as error:
-        Console(stderr=True).print(f"[bold red]Error:[/] {error}", highlight=False)
+        Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)
         sys.exit(1)
 
 

@@ -1,7 +1,8 @@
 """Recipes: a training run as a YAML file, from data to a model folder with its card.
 
 A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published
-experiments and of the emoji benchmark. Every key is checked: one that nobody reads is refused by name.
+experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME in the same folder. Every key is
+checked: one that nobody reads is refused by name.
 """
 
 import dataclasses
@@ -106,6 +107,26 @@ class TokenizerSource:
 
 
 @dataclass(frozen=True)
+class TextModelSource:
+    """A BERT to train by masked language modelling on the captions and keywords of the model's languages, or an existing
+    text encoder (a folder or a Hub id, with its tokenizer).
+
+    Args:
+        preset: whose `text_config` the encoder has.
+        training: transformers' `TrainingArguments`, without `output_dir`.
+        from_pretrained: a folder or Hub id instead.
+    """
+
+    preset: str | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    from_pretrained: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.preset is None) == (self.from_pretrained is None):
+            raise RecipeError("text_model: give either a preset or from_pretrained")
+
+
+@dataclass(frozen=True)
 class ImageSizes:
     """Side lengths in pixels: pictures are resized to `resize`, of which `crop` is seen."""
 
@@ -141,6 +162,7 @@ class Recipe:
         training: the trainer's arguments, without `output_dir`.
         stages: the stages of training, in their order; default: one with all tasks.
         multilingual_tokenizer: MLA's second vocabulary; not needed where the model has one.
+        text_model: the text encoder of MLA's baselines before they are trained.
         report: what to report at the end: `emoji` for the four questions, or nothing.
         unseen_languages: languages for the report that the model was never trained on.
         license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that
@@ -155,13 +177,21 @@ class Recipe:
     stages: list[Stage] = field(default_factory=list)
     tokenizer: TokenizerSource | None = None
     multilingual_tokenizer: TokenizerSource | None = None
+    text_model: TextModelSource | None = None
     image: ImageSizes = ImageSizes()
     report: str | None = None
     unseen_languages: list[str] = field(default_factory=list)
     license: str | None = None
 
     def __post_init__(self) -> None:
+        names = [stage.name for stage in self.stages]
         for stage in self.stages:
+            if not stage.name or names.count(stage.name) > 1:
+                raise RecipeError(
+                    f"every stage has a name of its own, for its checkpoints, and not two stages {stage.name!r}"
+                )
+            if not stage.tasks:
+                raise RecipeError(f"stage {stage.name!r} has no task")
             for task in stage.tasks:
                 if task not in self.train:
                     raise RecipeError(f"stage {stage.name!r} names {task!r}, for which train has no data")
@@ -189,10 +219,7 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
         RecipeError: for a file that is no recipe, an unknown key, a wrong type.
     """
     path = find_recipe(name)
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{path}: not YAML: {error}") from error
+    content = _read(path)
     for dotted, value in (overrides or {}).items():
         *parents, key = dotted.split(".")
         section = content
@@ -203,6 +230,27 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
         return _build(Recipe, content, "")
     except (RecipeError, TypeError) as error:
         raise RecipeError(f"{path}: {error}") from error
+
+
+def _read(path: Path) -> Any:
+    """The content of a recipe's file, on top of that of the recipe beside it that `extends` names."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{path}: not YAML: {error}") from error
+    if not isinstance(content, dict) or "extends" not in content:
+        return content
+    return merged(_read(find_recipe(path.with_name(f"{content.pop('extends')}.yaml"))), content)
+
+
+def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings with nested changes; lists are replaced as a whole."""
+    nested = {
+        k: merged(settings[k], v)
+        for k, v in changes.items()
+        if isinstance(settings.get(k), dict) and isinstance(v, dict)
+    }
+    return settings | changes | nested
 
 
 def _build(cls: type, content: Any, where: str) -> Any:
@@ -222,6 +270,7 @@ def _build(cls: type, content: Any, where: str) -> Any:
         "model": ModelSource,
         "tokenizer": TokenizerSource,
         "multilingual_tokenizer": TokenizerSource,
+        "text_model": TextModelSource,
         "image": ImageSizes,
         "validation": DataSource,
     }

@@ -100,9 +100,12 @@ class RecipeRun:
             RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
             FileExistsError: when `output` holds a run already and `resume` was not asked for.
         """
-        if newest_checkpoint(self.output / CHECKPOINTS / self.stages[0].name) and not resume:
+        has_stages = any((self.output / CHECKPOINTS).glob(f"*/{FINISHED}"))
+        if (has_stages or newest_checkpoint(self.output / CHECKPOINTS / self.stages[0].name)) and not resume:
             raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
-        set_seed(self._arguments(self.stages[0]).seed)
+        self._check_tasks()
+        arguments = [self._arguments(stage) for stage in self.stages]  # all, before the first is trained
+        set_seed(arguments[0].seed)
         processor = self.make_processor()
         model = self.make_model(processor)
         *earlier, last = self.stages
@@ -214,10 +217,13 @@ class RecipeRun:
             where = f"stage {stage.name!r}" if stage.name else "training"
             raise RecipeError(f"{where}: {error}") from error
 
+    def _check_tasks(self) -> None:
+        for task in self.recipe.train:
+            if task not in self._trainer_class.task_weights:
+                tasks = ", ".join(self._trainer_class.task_weights)
+                raise RecipeError(f"train.{task}: {self.recipe.method} has no such task; it has {tasks}")
+
     def _task_data(self, task: str, source: DataSource) -> TaskData:
-        if task not in self._trainer_class.task_weights:
-            tasks = ", ".join(self._trainer_class.task_weights)
-            raise RecipeError(f"train.{task}: {self.recipe.method} has no such task; it has {tasks}")
         return TaskData(self.corpora[task], source.languages, source.language_pairs)
 
     def make_processor(self) -> ProcessorMixin:

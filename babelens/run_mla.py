@@ -27,7 +27,8 @@ class MlaRun(RecipeRun):
 
     @cached_property
     def _exposed(self) -> list[str]:
-        return self._languages(IMAGE_TEXT) if IMAGE_TEXT in self.recipe.train else []
+        is_exposed = any(IMAGE_TEXT in stage.tasks for stage in self.stages)
+        return self._languages(IMAGE_TEXT) if is_exposed else []
 
     @property
     def _native_language(self) -> str:
@@ -85,5 +86,7 @@ class MlaRun(RecipeRun):
 
 def _merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Nested settings with nested changes."""
-    nested = {key: _merged(settings[key], value) for key, value in changes.items() if isinstance(settings.get(key), dict)}
+    nested = {
+        key: _merged(settings[key], value) for key, value in changes.items() if isinstance(settings.get(key), dict)
+    }
     return settings | changes | nested

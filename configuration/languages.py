@@ -25,6 +25,10 @@ class UnknownLanguageError(ValueError):
     """A language that a model has not learned."""
 
 
+class KnownLanguageError(ValueError):
+    """A language that a model is to learn and knows already."""
+
+
 def normalize_language(tag: str) -> str:
     """The canonical BCP-47 spelling of `tag`.
 

@@ -54,7 +54,8 @@ def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
     """
     captions = [{"language": language, "text": _checked(text, rules)} for language, text in _spelled(value, rules)]
     if len(captions) < rules.at_least:
-        empty = f" (nothing in {', '.join(k for k, v in value.items() if not v)})" if isinstance(value, dict) else ""
+        absent = [language for language, text in value.items() if not text] if isinstance(value, dict) else []
+        empty = f" (nothing in {', '.join(absent)})" if absent else ""
         raise IncompleteRowError(f"{len(captions)} texts{empty}, but a row needs at least {rules.at_least}")
     kept = [caption for caption in captions if rules.languages is None or caption["language"] in rules.languages]
     return kept if len(kept) >= rules.at_least else []

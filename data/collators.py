@@ -21,10 +21,17 @@ class ContrastiveCollator:
     Args:
         processor: a dual encoder's processor.
         transform: pictures and their seeds -> pixel values [N, 3, H, W].
+        paired_processor: of texts' translations, where another model reads them.
     """
 
-    def __init__(self, processor: Any, transform: Callable[[list[Any], list[int]], Tensor]) -> None:
+    def __init__(
+        self,
+        processor: Any,
+        transform: Callable[[list[Any], list[int]], Tensor],
+        paired_processor: Any | None = None,
+    ) -> None:
         self.processor, self.transform = processor, transform
+        self.paired_processor = paired_processor or processor
 
     def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
         columns = examples[0].keys()
@@ -39,7 +46,8 @@ class ContrastiveCollator:
                     [example[column] for example in examples],
                     [example[language] for example in examples],
                 )
-                encoded = self.processor(text=texts, language=languages, return_tensors="pt")
+                processor = self.paired_processor if prefix else self.processor
+                encoded = processor(text=texts, language=languages, return_tensors="pt")
                 batch |= {prefix + name: value for name, value in encoded.items()}
         batch["positives"] = torch.tensor(
             [[_label(example[c]) for example in examples] for c in self._identities(columns)]

@@ -8,6 +8,7 @@ only, and languages it never saw?
 
 import hashlib
 import json
+import random
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 from datasets import Dataset, DatasetInfo, config
 
 from ..configuration.languages import normalize_languages
-from .emoji_build import FEATURES, MANIFEST_KEY, TABLE_VERSION, build_emoji, read_sources
+from .emoji_build import FEATURES, KEYWORD_SEPARATOR, MANIFEST_KEY, TABLE_VERSION, build_emoji, read_sources
 from .emoji_concepts import SPLITS
 from .emoji_pictures import VENDORS
 from .errors import CorpusError
@@ -33,7 +34,7 @@ def load_emoji(
     split: str | None = None,
     languages: str | list[str] | tuple[str, ...] | None = None,
     *,
-    keywords_as_captions: bool = False,
+    keyword_captions: int = 0,
     image_size: int = 64,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
@@ -53,8 +54,9 @@ def load_emoji(
         vendors: whose pictures; all by default.
         split: one side of the split; all by default.
         languages: whose names and keywords to keep; all by default.
-        keywords_as_captions: give every picture a second caption in each language, its keywords. They suit training
-            on pictures; they are not translations of one another, and no question of the benchmark asks with them.
+        keyword_captions: give every picture so many more captions in each language, each of its name and two of its
+            keywords, or of three keywords, drawn for that picture. They suit training on pictures; they are not
+            translations of one another, and no question of the benchmark asks with them.
         image_size: side of the pictures in pixels; each size is built once. Noto's have 64 pixels and are resized.
         cache_dir: where packages and tables are kept, by default `DEFAULT_CACHE`, in the cache of `datasets`.
 
@@ -71,10 +73,10 @@ def load_emoji(
     table = pq.read_table(path, filters=pc.field("vendor").isin(vendors) & pc.field("split").isin(splits))
     if languages is not None:
         table = _keep_languages(table, normalize_languages(languages))
-    if keywords_as_captions:
-        table = _captions_and_keywords(table)
+    if keyword_captions:
+        table = _with_keyword_captions(table, keyword_captions)
     table = table.replace_schema_metadata(FEATURES.arrow_schema.metadata)
-    request = repr((path.name, sorted(vendors), sorted(splits), languages, keywords_as_captions))
+    request = repr((path.name, sorted(vendors), sorted(splits), languages, keyword_captions))
     return Dataset(table, info=_info(), fingerprint=hashlib.sha256(request.encode()).hexdigest()[:16])
 
 
@@ -123,14 +125,27 @@ def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
     return table
 
 
-def _captions_and_keywords(table: pa.Table) -> pa.Table:
-    """The table with every row's keywords behind its captions."""
-    lists = [table[column].combine_chunks() for column in ("captions", "keywords")]
-    texts = pa.concat_arrays([pc.list_flatten(column) for column in lists])
-    rows = np.concatenate([pc.list_parent_indices(column) for column in lists])
-    offsets = pa.array(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(table)))]), pa.int32())
-    joined = pa.ListArray.from_arrays(offsets, texts.take(pa.array(np.argsort(rows, kind="stable"))), lists[0].type)
-    return table.set_column(table.column_names.index("captions"), table.field("captions"), joined)
+def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
+    """The table with `count` captions of keywords behind every row's own, in each language that has keywords."""
+    columns = (table[name].to_pylist() for name in ("image_id", "vendor", "captions", "keywords"))
+    captions = []
+    for image_id, vendor, own, keywords in zip(*columns, strict=True):
+        names = {caption["language"]: caption["text"] for caption in own}
+        drawn = []
+        for entry in keywords:
+            language, words = entry["language"], entry["text"].split(KEYWORD_SEPARATOR)
+            if language in names:
+                draw = random.Random(f"{image_id} {vendor} {language}")  # the same wherever the benchmark is loaded
+                texts = (_keyword_caption(names[language], words, draw) for _ in range(count))
+                drawn += [{"language": language, "text": text} for text in texts]
+        captions.append(own + drawn)
+    field = table.field("captions")
+    return table.set_column(table.column_names.index("captions"), field, pa.array(captions, field.type))
+
+
+def _keyword_caption(name: str, keywords: list[str], draw: random.Random) -> str:
+    chosen = draw.sample(keywords, min(3, len(keywords)))
+    return " ".join([name, *chosen[:2]] if draw.random() < 0.5 else chosen)
 
 
 def _info() -> DatasetInfo:

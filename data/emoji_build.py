@@ -27,6 +27,7 @@ from .registry import Package, fetch_package, read_package
 
 # Raise it when the same sources come to give another table.
 TABLE_VERSION = 1
+KEYWORD_SEPARATOR = ", "
 MANIFEST_KEY = b"babelens_emoji_manifest"
 FEATURES = Features(
     {
@@ -126,7 +127,9 @@ def _concept_columns(concepts: Sequence[Concept], annotations: Annotations) -> p
                 "split": split_of[concept.id],
                 "emoji": concept.emoji,
                 "category": concept.category,
-                "keywords": [{"language": tag, "text": ", ".join(annotation.keywords)} for tag, annotation in found],
+                "keywords": [
+                    {"language": tag, "text": KEYWORD_SEPARATOR.join(annotation.keywords)} for tag, annotation in found
+                ],
             }
         )
     return pa.Table.from_pylist(rows)

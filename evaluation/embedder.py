@@ -16,7 +16,15 @@ import torch
 from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor, nn
-from transformers import AutoModel, AutoProcessor, AutoTokenizer, BatchFeature, PreTrainedModel, ProcessorMixin
+from transformers import (
+    AutoModel,
+    AutoProcessor,
+    AutoTokenizer,
+    BatchFeature,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.languages import language_for_each
@@ -201,13 +209,21 @@ def _load_adapted(source: str, **loading: Any) -> tuple[PreTrainedModel, Process
     adapter = MlaAdapterConfig.from_pretrained(source)
     model, processor = load_dual_encoder(adapter.base_model_name_or_path, **loading)
     if not isinstance(model, MlaModel):
-        tokenizer = AutoTokenizer.from_pretrained(adapter.embedding or source)
+        tokenizer = _tokenizer_beside(adapter.embedding or source)
         processor = MlaProcessor.for_native(model.config, processor, tokenizer)
         options = ("acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
         model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in options})
     load_adapter(model, source)
     processor.languages = list(model.config.languages)
     return model, processor
+
+
+def _tokenizer_beside(embedding: str) -> PreTrainedTokenizerBase:
+    """The tokenizer in the folder of a shared embedding, which may be one in a repository of the Hub."""
+    if Path(embedding).is_dir():
+        return AutoTokenizer.from_pretrained(embedding)
+    owner, repository, *below = embedding.split("/")
+    return AutoTokenizer.from_pretrained(f"{owner}/{repository}", subfolder="/".join(below))
 
 
 @contextmanager

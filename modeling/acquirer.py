@@ -10,6 +10,7 @@ serve the assembled model (`modeling_mla`) and the PEFT method (`peft_mla`), so 
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -169,7 +170,22 @@ class LanguageRows:
         return torch.cat(parts)[places]
 
 
-class AcquiredBlock(nn.Module):
+class WrappedLayer(nn.Module):
+    """A frozen layer with something new around it."""
+
+    base_layer: nn.Module
+
+    def __getattr__(self, name: str) -> Any:
+        """What others look up on a layer, such as an embedding's table, they find on the wrapped one."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "base_layer":  # not there yet while a copy is being made
+                raise
+            return getattr(self.base_layer, name)
+
+
+class AcquiredBlock(WrappedLayer):
     """A frozen block, followed by the acquirer of each row's language."""
 
     def __init__(self, base_layer: nn.Module) -> None:
@@ -191,7 +207,7 @@ class AcquiredBlock(nn.Module):
         return hidden_states if language is None else self.mla_acquirers[language](hidden_states)
 
 
-class AcquiredEmbedding(nn.Module):
+class AcquiredEmbedding(WrappedLayer):
     """A frozen text tower's embedding, with a second vocabulary for the rows of acquired languages.
 
     Non-native rows go through the tower's own position embedding. Where the tower pools the state at its end-of-text
@@ -244,35 +260,26 @@ class AcquiredEmbedding(nn.Module):
         return torch.full_like(input_ids, filler).scatter(1, end, self.end_token_id)
 
     def forward(self, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
-        input_ids, self._unmarked_ids = input_ids if self._unmarked_ids is None else self._unmarked_ids, None
-        rows = None if input_ids is None else self.rows_of(len(input_ids))
-        if rows is None:
+        ids, self._unmarked_ids = input_ids if self._unmarked_ids is None else self._unmarked_ids, None
+        rows = None if ids is None else self.rows_of(len(ids))
+        if ids is None or rows is None:
             return self.base_layer(input_ids, *args, **kwargs)
         if args:
             raise TypeError("beside input_ids, the arguments of an embedding are given by name")
 
         def embed(language: str | None, chosen: Tensor) -> Tensor:
             # Of positions or segments, one row for all or one for each.
-            others = {k: v[chosen] if isinstance(v, Tensor) and len(v) == rows.count > 1 else v for k, v in kwargs.items()}
-            ids = input_ids[chosen]
+            others = {k: v[chosen] if isinstance(v, Tensor) and len(v) == len(ids) > 1 else v for k, v in kwargs.items()}
             if language is None:
-                return self.base_layer(input_ids=ids, **others)
-            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": self.embed_non_native(ids)})
+                return self.base_layer(input_ids=ids[chosen], **others)
+            embeds = self.embed_non_native(ids[chosen])
+            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": embeds})
 
-        return rows.map(embed, torch.arange(len(input_ids), device=input_ids.device))
+        return rows.map(embed, torch.arange(len(ids), device=ids.device))
 
     def embed_non_native(self, input_ids: Tensor) -> Tensor:
         """The word pieces of acquired languages, without positions. [N, T] -> [N, T, width]"""
         return self.mla_embedding(input_ids)
-
-    def __getattr__(self, name: str) -> Any:
-        """What others look up on a tower's embedding, such as its table, they find on the wrapped one."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name == "base_layer":  # not there yet while a copy is being made
-                raise
-            return getattr(self.base_layer, name)
 
 
 @contextmanager
@@ -291,3 +298,26 @@ def languages_of_rows(model: nn.Module, rows: LanguageRows | None) -> Iterator[N
 def end_token_id(config: PreTrainedConfig) -> int | None:
     """The id at which the text tower of a dual encoder's configuration pools, if it does."""
     return config.text_config.eos_token_id if text_tower(config.model_type).pooling == "end" else None
+
+
+def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of a model with wrapped layers, as it has them without acquirers."""
+    return {_plain_name(name): value for name, value in model.state_dict().items() if ".mla_" not in name}
+
+
+def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Gives a model with wrapped layers the weights of one without.
+
+    Raises:
+        ValueError: when they are those of another model.
+    """
+    own = {_plain_name(name): name for name in model.state_dict() if ".mla_" not in name}
+    missing, unexpected = model.load_state_dict({own.get(k, k): value for k, value in weights.items()}, strict=False)
+    wrong = [name for name in missing if ".mla_" not in name] + unexpected
+    if wrong:
+        raise ValueError(f"these are not the weights of a {type(model).__name__} of this configuration: {wrong[:5]}")
+
+
+def _plain_name(name: str) -> str:
+    """A wrapped layer's name without the wrapping."""
+    return re.sub(r"\.base_layer\b", "", name)

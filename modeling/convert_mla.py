@@ -37,7 +37,9 @@ _VISION = {
     "visual.ln_post.bias": "vision_model.post_layernorm.bias",
     "visual.proj": "visual_projection.weight",
 }
-_RESBLOCK = re.compile(r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>.+)\.(?P<kind>weight|bias)")
+_RESBLOCK = re.compile(
+    r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>.+)\.(?P<kind>weight|bias)"
+)
 _ACQUIRER = re.compile(r"acquirer\.(?P<language>[^.]+)\.mlp\.(?P<part>c_fc|c_proj)")
 _UNUSED = re.compile(r"acquirer\.[^.]+\.ln$")  # the authors' acquirers have a layer norm that nothing calls
 
@@ -77,7 +79,8 @@ def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
         is_projection = name in ("text_projection", "visual.proj")  # applied as x @ W
         return {(_TEXT | _VISION)[name]: value.T if is_projection else value}
     match = _RESBLOCK.fullmatch(name) or re.fullmatch(
-        r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>attn\.in_proj)_(?P<kind>weight|bias)", name
+        r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>attn\.in_proj)_(?P<kind>weight|bias)",
+        name,
     )
     if match is None:
         raise ValueError(f"{name!r} is no weight of CLIP or of MLA")

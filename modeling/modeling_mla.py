@@ -6,12 +6,10 @@ acquirers follow every block. Training has two stages: native language transfer 
 native translation, language exposure then to that of its picture (section 3.3).
 """
 
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from dataclasses import fields
+from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -20,26 +18,11 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_mla import MlaConfig
 from .acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, LanguageRows, NonNativeEmbedding
 from .acquirer import end_token_id, languages_of_rows, text_tower
-from .losses import symmetric_contrastive_loss
-from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, count_parameters, normalize
-
-Trainable = Literal["acquirers", "native", "all"]
+from .modeling_dual_encoder import count_parameters
+from .modeling_native_guided import NativeGuidedModel, Trainable
 
 
-@dataclass
-class MlaOutput(DualEncoderOutput):
-    """
-    Args:
-        text_features, image_features, paired_text_features ([N, d]): what `*_embeds` are before they are normalised; in
-            training.
-    """
-
-    text_features: Tensor | None = None
-    image_features: Tensor | None = None
-    paired_text_features: Tensor | None = None
-
-
-class MlaModel(DualEncoderPreTrainedModel):
+class MlaModel(NativeGuidedModel):
     config_class = MlaConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -63,20 +46,6 @@ class MlaModel(DualEncoderPreTrainedModel):
         model = cls(MlaConfig(base_config=native_model.config, **{"languages": [], **options}))
         model.load_native(native_model.state_dict())
         return model.to(native_model.dtype).train(native_model.training)
-
-    def load_native(self, weights: dict[str, Tensor]) -> None:
-        """Takes over the weights of a plain dual encoder."""
-        own = {_plain_name(name): name for name in self.native_model.state_dict() if ".mla_" not in name}
-        renamed = {own.get(name, name): value for name, value in weights.items()}
-        missing, unexpected = self.native_model.load_state_dict(renamed, strict=False)
-        wrong = [name for name in missing if ".mla_" not in name] + unexpected
-        if wrong:
-            raise ValueError(f"these are not the weights of a {self.config.base_config.model_type!r} model: {wrong[:5]}")
-
-    def native_state_dict(self) -> dict[str, Tensor]:
-        """The native model's weights as it has them by itself."""
-        weights = self.native_model.state_dict()
-        return {_plain_name(name): value for name, value in weights.items() if ".mla_" not in name}
 
     def unload(self) -> PreTrainedModel:
         """The native model as it is without MLA: an independent copy."""
@@ -170,13 +139,8 @@ class MlaModel(DualEncoderPreTrainedModel):
             self.embedding.mla_embedding.requires_grad_(self.config.train_embedding)
         self.train(self.training)
 
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        if not getattr(self, "trains_native", True):
-            self.native_model.eval()  # neither dropout nor new batch statistics in what is frozen; acquirers have none
-            for block in self.blocks:
-                block.base_layer.training = mode  # of the block alone: whether gradients are checkpointed hangs on it
-        return self
+    def frozen_parts(self) -> list[nn.Module]:
+        return [] if self.trains_native else [self.native_model]
 
     def get_input_embeddings(self) -> nn.Module:
         """The table of the vocabulary that can grow: the acquired languages'."""
@@ -223,91 +187,6 @@ class MlaModel(DualEncoderPreTrainedModel):
             raise ValueError(f"language_ids={sorted(set(numbers))}: this model acquired {len(self.config.languages)}")
         languages = [None, *self.config.languages]
         return LanguageRows([languages[number] for number in numbers])
-
-    @can_return_tuple
-    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
-        """Embeds pictures, pixel_values [N, 3, H, W]: the native model's own `get_image_features`."""
-        return self.native_model.get_image_features(pixel_values=pixel_values, **kwargs)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        language_ids: Tensor | None = None,
-        image_features: Tensor | None = None,
-        paired_input_ids: Tensor | None = None,
-        paired_attention_mask: Tensor | None = None,
-        paired_language_ids: Tensor | None = None,
-        paired_text_features: Tensor | None = None,
-        return_loss: bool | None = None,
-        return_logits: bool = True,
-    ) -> MlaOutput:
-        """Embeds what is given and compares it: texts with pictures, or with their native translations.
-
-        Args:
-            input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
-            pixel_values ([M, 3, H, W]): pictures; M = N for a loss.
-            image_features ([M, d]): the pictures' features, computed before, instead.
-            paired_input_ids, paired_attention_mask, paired_language_ids: native translations of the texts, whose
-                features the texts' are to meet; no gradient reaches them.
-            paired_text_features ([N, d]): the features of these translations, computed before, instead.
-            return_loss: compute `contrastive_objective`.
-            return_logits: compute the similarities of all pictures with all texts.
-        """
-        texts = None
-        if input_ids is not None:
-            texts = self.get_text_features(input_ids, attention_mask, language_ids).pooler_output
-        if pixel_values is not None:
-            with torch.set_grad_enabled(self.trains_native and torch.is_grad_enabled()):
-                image_features = self.get_image_features(pixel_values).pooler_output
-        if paired_input_ids is not None:
-            with torch.no_grad():
-                paired = self.get_text_features(paired_input_ids, paired_attention_mask, paired_language_ids)
-            paired_text_features = paired.pooler_output
-        output = MlaOutput(
-            text_embeds=None if texts is None else normalize(texts),
-            image_embeds=None if image_features is None else normalize(image_features),
-            paired_text_embeds=None if paired_text_features is None else normalize(paired_text_features),
-            temperature=self._temperature(),
-            text_features=texts,
-            image_features=image_features,
-            paired_text_features=paired_text_features,
-        )
-        if return_logits and texts is not None and image_features is not None:
-            logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
-            logits = logits + getattr(self.native_model, "logit_bias", 0.0)  # SigLIP has one
-            output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
-        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
-
-    def _temperature(self) -> Tensor:
-        """What divides the cosines in the native model."""
-        native = self.native_model
-        return (-native.logit_scale).exp() if hasattr(native, "logit_scale") else native.temperature.clone()
-
-    def contrastive_objective(
-        self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
-    ) -> Tensor:
-        """Native language transfer on translations (equation 4), language exposure on pictures (equation 5)."""
-        if output.text_features is None or (output.image_features is None and output.paired_text_features is None):
-            raise ValueError("a loss needs texts and their pictures or native translations")
-        if output.paired_text_features is not None:
-            target, embeds = output.paired_text_features, output.paired_text_embeds
-            objective = self.config.text_text_objective
-        else:
-            target, embeds = output.image_features, output.image_embeds
-            objective = self.config.image_text_objective
-        if objective == "mse":
-            return nn.functional.mse_loss(output.text_features.float(), target.float())
-        temperature = output.temperature if self.trains_native else 1 / self.config.logit_scale
-        options = {"positives": positives, "tile_size": tile_size}
-        return symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2
-
-
-def _plain_name(name: str) -> str:
-    """A wrapped layer's name without the wrapping."""
-    return re.sub(r"\.base_layer\b", "", name)
 
 
 __all__ = ["MlaModel"]

@@ -22,6 +22,7 @@ from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     build_tower,
+    encode_by_length,
     image_width,
     normalize,
     pool_image,
@@ -127,10 +128,9 @@ class MuralModel(DualEncoderPreTrainedModel):
         if pixel_values is not None:
             images = normalize(self.get_image_features(pixel_values).pooler_output)
         if input_ids is not None:
-            texts = normalize(self.get_text_features(input_ids, attention_mask, task).pooler_output)
+            texts = self._embed_texts(input_ids, attention_mask, task)
         if paired_input_ids is not None:
-            paired = self.get_text_features(paired_input_ids, paired_attention_mask, task)
-            translations = normalize(paired.pooler_output)
+            translations = self._embed_texts(paired_input_ids, paired_attention_mask, task)
         if return_logits and images is not None and texts is not None:
             logits = texts @ images.T / self.temperature  # [n_texts, n_images]
         output = DualEncoderOutput(
@@ -142,6 +142,14 @@ class MuralModel(DualEncoderPreTrainedModel):
             temperature=self.temperature.clone(),
         )
         return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
+
+    def _embed_texts(self, input_ids: Tensor, attention_mask: Tensor | None, task: str) -> Tensor:
+        def encode(ids: Tensor, mask: Tensor | None) -> Tensor:
+            return self.get_text_features(ids, mask, task).pooler_output
+
+        if attention_mask is None or self.text_length_groups == 1:
+            return normalize(encode(input_ids, attention_mask))
+        return normalize(encode_by_length(encode, input_ids, attention_mask, self.text_length_groups))
 
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None

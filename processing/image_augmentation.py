@@ -65,9 +65,9 @@ class TrainingTransform:
         return pixels.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
 
     def _crop(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
-        crop = self.processor.crop_size
         image = image if image.mode == "RGB" else to_rgb(image)
         width, height = self._resized(image)
+        crop = self.processor.crop_size or {"height": height, "width": width}  # SigLIP's processors do not crop
         if image.size != (width, height):
             image = image.resize((width, height), self.processor.resample)
         top = int(rng.integers(height - crop["height"] + 1))

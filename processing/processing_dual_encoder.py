@@ -18,8 +18,8 @@ class DualEncoderProcessor(HubCodeMixin, ProcessorMixin):
 
     text_kwargs = {"padding": True, "truncation": True, "max_length": MAX_TEXT_TOKENS}
 
-    def __init__(self, image_processor: Any, tokenizer: Any) -> None:
-        super().__init__(image_processor, tokenizer)
+    def __init__(self, image_processor: Any, tokenizer: Any, **more: Any) -> None:
+        super().__init__(image_processor, tokenizer, **more)
         # A text is one segment: BERT's tokenizers would number segments, for which not every text tower has an input.
         # What is in `init_kwargs` is saved, so that pipelines, which load the tokenizer alone, agree.
         tokenizer.model_input_names = ["input_ids", "attention_mask"]

@@ -14,7 +14,7 @@ class TokenizerError(ValueError):
 
 
 class MlaProcessor(HubCodeMixin, ProcessorMixin):
-    """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
+    """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids` (where there are several).
 
     Texts are padded to the longest of the batch, and cut at what the text tower reads.
 
@@ -68,6 +68,7 @@ class MlaProcessor(HubCodeMixin, ProcessorMixin):
         text: str | list[str] | None = None,
         language: str | list[str] | None = None,
         return_tensors: str | None = None,
+        max_length: int | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
         """
@@ -76,44 +77,66 @@ class MlaProcessor(HubCodeMixin, ProcessorMixin):
             text: a text or a list of them.
             language: BCP-47 tag of all texts, or one for each.
             return_tensors: `"pt"` or `"np"`; lists by default.
+            max_length: cut texts at that many tokens; by default at `max_text_length`.
             kwargs: passed to the image processor.
 
         Raises:
             LanguageTagError: for an unknown language tag.
             UnknownLanguageError: for a language that was not acquired.
-            ValueError: for texts without a language, not as many languages as texts, or an empty list.
+            ValueError: for texts without a language, not as many languages as texts, an empty list, or nothing at all.
         """
+        if images is None and text is None:
+            raise ValueError("give images=, text=, or both")
         for name, given in (("images", images), ("text", text)):
             if isinstance(given, list) and not given:
                 raise ValueError(f"{name} is an empty list")
-        if (text is None) != (language is None):
-            raise ValueError("text= and language= belong together: each language has its own way of reading")
+        if text is None and language is not None:
+            raise ValueError("language= was given without text=")
         inputs: dict[str, Any] = {}
         if text is not None:
-            inputs |= self._encode([text] if isinstance(text, str) else list(text), language)
+            if language is None:
+                raise ValueError("text= was given without language=: each language has its own way of reading")
+            texts = [text] if isinstance(text, str) else list(text)
+            inputs |= self._encode(texts, language, max_length or self.max_text_length)
         if images is not None:
             inputs |= self.image_processor(images, return_tensors=return_tensors, **kwargs)
         return BatchFeature(inputs, tensor_type=return_tensors)
 
-    def _encode(self, texts: list[str], language: str | list[str]) -> dict[str, list[Any]]:
+    def _encode(self, texts: list[str], language: str | list[str], max_length: int) -> dict[str, list[Any]]:
+        for text in texts:
+            if not isinstance(text, str):
+                raise ValueError(f"text= has {text!r}, which is no text")
         known = [self.native_language, *self.languages]
         numbers = [language_id(tag, known) for tag in language_for_each(language, len(texts))]
         tokens: list[list[int]] = [[]] * len(texts)
         for tokenizer, is_native in ((self.tokenizer, True), (self.multilingual_tokenizer, False)):
             rows = [row for row, number in enumerate(numbers) if (number == 0) == is_native]
             if rows:
-                encoded = tokenizer([texts[row] for row in rows], truncation=True, max_length=self.max_text_length)
+                encoded = tokenizer([texts[row] for row in rows], truncation=True, max_length=max_length)
                 for row, ids in zip(rows, encoded["input_ids"], strict=True):
                     tokens[row] = ids
-        length = self.max_text_length if self.pad_to_max_length else max(map(len, tokens))
+        length = max_length if self.pad_to_max_length else max(map(len, tokens))
         padding = [(self.multilingual_tokenizer if number else self.tokenizer).pad_token_id for number in numbers]
         inputs: dict[str, list[Any]] = {
             "input_ids": [ids + [pad] * (length - len(ids)) for ids, pad in zip(tokens, padding, strict=True)],
-            "language_ids": numbers,
         }
+        if self.languages:
+            inputs["language_ids"] = numbers
         if not self.pad_to_max_length:
             inputs["attention_mask"] = [[1] * len(ids) + [0] * (length - len(ids)) for ids in tokens]
         return inputs
+
+    @property
+    def native(self) -> "MlaProcessor":
+        """Reads native texts, and pictures, for the native model alone."""
+        return MlaProcessor(
+            self.image_processor,
+            self.tokenizer,
+            self.multilingual_tokenizer,
+            native_language=self.native_language,
+            max_text_length=self.max_text_length,
+            pad_to_max_length=self.pad_to_max_length,
+        )
 
     @property
     def model_input_names(self) -> list[str]:

@@ -16,7 +16,17 @@ pytest.register_assert_rewrite("contracts")
 
 from contracts import CAPTIONS, pictures  # noqa: E402
 
-from babelens import MlaConfig, MlaModel, MlaProcessor, MuralConfig, MuralModel, MuralProcessor  # noqa: E402
+from babelens import (  # noqa: E402
+    MlaConfig,
+    MlaModel,
+    MlaProcessor,
+    MlaStudentConfig,
+    MlaStudentModel,
+    MlaStudentProcessor,
+    MuralConfig,
+    MuralModel,
+    MuralProcessor,
+)
 from babelens.processing.image_processing_mural import MuralImageProcessor  # noqa: E402
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 
@@ -147,6 +157,24 @@ def make_mla_on_mural() -> Callable[..., tuple[MlaModel, MlaProcessor]]:
         torch.manual_seed(0)
         defaults = {"languages": languages, "acquirer": "linear", "embedding_size": 12} | vocabulary
         return MlaModel.from_native(native, **defaults | options), processor
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_mla_student() -> Callable[..., tuple[MlaStudentModel, MlaStudentProcessor]]:
+    """Builds the same tiny BERT beside the tiny CLIP at every call; keyword arguments are the configuration's."""
+
+    def make(**options: Any) -> tuple[MlaStudentModel, MlaStudentProcessor]:
+        mla, mla_processor = _tiny_mla()
+        native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
+        processor = MlaStudentProcessor.for_native(native.config, mla_processor, tokenizer)
+        torch.manual_seed(0)
+        text = {"text_config": TINY_TEXT | {"vocab_size": len(tokenizer)}}
+        languages = {"languages": mla.config.languages, "acquirer_size": 8}
+        model = MlaStudentModel(MlaStudentConfig(**{"base_config": native.config} | text | languages | options))
+        model.load_native(native.state_dict())
+        return model.eval(), processor
 
     return make
 

@@ -28,7 +28,16 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoProcessor, PreTrainedModel, Trainer, TrainingArguments, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoProcessor,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+)
 
 import babelens
 from babelens.configuration.languages import LanguageTagError
@@ -179,10 +188,8 @@ class ConfigContract(_Contract):
 
 def _own_fields(config: Any) -> list[dataclasses.Field]:
     """The fields that a method adds to transformers' own, towers apart."""
-    own = vars(type(config)).get("__annotations__", {})
-    return [
-        field for field in dataclasses.fields(config) if field.name in own and field.name not in config.sub_configs
-    ]
+    others = {field.name for field in dataclasses.fields(PreTrainedConfig)} | set(config.sub_configs)
+    return [field for field in dataclasses.fields(config) if field.name not in others]
 
 
 class DualEncoderContract(_Contract):

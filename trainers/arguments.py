@@ -34,6 +34,13 @@ class ContrastiveTrainingArguments(TrainingArguments):
             "help": "Rows of a tile of the contrastive loss; default: dense up to 4096 rows, tiles of 1024 above."
         },
     )
+    text_length_groups: int = field(
+        default=1,
+        metadata={
+            "help": "Encode a batch's texts in that many groups of similar length, so that short texts are not padded to "
+            "the longest one. The result is the same; on a CPU 3 or 4 save time."
+        },
+    )
     task_weights: dict[str, float] | None = field(
         default=None,
         metadata={
@@ -62,9 +69,9 @@ class ContrastiveTrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        for name in ("embed_chunk_size", "loss_tile_size"):
+        for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be a positive number of examples")
+                raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
         for name in ("task_weights", "task_learning_rates"):
             for task, value in (getattr(self, name) or {}).items():
                 if value < 0:
@@ -93,7 +100,7 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     Language exposure has a learning rate of 3e-6.
     """
 
-    optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH)
+    optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
     learning_rate: float = field(default=1e-4)
     adam_beta2: float = field(default=0.98)
     adam_epsilon: float = field(default=1e-6)
@@ -108,6 +115,16 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
             "help": "What is trained: the acquirers of `languages` and the non-native embedding; the native model "
             "alone (the paper's fine-tuning on English); or all of it."
         },
+    )
+    text_text_objective: Literal["mse", "nce"] | None = field(
+        default=None,
+        metadata={
+            "help": "Objective of native language transfer; default: the model configuration's, which it changes."
+        },
+    )
+    image_text_objective: Literal["mse", "nce"] | None = field(
+        default=None,
+        metadata={"help": "Objective of language exposure; default: the model configuration's, which it changes."},
     )
     mix_languages: bool = field(
         default=False,
@@ -127,4 +144,7 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     def __post_init__(self) -> None:
         if self.trainable not in ("acquirers", "native", "all"):
             raise ValueError(f"trainable={self.trainable!r} must be 'acquirers', 'native' or 'all'")
+        for name in ("text_text_objective", "image_text_objective"):
+            if getattr(self, name) not in (None, "mse", "nce"):
+                raise ValueError(f"{name}={getattr(self, name)!r} must be 'mse' or 'nce'")
         super().__post_init__()

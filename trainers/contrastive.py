@@ -6,7 +6,7 @@ loses on embeddings (`contrastive_objective`).
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -94,6 +94,7 @@ class ContrastiveTrainer(Trainer):
         # As the pictures come (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times longer
         # for the gradient of a convolution in bfloat16.
         model.to(memory_format=torch.channels_last)
+        model.text_length_groups = args.text_length_groups
         super().__init__(
             model=model,
             args=args,
@@ -115,7 +116,7 @@ class ContrastiveTrainer(Trainer):
             return image_text_pairs(data.corpus, data.languages or self.args.languages)
         return translation_pairs(data.corpus, data.pairs)
 
-    def make_collator(self, task: str) -> Callable[[list[dict[str, Any]], list[int]], dict[str, Tensor]]:
+    def make_collator(self, task: str) -> ContrastiveCollator:
         """Turns a task's examples and their seeds into the model's inputs and `positives`."""
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
         return ContrastiveCollator(
@@ -213,7 +214,9 @@ class ContrastiveTrainer(Trainer):
     def _objective(self, output: DualEncoderOutput, positives: Tensor) -> Tensor:
         """The method's loss on the embeddings of all processes."""
         if self.args.gather_negatives:
-            output = type(output)({name: gather_rows(value) if value.dim() else value for name, value in output.items()})
+            output = type(output)(
+                {name: gather_rows(value) if value.dim() else value for name, value in output.items()}
+            )
             positives = gather_rows(positives.T).T
         return self.model.contrastive_objective(output, positives=positives, tile_size=self.args.loss_tile_size)
 

@@ -130,8 +130,10 @@ class TaskBatchSampler(Sampler[list[Draw]]):
         starts = np.cumsum([0, *data.sizes[:-1]])
         # The batches of a step, one for each process, are all of one group.
         steps = -(-batches // self.num_processes)
-        groups = np.array([np.random.default_rng([*seed, step]).integers(len(shuffles)) for step in range(steps)])
-        turns = np.array([np.count_nonzero(groups[:step] == group) for step, group in enumerate(groups)])
+        groups = np.random.default_rng(seed).integers(len(shuffles), size=steps)  # the first of them, however many
+        turns = np.empty_like(groups)  # how often a step's group has had its turn before
+        for group in range(len(shuffles)):
+            turns[groups == group] = np.arange(np.count_nonzero(groups == group))
 
         def order(batch: int) -> list[int]:
             step, process = divmod(batch, self.num_processes)

@@ -5,18 +5,20 @@ languages is language exposure. The paper trains one after the other, in two run
 the first while the second goes on.
 """
 
-import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
-from ..configuration.languages import normalize_languages
+from ..configuration.languages import language_id, normalize_languages
+from ..data.collators import ContrastiveCollator
 from ..data.corpus import languages_of
 from ..data.views import CorpusView, image_text_pairs, translation_pairs
 from ..evaluation.embedder import Embedder
-from ..modeling.modeling_mla import MlaModel
+from ..modeling.acquirer import plain_state_dict
+from ..modeling.modeling_native_guided import NativeGuidedModel
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer, TaskData
 from .frozen_features import frozen_features
@@ -26,8 +28,9 @@ from .mixture import GroupedView, SizedView
 class MlaTrainer(ContrastiveTrainer):
     """Tasks: `text_text` on translations between each language and the native one, `image_text` on captions.
 
-    `args.languages` says which acquired languages are trained, by default all of the model's. Everything that
-    `args.trainable` does not name is frozen; features of the frozen native model come from a cache on disk.
+    `args.languages` says which languages are trained, by default all that the model has to learn: a student learns the
+    native one as well, whose texts are their own translations. Everything that `args.trainable` does not name is
+    frozen; features of the frozen native model come from a cache on disk.
 
     Args:
         model, args, processing_class, train_dataset, eval_dataset, kwargs: as for `ContrastiveTrainer`.
@@ -38,12 +41,26 @@ class MlaTrainer(ContrastiveTrainer):
     arguments_class = MlaTrainingArguments
 
     def __init__(
-        self, model: MlaModel, args: MlaTrainingArguments, *, cache_dir: str | None = None, **kwargs: Any
+        self, model: NativeGuidedModel, args: MlaTrainingArguments, *, cache_dir: str | None = None, **kwargs: Any
     ) -> None:
         self.cache_dir = cache_dir
-        self.languages = normalize_languages(args.languages or model.config.languages)
+        self.languages = normalize_languages(args.languages or model.config.learned_languages)
+        for language in self.languages:
+            language_id(language, model.config.learned_languages)
+        if not self.languages and args.trainable == "acquirers":
+            raise ValueError(
+                "nothing is to be trained: the model has acquired no language; add_language makes room for one"
+            )
         model.set_trainable(args.trainable, self.languages)
-        self._embedder = Embedder(model, kwargs["processing_class"], batch_size=args.per_device_eval_batch_size)
+        for name in ("text_text_objective", "image_text_objective"):
+            if getattr(args, name) is not None:
+                setattr(model.config, name, getattr(args, name))
+        self._native = Embedder(
+            model.native_model,
+            kwargs["processing_class"].native,
+            batch_size=args.per_device_eval_batch_size,
+            device=args.device,
+        )
         # A step of one language has no gradient for the others' acquirers.
         args.ddp_find_unused_parameters = args.trainable != "native"
         super().__init__(model, args, **kwargs)
@@ -51,11 +68,11 @@ class MlaTrainer(ContrastiveTrainer):
     @property
     def _captioned(self) -> list[str]:
         """The languages of captions that are trained on."""
-        native = [self._embedder.model.config.native_language]
+        native = [self._native.processor.native_language]
         return {"acquirers": self.languages, "native": native, "all": native + self.languages}[self.args.trainable]
 
     def make_view(self, task: str, data: TaskData) -> SizedView:
-        native = self._embedder.model.config.native_language
+        native = self._native.processor.native_language
         present = languages_of(data.corpus)
         if task == IMAGE_TEXT:
             languages = data.languages or [tag for tag in self._captioned if tag in present]
@@ -69,21 +86,35 @@ class MlaTrainer(ContrastiveTrainer):
             add = self._with_teacher_features
         if not views:
             raise ValueError(f"{task}: the data has no text in {', '.join(self._captioned)}, only in {list(present)}")
+        for tag in views:
+            if tag not in self._captioned:
+                trained = f"trainable={self.args.trainable!r} trains {', '.join(self._captioned)}"
+                raise ValueError(f"{task}: the data is to be taken in {tag!r}, and {trained}")
         if self.args.trainable == "acquirers" and self.args.cache_frozen_features:
             with self.args.main_process_first(desc="frozen features"):
                 views = add(views)
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
+    def make_collator(self, task: str) -> ContrastiveCollator:
+        collator = super().make_collator(task)
+        collator.paired_processor = self._native.processor
+        return collator
+
     # ---- Frozen features ----
 
     def _with_teacher_features(self, views: dict[str, CorpusView]) -> dict[str, SizedView]:
         """Native texts' features beside the texts, computed once for every text that there is."""
-        native = self._embedder.model.config.native_language
-        texts = {tag: [example["text_b"] for example in view.__getitems__(range(len(view)))] for tag, view in views.items()}
+        processor = self._native.processor
+        texts = {
+            tag: [example["text_b"] for example in view.__getitems__(range(len(view)))] for tag, view in views.items()
+        }
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
+        tokenizer = processor.tokenizer
+        tokens = tokenizer(distinct, truncation=True, max_length=processor.max_text_length)["input_ids"]
         features = self._frozen(
-            lambda: self._embedder.encode_text(distinct, language=native, normalize=False),
-            [text.encode() for text in distinct],
+            lambda: self._native.encode_text(distinct, language=processor.native_language, normalize=False),
+            (np.array(ids, dtype=np.int64).tobytes() for ids in tokens),
+            reading=f"padded with {tokenizer.pad_token_id}, to the full length: {processor.pad_to_max_length}",
             without="vision_model",
         )
         place = {text: number for number, text in enumerate(distinct)}
@@ -96,8 +127,9 @@ class MlaTrainer(ContrastiveTrainer):
         """Pictures' features in their place."""
         pictures = next(iter(views.values())).pictures
         features = self._frozen(
-            lambda: self._embedder.encode_image(pictures, normalize=False),
-            [pictures.encoded(row) for row in range(len(pictures))],
+            lambda: self._native.encode_image(pictures, normalize=False),
+            (pictures.encoded(row) for row in range(len(pictures))),
+            reading=self._native.processor.image_processor.to_json_string(),
             without="text_model",
         )
         return {
@@ -105,16 +137,13 @@ class MlaTrainer(ContrastiveTrainer):
             for tag, view in views.items()
         }
 
-    def _frozen(self, compute: Any, items: list[bytes], without: str) -> np.ndarray:
-        model, processor = self._embedder.model, self._embedder.processor
-        reading = [model.config.base_config.to_json_string(), json.dumps(processor.to_dict(), default=str)]
-        if without != "text_model":
-            reading.append(processor.tokenizer.backend_tokenizer.to_str())
-        weights: dict[str, Tensor] = model.native_state_dict()
+    def _frozen(self, compute: Any, items: Iterable[bytes], *, reading: str, without: str) -> np.ndarray:
+        """Features of the native model, without one of its towers; `reading` is how it is given the items."""
+        weights = plain_state_dict(self._native.model)
         return frozen_features(
             compute,
             weights={name: value for name, value in weights.items() if not name.startswith(without)},
-            settings="\n".join(reading),
+            settings=f"{self._native.model.config.to_json_string()}\n{reading}",
             items=items,
             cache_dir=self.cache_dir,
         )

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,7 +19,9 @@ _DATA, _MODEL, _TRAINING = "Data", "Model", "Training"
 def acquire(
     base: Annotated[
         str,
-        typer.Option(help="The model that learns: CLIP, SigLIP, ALIGN, MURAL or MLA, a folder or its name on the Hub."),
+        typer.Option(
+            help="The model that learns: CLIP, SigLIP, ALIGN, MURAL or MLA, a folder or its name on the Hub."
+        ),
     ],
     language: Annotated[str, typer.Option(help="The language to learn, a BCP-47 tag: `uk`.")],
     translations: Annotated[
@@ -56,13 +59,15 @@ def acquire(
     ] = M_BERT,
     new_vocabulary: Annotated[
         int | None,
-        typer.Option(help="Train a vocabulary of that many pieces on the translations.", rich_help_panel=_MODEL),
+        typer.Option(
+            min=1, help="Train a vocabulary of that many pieces on the translations.", rich_help_panel=_MODEL
+        ),
     ] = None,
     acquirer: Annotated[
         Literal["mlp", "linear"], typer.Option(help="What follows each block.", rich_help_panel=_MODEL)
     ] = "mlp",
     acquirer_size: Annotated[
-        int, typer.Option(help="Width of the hidden layer of `mlp`.", rich_help_panel=_MODEL)
+        int, typer.Option(min=1, help="Width of the hidden layer of `mlp`.", rich_help_panel=_MODEL)
     ] = 256,
     train_embedding: Annotated[
         bool | None,
@@ -76,14 +81,16 @@ def acquire(
     steps: Annotated[
         int | None,
         typer.Option(
+            min=1,
             help="Steps on translations; by default 20 passes over them, from 500 to the paper's 117 150.",
             rich_help_panel=_TRAINING,
         ),
     ] = None,
     exposure_steps: Annotated[
-        int | None, typer.Option(help="Steps on captions; by default a tenth of STEPS.", rich_help_panel=_TRAINING)
+        int | None,
+        typer.Option(min=1, help="Steps on captions; by default a tenth of STEPS.", rich_help_panel=_TRAINING),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts in a step.", rich_help_panel=_TRAINING)] = 128,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts in a step.", rich_help_panel=_TRAINING)] = 128,
     learning_rate: Annotated[
         float, typer.Option(help="Of the first stage; the second has 3 % of it.", rich_help_panel=_TRAINING)
     ] = 1e-4,
@@ -128,7 +135,8 @@ def acquire(
         },
     )
     _show_samples(acquisition, console)
-    results = acquisition.run(resume=resume)
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
+        results = acquisition.run(resume=resume)
     acquisition.write_card(results, command=shlex.join(["babelens", *sys.argv[1:]]))
     folder = acquisition.assemble() if assemble else None
     if as_json:

@@ -118,7 +118,8 @@ class MlaAdapterConfig(PeftConfig):
         if weights.is_file():
             config._check_weights(weights)
         if config.embedding is not None and config.embedding.startswith("./"):
-            config.embedding = "/".join(filter(None, [pretrained_model_name_or_path, subfolder, config.embedding[2:]]))
+            folder = [str(pretrained_model_name_or_path), subfolder, config.embedding.removeprefix("./")]
+            config.embedding = "/".join(filter(None, folder))
         return config
 
     def _check_weights(self, path: Path) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from babelens.command_line import app
 from babelens.recipe import RecipeError, find_recipe, load_recipe
-from babelens.trainers.arguments import ContrastiveTrainingArguments
+from babelens.run import recipe_run
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_it_searches_a_folder(trained, shapes_files, tmp_path):
 def test_a_second_run_needs_a_word(trained, recipe_file):
     done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(trained)])
     assert isinstance(done.exception, FileExistsError)
-    assert "holds a run already (checkpoint-4)" in str(done.exception)
+    assert "holds a run already: resume it" in str(done.exception)
 
 
 def test_resuming_a_finished_run_changes_nothing(trained, recipe_file):
@@ -136,6 +136,9 @@ def test_an_unknown_recipe_lists_the_known_ones():
 
 @pytest.mark.parametrize("name", sorted(str(p) for p in find_recipe("emoji/mural").parents[1].rglob("*.yaml")))
 def test_every_shipped_recipe_is_well_formed(name, tmp_path):
-    recipe = load_recipe(name)
-    arguments = {key: value for key, value in recipe.training.items() if key not in ("bf16", "use_cpu")}
-    ContrastiveTrainingArguments(output_dir=str(tmp_path), **arguments)
+    run = recipe_run(load_recipe(name), tmp_path, "")
+    run._check_tasks()
+    for stage in run.stages:
+        given = run.recipe.training | stage.training
+        arguments = {key: value for key, value in given.items() if key not in ("bf16", "use_cpu")}
+        run._trainer_class.arguments_class(output_dir=str(tmp_path), **arguments)

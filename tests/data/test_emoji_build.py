@@ -158,9 +158,20 @@ def test_vendor_split_and_languages_are_chosen(cache: Path) -> None:
 
 def test_keywords_can_be_captions_too(cache: Path) -> None:
     names = load_emoji("twemoji", languages="en", cache_dir=cache)
-    both = load_emoji("twemoji", languages="en", keywords_as_captions=True, cache_dir=cache)
-    assert both["captions"][:] == [row["captions"] + row["keywords"] for row in names]
+    both = load_emoji("twemoji", languages="en", keyword_captions=2, cache_dir=cache)
+    for row, more in zip(names, both, strict=True):
+        assert more["captions"][:1] == row["captions"] and len(more["captions"]) == 3
+        said = {row["captions"][0]["text"], *row["keywords"][0]["text"].split(", ")}
+        for caption in more["captions"][1:]:
+            rest = caption["text"]
+            for part in sorted(said, key=len, reverse=True):
+                rest = rest.replace(part, "")
+            assert caption["language"] == "en" and not rest.strip()
     assert both.remove_columns("captions").to_list() == names.remove_columns("captions").to_list()
+    again = load_emoji("twemoji", languages="en", keyword_captions=2, cache_dir=cache)
+    assert again["captions"][:] == both["captions"][:]
+    other = load_emoji("noto", languages="en", keyword_captions=2, cache_dir=cache)
+    assert other["captions"][:] != both["captions"][:]  # drawn anew for every picture
 
 
 def test_languages_with_few_names_and_regional_locales_are_left_out(cache: Path) -> None:

@@ -60,7 +60,8 @@ class TestMlaOnMural(MlaContract):
 def authors():
     """A tiny MLA under OpenAI CLIP's names, what it computes, and its losses."""
     weights = {
-        name.removeprefix("state."): value for name, value in load_file(FIXTURES / "mla_state_dict.safetensors").items()
+        name.removeprefix("state."): value
+        for name, value in load_file(FIXTURES / "mla_state_dict.safetensors").items()
     }
     numbers = json.loads((FIXTURES / "mla.json").read_text())
     return weights, load_file(FIXTURES / "mla_forward.safetensors"), numbers["losses"]["de"]
@@ -90,7 +91,9 @@ def test_every_block_and_the_feature_are_the_authors(authors, converted, languag
 def test_picture_features_and_logits_are_the_authors(authors, converted):
     expected = authors[1]
     with torch.no_grad():
-        output = converted(expected["input.de_ids"], expected["input.image"], language_ids=torch.ones(4, dtype=torch.long))
+        output = converted(
+            expected["input.de_ids"], expected["input.image"], language_ids=torch.ones(4, dtype=torch.long)
+        )
     torch.testing.assert_close(output.image_features, expected["image.features"], rtol=1e-5, atol=1e-5)
     cosines = output.image_embeds @ output.text_embeds.T
     torch.testing.assert_close(100 * cosines, expected["de.LE_logits_img_by_txt"], rtol=1e-5, atol=1e-4)
@@ -108,7 +111,11 @@ def test_picture_features_and_logits_are_the_authors(authors, converted):
 def test_losses_and_gradients_are_the_authors(authors, converted, stage, objective, name):
     _, expected, losses = authors
     setattr(converted.config, f"{stage}_objective", objective)
-    other = {"paired_input_ids": expected["input.en_ids"]} if stage == "text_text" else {"pixel_values": expected["input.image"]}
+    other = (
+        {"paired_input_ids": expected["input.en_ids"]}
+        if stage == "text_text"
+        else {"pixel_values": expected["input.image"]}
+    )
     language = torch.ones(4, dtype=torch.long)
     loss = converted.train()(expected["input.de_ids"], language_ids=language, return_loss=True, **other).loss
     assert loss.item() == pytest.approx(losses[name], rel=1e-5)
@@ -135,19 +142,29 @@ def test_a_checkpoint_of_something_else_is_refused(authors):
 
 
 def tiny_native(name):
-    text = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 60}
+    text = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 60,
+    }
     vit = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     torch.manual_seed(0)
     if name == "siglip":
         text |= {"max_position_embeddings": 16, "projection_size": 16, "bos_token_id": 2, "eos_token_id": 1}
-        return SiglipModel(SiglipConfig(text_config=text, vision_config=vit | {"image_size": 32, "patch_size": 8})).eval()
+        return SiglipModel(
+            SiglipConfig(text_config=text, vision_config=vit | {"image_size": 32, "patch_size": 8})
+        ).eval()
     return AlignModel(AlignConfig(text_config=text | {"max_position_embeddings": 16}, projection_dim=2560)).eval()
 
 
 @pytest.mark.parametrize("name", ["siglip", "align"])
 def test_other_dual_encoders_acquire_languages(name):
     native = tiny_native(name)
-    model = MlaModel.from_native(native, languages=["de", "uk"], vocab_size=50, embedding_size=8, sep_token_id=3).eval()
+    model = MlaModel.from_native(
+        native, languages=["de", "uk"], vocab_size=50, embedding_size=8, sep_token_id=3
+    ).eval()
     ids = torch.randint(4, 50, (3, 16), generator=torch.Generator().manual_seed(0))
     ids[:, 0], ids[:, -1] = 2, 3
     with torch.no_grad():
@@ -199,7 +216,9 @@ def test_the_plain_model_comes_back(make_mla):
     again = MlaModel.from_native(plain, vocab_size=30, embedding_size=4, sep_token_id=3)
     with torch.no_grad():
         expected = model.get_text_features(**inputs).pooler_output
-        assert torch.equal(plain.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output, expected)
+        assert torch.equal(
+            plain.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output, expected
+        )
         assert torch.equal(again.get_text_features(**inputs).pooler_output, expected)
 
 

@@ -1,0 +1,94 @@
+"""Recipes of MLA's baselines: a student with a multilingual text encoder learns from a frozen native model."""
+
+from functools import cached_property
+
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+    TrainingArguments,
+)
+
+from .configuration.presets import load_preset
+from .modeling.modeling_mla import MlaModel
+from .modeling.modeling_mla_student import MlaStudentModel
+from .processing.processing_mla_student import MlaStudentProcessor
+from .recipe import RecipeError, TextModelSource
+from .run import CHECKPOINTS, FINISHED
+from .run_mla import MlaRun
+from .trainers.checkpoints import written_whole
+from .trainers.masked_language import train_masked_language
+
+TEXT_MODEL = "text_model"
+
+
+class MlaStudentRun(MlaRun):
+    """A recipe of MLA's baselines.
+
+    `model.from_pretrained` is the native model, a plain dual encoder or an MLA model, or a student to go on from;
+    `model.overrides` are `MlaStudentConfig`'s keys, `languages` those beside the native one. `text_model` is the text
+    encoder of a new student, whose tokenizer is the encoder's own or `multilingual_tokenizer`.
+    """
+
+    def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
+        return processor.tokenizer
+
+    @cached_property
+    def _text_source(self) -> TextModelSource:
+        if self.recipe.text_model is None:
+            raise RecipeError("text_model: a new student needs one")
+        return self.recipe.text_model
+
+    def make_processor(self) -> ProcessorMixin:
+        model, processor = self._given
+        if isinstance(model, MlaStudentModel):
+            return processor
+        native = model.config.base_config if isinstance(model, MlaModel) else model.config
+        return MlaStudentProcessor.for_native(native, processor, self._tokenizer(), self._native_language)
+
+    def _tokenizer(self) -> PreTrainedTokenizerBase:
+        if self._text_source.from_pretrained:
+            return AutoTokenizer.from_pretrained(self._text_source.from_pretrained)
+        return self.new_tokenizer("multilingual_tokenizer", self.captions, self.captions)
+
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        model = self._given[0]
+        if isinstance(model, MlaStudentModel):
+            return model
+        native = model.unload() if isinstance(model, MlaModel) else model
+        text_model = self._text_model(processor.tokenizer)
+        return MlaStudentModel.from_models(native, text_model, **self.recipe.model.overrides)
+
+    def _text_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        """The text encoder before the student is trained; one that is trained here lies among the checkpoints."""
+        source, attention = self._text_source, self.recipe.model.attn_implementation
+        finished = self.output / CHECKPOINTS / TEXT_MODEL / FINISHED
+        if source.preset and not finished.is_dir():
+            arguments = {"seed": self._arguments(self.stages[0]).seed} | source.training
+            args = TrainingArguments(output_dir=str(finished.parent), **arguments)
+            text = {
+                "vocab_size": len(tokenizer),
+                "pad_token_id": tokenizer.pad_token_id,
+                "attn_implementation": attention,
+            }
+            config = load_preset(source.preset, text_config=text).text_config
+            trained = train_masked_language(config, tokenizer, self._sentences(), args)
+            if args.process_index == 0:
+                with written_whole(finished) as scratch:
+                    trained.save_pretrained(scratch)
+                    tokenizer.save_pretrained(scratch)
+            return trained
+        return AutoModel.from_pretrained(source.from_pretrained or finished, attn_implementation=attention)
+
+    def _sentences(self) -> list[str]:
+        """Captions and keywords of all corpora in the student's languages, each once."""
+        languages = {self._native_language, *self._acquired}
+        found: dict[str, None] = {}
+        for corpus in self.corpora.values():
+            columns = [name for name in ("captions", "keywords") if name in corpus.column_names]
+            for column in corpus.select_columns(columns).with_format("arrow")[:].columns:
+                entries = column.combine_chunks().flatten().to_pylist()
+                found |= dict.fromkeys(entry["text"] for entry in entries if entry["language"] in languages)
+        return list(found)

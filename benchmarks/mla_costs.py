@@ -1,0 +1,148 @@
+"""What MLA's steps cost beside one another and beside training a whole CLIP.
+
+    python benchmarks/mla_costs.py --rounds 5
+
+Models have the shapes of CLIP ViT-B/32 and of M-BERT's table, with random weights. The two sides of every ratio take
+turns in one process; printed are medians of the ratio over the rounds, with quartiles.
+"""
+
+import copy
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import transformers
+import typer
+from torch import Tensor
+from transformers import CLIPModel
+
+from babelens import MlaConfig, MlaModel
+from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter, take_apart
+
+LANGUAGES = ("de", "fr", "cs", "zh", "ja", "uk", "hi", "sw")
+
+Step = Callable[[], object]
+
+
+def main(
+    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 5,
+    batch_size: Annotated[int, typer.Option(help="Texts and pictures in a step.")] = 16,
+    tokens: Annotated[int, typer.Option(help="Of each text.")] = 16,
+    threads: Annotated[int, typer.Option(help="Of the processor.")] = 2,
+) -> None:
+    """Measure the ratios and print them as a table."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    costs = Costs(batch_size, tokens)
+    print(f"{platform.processor() or platform.machine()}, {threads} threads, torch {torch.__version__}, ", end="")
+    print(f"transformers {transformers.__version__}; batch {batch_size}, {tokens} tokens, {rounds} rounds\n")
+    print("| compared | ratio (quartiles) |\n|---|---|")
+    for title, one, other in costs.comparisons():
+        low, middle, high = np.quantile(ratios(one, other, rounds), [0.25, 0.5, 0.75])
+        print(f"| {title} | {middle:.3f} ({low:.3f}–{high:.3f}) |", flush=True)
+    print(f"\nAdapter of one language without the shared embedding: {costs.adapter_megabytes():.2f} MB on disk")
+
+
+def ratios(one: Step, other: Step, rounds: int) -> list[float]:
+    """Time of `one` by time of `other`, turn by turn, after a turn of each that does not count."""
+    one(), other()
+    return [seconds(one) / seconds(other) for _ in range(rounds)]
+
+
+def seconds(step: Step) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+class Costs:
+    """The steps to be compared, on one batch of random pictures and texts."""
+
+    def __init__(self, batch_size: int, tokens: int) -> None:
+        config = MlaConfig(languages=LANGUAGES)
+        self.model = MlaModel(config).train()
+        self.clip: CLIPModel = self.model.unload().train()
+        self.clip_optimizer = torch.optim.AdamW(self.clip.parameters(), lr=0.0, fused=True)
+        native_end = config.base_config.text_config.eos_token_id
+        self.native = texts(batch_size, tokens, native_end)
+        self.foreign = texts(batch_size, tokens, config.sep_token_id)
+        self.german = torch.ones(batch_size, dtype=torch.long)
+        self.mixed = torch.arange(batch_size) % len(LANGUAGES) + 1
+        self.pixels = torch.randn(batch_size, 3, 224, 224)
+        with torch.no_grad():
+            self.teacher = self.model.get_text_features(self.native).pooler_output
+            self.pictures = self.model.get_image_features(self.pixels).pooler_output
+        self.peft = take_apart(self.model).eval()
+
+    def comparisons(self) -> list[tuple[str, Step, Step]]:
+        """(what is compared, one side, other side)."""
+        transfer, exposure = self.acquiring(self.teacher_texts), self.acquiring(self.encoded_pictures)
+        cached_transfer, cached_exposure = self.acquiring(self.cached_teacher), self.acquiring(self.cached_pictures)
+        return [
+            ("transfer step, cached teacher / teacher computed", cached_transfer, transfer),
+            ("exposure step, cached pictures / pictures encoded", cached_exposure, exposure),
+            ("transfer step, nothing cached / full CLIP step", transfer, self.full_clip_step),
+            ("exposure step, nothing cached / full CLIP step", exposure, self.full_clip_step),
+            ("8 languages in one batch / 8 passes with set_adapter", self.one_mixed_batch, self.eight_passes),
+        ]
+
+    def acquiring(self, target: Callable[[], dict[str, Tensor]]) -> Step:
+        """A training step of German, acquirers and shared embedding."""
+        model = copy.deepcopy(self.model)
+        model.set_trainable("acquirers", ["de"])
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.0, fused=True)
+
+        def step() -> None:
+            model(self.foreign, language_ids=self.german, return_loss=True, **target()).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    def teacher_texts(self) -> dict[str, Tensor]:
+        return {"paired_input_ids": self.native}
+
+    def cached_teacher(self) -> dict[str, Tensor]:
+        return {"paired_text_features": self.teacher}
+
+    def encoded_pictures(self) -> dict[str, Tensor]:
+        return {"pixel_values": self.pixels}
+
+    def cached_pictures(self) -> dict[str, Tensor]:
+        return {"image_features": self.pictures}
+
+    def full_clip_step(self) -> None:
+        self.clip(self.native, self.pixels, return_loss=True).loss.backward()
+        self.clip_optimizer.step()
+        self.clip_optimizer.zero_grad()
+
+    @torch.no_grad()
+    def one_mixed_batch(self) -> None:
+        self.model.get_text_features(self.foreign, language_ids=self.mixed)
+
+    @torch.no_grad()
+    def eight_passes(self) -> None:
+        for number, language in enumerate(LANGUAGES, start=1):
+            self.peft.set_adapter(language)
+            self.peft.get_text_features(self.foreign[self.mixed == number])
+
+    def adapter_megabytes(self) -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            save_adapter(self.model, "de", folder, embedding="elsewhere")
+            return (Path(folder) / "adapter_model.safetensors").stat().st_size / 1e6
+
+
+def texts(count: int, tokens: int, end: int) -> Tensor:
+    """Random ids that end with `end`, [count, tokens]."""
+    ids = torch.randint(1000, 40_000, (count, tokens))
+    ids[:, -1] = end
+    return ids
+
+
+if __name__ == "__main__":
+    typer.run(main)

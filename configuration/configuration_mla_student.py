@@ -1,0 +1,45 @@
+"""Configuration of MLA's two baselines: a multilingual student beside a frozen dual encoder (Zhang et al. 2022, tables
+4 and 7).
+
+The defaults are the paper's: M-BERT as text encoder beside CLIP ViT-B/32.
+"""
+
+from typing import ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+
+from .configuration_native_guided import NativeGuidedConfig
+
+M_BERT = {"vocab_size": 119_547}  # bert-base-multilingual-cased
+
+
+@strict
+class MlaStudentConfig(NativeGuidedConfig):
+    """`acquirer` and `acquirer_size` are those of the strategy `acquisition`.
+
+    Args, beside `NativeGuidedConfig`'s:
+        text_config: The student's text encoder, any of transformers' whose texts begin with [CLS]; a dict names its
+            `model_type` (default `bert`).
+        strategy: `distillation` trains the whole student (MKD, table 7); `acquisition` freezes its text encoder and
+            trains cross-modal acquirers after each of its blocks (CMA, table 4).
+    """
+
+    model_type = "mla_student"
+    auto_classes = ("AutoConfig",)
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        **NativeGuidedConfig.sub_configs_defaults,
+        "text_config": SubConfigSpec(config_class=AutoConfig, model_type="bert", init_kwargs=M_BERT),
+    }
+
+    text_config: dict | PreTrainedConfig | None = None
+    strategy: Literal["distillation", "acquisition"] = "distillation"
+
+    @property
+    def learned_languages(self) -> list[str]:
+        """All of them: the student has to learn what the native model knows in its own language, too."""
+        return self.known_languages
+
+
+__all__ = ["MlaStudentConfig"]

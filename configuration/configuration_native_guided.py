@@ -1,0 +1,65 @@
+"""What the configurations of MLA and of its baselines share: a frozen dual encoder, and the languages that are to meet
+its features (Zhang et al. 2022)."""
+
+from typing import ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+
+from .hub_code import HubCodeMixin
+from .languages import normalize_language
+from .strict_config import StrictConfig
+
+
+@strict
+class NativeGuidedConfig(HubCodeMixin, StrictConfig):
+    """
+    Args:
+        base_config: The dual encoder that stays what it is, by default CLIP ViT-B/32; a dict names its `model_type`
+            (`clip`, `siglip`, `align`, `mural`).
+        native_language: What the dual encoder reads by itself.
+        languages: The others that are learned.
+        acquirer: `mlp`, or `linear`, one matrix (table 1).
+        acquirer_size: Width of the hidden layer of `mlp` acquirers.
+        text_text_objective: `mse` between un-normalised features (native language transfer, section 3.3), or `nce`
+            (table 3).
+        image_text_objective: `nce` (language exposure, section 3.3), or `mse` (table 3).
+        logit_scale: What multiplies the cosines in `nce` while the native model is frozen (section 3.3).
+    """
+
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        "base_config": SubConfigSpec(config_class=AutoConfig, model_type="clip", init_kwargs={})
+    }
+
+    base_config: dict | PreTrainedConfig | None = None
+    native_language: str = "en"
+    languages: list[str] | tuple[str, ...] = ("de", "fr", "cs", "zh", "ja")
+    acquirer: Literal["mlp", "linear"] = "mlp"
+    acquirer_size: int = 256
+    text_text_objective: Literal["mse", "nce"] = "mse"
+    image_text_objective: Literal["nce", "mse"] = "nce"
+    logit_scale: float | int = 100.0
+
+    def __post_init__(self, **kwargs: object) -> None:
+        self.native_language = normalize_language(self.native_language)
+        self.languages = [normalize_language(language) for language in self.languages]
+        for language in self.languages:
+            if self.languages.count(language) > 1:
+                raise ValueError(f"languages={self.languages} names {language!r} twice")
+        if self.native_language in self.languages:
+            raise ValueError(f"{self.native_language!r} is the native language: there is nothing to acquire")
+        for name in ("acquirer_size", "logit_scale"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        super().__post_init__(**kwargs)
+
+    @property
+    def known_languages(self) -> list[str]:
+        """The native language and the learned ones."""
+        return [self.native_language, *self.languages]
+
+    @property
+    def learned_languages(self) -> list[str]:
+        """Whose texts are trained to meet the native model's features."""
+        return list(self.languages)

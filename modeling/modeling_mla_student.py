@@ -1,0 +1,150 @@
+"""MLA's baselines: a multilingual student beside a frozen dual encoder (Zhang et al. 2022, tables 4 and 7).
+
+The student is a text encoder, the state at [CLS], and a projection to the width of the native model's features. It
+reads every language, the native one too, with one multilingual vocabulary; pictures, and the native texts whose
+features the student's are to meet, are the native model's. Two strategies:
+
+    distillation   MKD: encoder and projection are trained (Reimers and Gurevych 2020)
+    acquisition    CMA: the encoder is frozen; cross-modal acquirers after its blocks, which all languages share, and
+                   the projection are trained
+"""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
+
+from ..configuration.configuration_mla_student import MlaStudentConfig
+from .acquirer import (
+    AcquiredBlock,
+    Acquirer,
+    LanguageRows,
+    UnsupportedBaseModelError,
+    initialize_linears,
+    load_plain_state_dict,
+)
+from .modeling_dual_encoder import build_tower, count_parameters, image_width
+from .modeling_native_guided import NativeGuidedModel, Trainable
+
+_EVERY = "every"  # language
+
+
+class CrossModalBlock(AcquiredBlock):
+    """A frozen block, followed by the acquirer that all languages share."""
+
+    def __init__(self, base_layer: nn.Module, acquirer: Acquirer) -> None:
+        super().__init__(base_layer)
+        self.mla_acquirers[_EVERY] = acquirer
+
+    def rows_of(self, count: int) -> LanguageRows:
+        return LanguageRows.all_in(_EVERY, count)
+
+
+class MlaStudentModel(NativeGuidedModel):
+    config_class = MlaStudentConfig
+    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+
+    def __init__(self, config: MlaStudentConfig) -> None:
+        super().__init__(config)
+        self.native_model = AutoModel.from_config(config.base_config)
+        self.text_model = build_tower(config.text_config)
+        width = self.text_model.config.hidden_size
+        if config.strategy == "acquisition":
+            blocks = _blocks(self.text_model)
+            for number, block in enumerate(blocks):
+                blocks[number] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
+        self.projection = nn.Linear(width, _feature_width(config.base_config))
+        initialize_linears(self.projection)
+        self.set_trainable("acquirers")
+        self.post_init()
+
+    @classmethod
+    def from_models(cls, native_model: PreTrainedModel, text_model: PreTrainedModel, **options: Any) -> Self:
+        """A student about to learn from a plain dual encoder, with the text encoder `text_model`, such as M-BERT;
+        `options` are `MlaStudentConfig`'s."""
+        configs = {"base_config": native_model.config, "text_config": text_model.config}
+        model = cls(MlaStudentConfig(**configs, **options)).to(native_model.dtype)
+        model.load_native(native_model.state_dict())
+        weights = text_model.state_dict().items()
+        # [CLS] is read as it is, so that a tanh pooler is never used.
+        load_plain_state_dict(model.text_model, {k: v for k, v in weights if not k.startswith("pooler.")})
+        return model.train(native_model.training)
+
+    def set_trainable(self, part: Trainable, languages: Sequence[str] | None = None) -> None:
+        """Says what training changes: with `acquirers`, what the strategy trains, for all `languages` alike.
+
+        Raises:
+            ValueError: for any other part: the native model says what is right.
+        """
+        if part != "acquirers":
+            raise ValueError(f"trainable={part!r}: the native model of a student stays frozen")
+        self.requires_grad_(False)
+        self.projection.requires_grad_(True)
+        if self.config.strategy == "distillation":
+            self.text_model.requires_grad_(True)
+        for acquirer in self.acquirers():
+            acquirer.requires_grad_(True)
+        self.train(self.training)
+
+    def frozen_parts(self) -> list[nn.Module]:
+        return [self.native_model, *([self.text_model] if self.config.strategy == "acquisition" else [])]
+
+    def acquirers(self) -> list[Acquirer]:
+        """Those of `acquisition`."""
+        return [module for module in self.text_model.modules() if isinstance(module, Acquirer)]
+
+    def parameter_parts(self) -> dict[str, int]:
+        acquired = sum(map(count_parameters, self.acquirers()))
+        parts = {"native model": count_parameters(self.native_model)}
+        parts["text encoder"] = count_parameters(self.text_model) - acquired
+        return parts | {"acquirers": acquired, "projection": count_parameters(self.projection)}
+
+    @can_return_tuple
+    def get_text_features(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        language_ids: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """Embeds texts.
+
+        Args:
+            input_ids ([N, T]): token ids of the multilingual tokenizer, [CLS] first, in every language.
+            attention_mask ([N, T]): 0 at padding.
+            language_ids: of no effect; the student does not tell languages apart.
+
+        Returns:
+            The text encoder's output; `pooler_output` [N, d] is the embedding, not normalised.
+        """
+        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+        pooled = self.projection(output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
+        return BaseModelOutputWithPooling(
+            output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
+        )
+
+
+def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
+    """The list of a text encoder's blocks.
+
+    Raises:
+        UnsupportedBaseModelError: when it has none that can be told from other lists.
+    """
+    count = text_model.config.num_hidden_layers
+    found = [module for module in text_model.modules() if isinstance(module, nn.ModuleList) and len(module) == count]
+    if not found:
+        raise UnsupportedBaseModelError(
+            f"no list of {count} blocks in a {text_model.config.model_type!r} text encoder"
+        )
+    return found[0]
+
+
+def _feature_width(config: PreTrainedConfig) -> int:
+    """The width of a dual encoder's features: SigLIP's and MURAL's are as wide as their picture towers."""
+    return getattr(config, "projection_dim", None) or image_width(config.vision_config)
+
+
+__all__ = ["MlaStudentModel"]

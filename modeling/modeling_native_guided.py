@@ -1,0 +1,151 @@
+"""What MLA and its baselines share: texts whose features are to meet those of a frozen native model (Zhang et al.
+2022, section 3.3).
+
+`native_model` is a dual encoder of transformers or babelens. It embeds the pictures, and the native texts whose
+features others are to meet; subclasses say how those others are embedded.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
+
+from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
+from .losses import symmetric_contrastive_loss
+from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, normalize
+
+Trainable = Literal["acquirers", "native", "all"]
+
+
+@dataclass
+class MlaOutput(DualEncoderOutput):
+    """
+    Args:
+        text_features, image_features, paired_text_features ([N, d]): what `*_embeds` are before they are normalised;
+            in training.
+    """
+
+    text_features: Tensor | None = None
+    image_features: Tensor | None = None
+    paired_text_features: Tensor | None = None
+
+
+class NativeGuidedModel(DualEncoderPreTrainedModel):
+    """Subclasses define `get_text_features`, `frozen_parts` and `set_trainable`."""
+
+    native_model: PreTrainedModel
+    trains_native = False
+
+    def load_native(self, weights: dict[str, Tensor]) -> None:
+        """Takes over the weights of a plain dual encoder."""
+        load_plain_state_dict(self.native_model, weights)
+
+    def native_state_dict(self) -> dict[str, Tensor]:
+        """The native model's weights as it has them by itself."""
+        return plain_state_dict(self.native_model)
+
+    def frozen_parts(self) -> list[nn.Module]:
+        """What is never trained, acquirers inside of it apart."""
+        raise NotImplementedError
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for part in self.frozen_parts():
+            part.eval()  # neither dropout nor new batch statistics in what is frozen; acquirers have none
+            for block in part.modules():
+                if isinstance(block, AcquiredBlock):
+                    # Of the block alone: whether gradients are checkpointed hangs on it.
+                    block.base_layer.training = mode
+        return self
+
+    @can_return_tuple
+    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
+        """Embeds pictures, pixel_values [N, 3, H, W]: the native model's own `get_image_features`."""
+        return self.native_model.get_image_features(pixel_values=pixel_values, **kwargs)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        language_ids: Tensor | None = None,
+        image_features: Tensor | None = None,
+        paired_input_ids: Tensor | None = None,
+        paired_attention_mask: Tensor | None = None,
+        paired_language_ids: Tensor | None = None,
+        paired_text_features: Tensor | None = None,
+        return_loss: bool | None = None,
+        return_logits: bool = True,
+    ) -> MlaOutput:
+        """Embeds what is given and compares it: texts with pictures, or with their native translations.
+
+        Args:
+            input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
+            pixel_values ([M, 3, H, W]): pictures; M = N for a loss.
+            image_features ([M, d]): the pictures' features, computed before, instead.
+            paired_input_ids, paired_attention_mask: native translations of the texts, ids of the native tokenizer,
+                whose features the texts' are to meet; no gradient reaches them.
+            paired_language_ids: all 0, or left out.
+            paired_text_features ([N, d]): the features of these translations, computed before, instead.
+            return_loss: compute `contrastive_objective`.
+            return_logits: compute the similarities of all pictures with all texts.
+        """
+        texts = None
+        if input_ids is not None:
+            texts = self.get_text_features(input_ids, attention_mask, language_ids).pooler_output
+        if pixel_values is not None:
+            with torch.set_grad_enabled(self.trains_native and torch.is_grad_enabled()):
+                image_features = self.get_image_features(pixel_values).pooler_output
+        if paired_input_ids is not None:
+            paired_text_features = self._paired_features(paired_input_ids, paired_attention_mask, paired_language_ids)
+        output = MlaOutput(
+            text_embeds=None if texts is None else normalize(texts),
+            image_embeds=None if image_features is None else normalize(image_features),
+            paired_text_embeds=None if paired_text_features is None else normalize(paired_text_features),
+            temperature=self._temperature(),
+            text_features=texts,
+            image_features=image_features,
+            paired_text_features=paired_text_features,
+        )
+        if return_logits and output.text_embeds is not None and output.image_embeds is not None:
+            logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
+            logits = logits + getattr(self.native_model, "logit_bias", 0.0)  # SigLIP has one
+            output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
+        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
+
+    @torch.no_grad()
+    def _paired_features(
+        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
+    ) -> Tensor:
+        if language_ids is not None and language_ids.any():
+            raise ValueError("paired texts are native ones, whose features the others' are to meet")
+        inputs = {} if attention_mask is None else {"attention_mask": attention_mask}
+        return self.native_model.get_text_features(input_ids=input_ids, **inputs).pooler_output
+
+    def _temperature(self) -> Tensor:
+        """What divides the cosines in the native model."""
+        native = self.native_model
+        return (-native.logit_scale).exp() if hasattr(native, "logit_scale") else native.temperature.clone()
+
+    def contrastive_objective(
+        self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+    ) -> Tensor:
+        """Native language transfer on translations (equation 4), language exposure on pictures (equation 5)."""
+        if output.text_features is None or (output.image_features is None and output.paired_text_features is None):
+            raise ValueError("a loss needs texts and their pictures or native translations")
+        if output.paired_text_features is not None:
+            target, embeds = output.paired_text_features, output.paired_text_embeds
+            objective = self.config.text_text_objective
+        else:
+            target, embeds = output.image_features, output.image_embeds
+            objective = self.config.image_text_objective
+        if objective == "mse":
+            return nn.functional.mse_loss(output.text_features.float(), target.float())
+        temperature = output.temperature if self.trains_native else 1 / self.config.logit_scale
+        options = {"positives": positives, "tile_size": tile_size}
+        return symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2

@@ -1,0 +1,68 @@
+"""MLA's configuration: the contract, the paper's defaults, and what is refused."""
+
+import pytest
+from contracts import ConfigContract
+from huggingface_hub.errors import StrictDataclassError
+from transformers import CLIPConfig, SiglipConfig
+
+from babelens import MlaConfig
+
+
+class TestMlaConfig(ConfigContract):
+    factory = "make_mla"
+
+
+class TestMlaOnMuralConfig(ConfigContract):
+    factory = "make_mla_on_mural"
+
+
+def test_without_arguments_it_is_the_papers_model():
+    config = MlaConfig()
+    base = config.base_config
+    assert type(base) is CLIPConfig
+    assert (base.text_config.hidden_size, base.text_config.max_position_embeddings) == (512, 77)
+    assert (base.vision_config.patch_size, base.projection_dim) == (32, 512)
+    assert (config.acquirer, config.acquirer_size) == ("mlp", 256)
+    assert (config.vocab_size, config.embedding_size, config.sep_token_id) == (119_547, 768, 102)
+    assert (config.text_text_objective, config.image_text_objective, config.logit_scale) == ("mse", "nce", 100.0)
+    assert config.train_embedding
+    assert config.known_languages == ["en", "de", "fr", "cs", "zh", "ja"]
+
+
+def test_languages_become_canonical():
+    config = MlaConfig(native_language="EN", languages=("zh_cn", "iw"))
+    assert config.known_languages == ["en", "zh-CN", "he"]
+
+
+def test_the_native_model_is_given_as_a_configuration_or_as_its_settings():
+    base = SiglipConfig(text_config={"hidden_size": 24, "num_attention_heads": 2})
+    given, spelled = MlaConfig(base_config=base), MlaConfig(base_config=base.to_dict())
+    assert given.to_dict() == spelled.to_dict()
+    assert type(spelled.base_config) is SiglipConfig and spelled.base_config.text_config.hidden_size == 24
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"languages": ["de", "DE"]}, r"languages=\['de', 'de'\] names 'de' twice"),
+        ({"languages": ["de", "en"]}, "'en' is the native language: there is nothing to acquire"),
+        ({"native_language": "FR"}, "'fr' is the native language"),
+        ({"languages": ["klingonish"]}, "'klingonish'"),
+        ({"native_language": "xx"}, "'xx' names no registered language"),
+        ({"acquirer_size": 0}, "acquirer_size=0 must be positive"),
+        ({"vocab_size": 0}, "vocab_size=0 must be positive"),
+        ({"embedding_size": -1}, "embedding_size=-1 must be positive"),
+        ({"logit_scale": 0}, "logit_scale=0 must be positive"),
+        ({"vocab_size": 50, "sep_token_id": 50}, "sep_token_id=50 is not in a vocabulary of 50"),
+        ({"sep_token_id": -1}, "sep_token_id=-1 is not in a vocabulary"),
+        ({"acquirer": "lora"}, "acquirer"),
+        ({"text_text_objective": "cosine"}, "text_text_objective"),
+        ({"image_text_objective": "mae"}, "image_text_objective"),
+        ({"base_config": {"model_type": "clp"}}, "base_config: transformers has no model type 'clp'"),
+        ({"base_config": {"model_type": "clip", "projektion_dim": 8}}, "has no key 'base_config.projektion_dim'"),
+        ({"acquirer_siz": 8}, r"did you mean 'acquirer_size'\?"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(settings, complaint):
+    with pytest.raises((ValueError, StrictDataclassError), match=complaint):
+        MlaConfig(**settings)

@@ -1,0 +1,285 @@
+"""MLA's baselines: the contracts, what each strategy trains, and both trained by MLA's trainer."""
+
+import numpy as np
+import pytest
+import torch
+from contracts import (
+    LANGUAGES,
+    TEXTS,
+    ConfigContract,
+    DualEncoderContract,
+    ProcessorContract,
+    PublishingContract,
+    assert_equal,
+    embeddings,
+    image_text_batch,
+    pictures,
+)
+from tiny_native import tiny_bert, tiny_clip, tiny_siglip
+from tiny_training import shapes_corpus
+from transformers import AutoConfig, AutoModel
+
+from babelens import (
+    Embedder,
+    MlaModel,
+    MlaProcessor,
+    MlaStudentModel,
+    MlaStudentProcessor,
+    MlaTrainer,
+    MlaTrainingArguments,
+)
+from babelens.configuration.presets import load_preset
+from babelens.modeling.acquirer import UnsupportedBaseModelError, plain_state_dict
+
+
+class StudentContract(DualEncoderContract):
+    factory = "make_mla_student"
+    freezable = ("projection",)
+
+    def training_batches(self, processor):
+        return {"image_text": image_text_batch(processor), "text_text": native_pairs(processor)}
+
+    def test_attention_implementations_agree(self, model, batch):
+        results = []
+        for implementation in ("eager", "sdpa"):
+            model.set_attn_implementation({"text_config": implementation, "base_config": implementation})
+            for tower in (model.text_model, model.native_model.vision_model):
+                assert tower.config._attn_implementation == implementation
+            results.append(embeddings(model, batch))
+        assert_equal(*results, rtol=0, atol=1e-5)
+
+
+def native_pairs(processor):
+    """Texts with a native text each, which the native model reads."""
+    native = processor.native(text=TEXTS[::-1], language="en", return_tensors="pt")
+    paired = {f"paired_{name}": value for name, value in native.items()}
+    return dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")) | paired
+
+
+class TestDistillation(StudentContract, ConfigContract, ProcessorContract, PublishingContract):
+    """MKD."""
+
+
+class TestAcquisition(StudentContract, ConfigContract, PublishingContract):
+    """CMA."""
+
+    options = {"strategy": "acquisition"}
+
+
+# ---- What the strategies train ----
+
+
+@pytest.fixture(params=["distillation", "acquisition"])
+def strategy(request):
+    return request.param
+
+
+def test_each_strategy_trains_its_parts(make_mla_student, strategy):
+    model, _ = make_mla_student(strategy=strategy)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    projection = {"projection.weight", "projection.bias"}
+    if strategy == "distillation":
+        assert trained == projection | {name for name, _ in model.named_parameters() if name.startswith("text_model.")}
+    else:
+        layer = "text_model.encoder.layer.{}.mla_acquirers.every.{}.{}"
+        parts = [(block, part, kind) for block in (0, 1) for part in ("down", "up") for kind in ("weight", "bias")]
+        assert trained == projection | {layer.format(*part) for part in parts}
+    parts = model.parameter_parts()
+    assert sum(parts.values()) == model.num_parameters()
+    assert parts["acquirers"] == (2 * (2 * 16 * 8 + 16 + 8) if strategy == "acquisition" else 0)
+
+
+def test_what_is_frozen_stays_in_evaluation_mode(make_mla_student, strategy):
+    model = make_mla_student(strategy=strategy)[0].train()
+    assert not any(module.training for module in model.native_model.modules())
+    dropouts = {module.training for module in model.text_model.modules() if isinstance(module, torch.nn.Dropout)}
+    assert dropouts == {strategy == "distillation"}
+
+
+def test_cross_modal_acquirers_follow_whole_blocks(make_mla_student):
+    """y = x + W2 ReLU(W1 x + b1) + b2 after each block, then [CLS] and the projection, step by step."""
+    model, processor = make_mla_student(strategy="acquisition")
+    inputs = processor(text=["ein rotes Auto", "un chien"], language=["de", "fr"], return_tensors="pt")
+    mask = torch.where(inputs["attention_mask"][:, None, None] == 1, 0.0, torch.finfo().min)
+    with torch.no_grad():
+        states = model.text_model.embeddings(inputs["input_ids"])
+        for block, acquirer in zip(model.text_model.encoder.layer, model.acquirers(), strict=True):
+            states = block.base_layer(states, mask)
+            hidden = (states @ acquirer.down.weight.T + acquirer.down.bias).clamp(min=0)
+            states = states + hidden @ acquirer.up.weight.T + acquirer.up.bias
+        expected = states[:, 0] @ model.projection.weight.T + model.projection.bias
+        torch.testing.assert_close(model.get_text_features(**inputs).pooler_output, expected)
+
+
+def test_linear_acquirers(make_mla_student):
+    model, _ = make_mla_student(strategy="acquisition", acquirer="linear")
+    assert model.parameter_parts()["acquirers"] == 2 * (16 * 16 + 16)
+
+
+@pytest.mark.parametrize("part", ["native", "all"])
+def test_the_native_model_of_a_student_cannot_be_trained(make_mla_student, part):
+    with pytest.raises(ValueError, match=f"trainable='{part}': the native model of a student stays frozen"):
+        make_mla_student()[0].set_trainable(part)
+
+
+def test_paired_texts_must_be_native(make_mla_student):
+    model, processor = make_mla_student()
+    pairs = native_pairs(processor) | {"paired_language_ids": torch.ones(len(TEXTS), dtype=torch.long)}
+    with pytest.raises(ValueError, match="paired texts are native ones"):
+        model(**pairs)
+
+
+def test_the_student_learns_the_native_language_too(make_mla_student):
+    config = make_mla_student()[0].config
+    assert config.learned_languages == config.known_languages == LANGUAGES
+
+
+# ---- Parts ----
+
+
+@pytest.mark.parametrize("make_native", [tiny_clip, tiny_siglip])
+def test_a_student_is_made_of_models_as_the_hub_has_them(make_native, strategy):
+    native, native_processor = make_native()
+    bert, tokenizer = tiny_bert()
+    model = MlaStudentModel.from_models(native, bert, strategy=strategy, languages=["de", "fr"])
+    processor = MlaStudentProcessor.for_native(native.config, native_processor, tokenizer)
+    batch = processor(images=pictures(2), text=["rot", "a bar"], language=["de", "en"], return_tensors="pt")
+    texts = ["a red bar", "a dot"]
+    paired = processor.native(text=texts, language="en", return_tensors="pt")
+    with torch.no_grad():
+        output = model(**batch, **{f"paired_{name}": value for name, value in paired.items()})
+        assert torch.equal(output.image_features, native.get_image_features(batch["pixel_values"]).pooler_output)
+        taught = Embedder(*make_native()).encode_text(texts, language="en", normalize=False)
+        torch.testing.assert_close(output.paired_text_features, torch.from_numpy(taught))
+        assert output.text_features.shape == output.image_features.shape
+        states = model.text_model.embeddings(batch["input_ids"])
+        assert torch.equal(states, bert.embeddings(batch["input_ids"]))
+    assert_equal(
+        plain_state_dict(model.text_model), {n: v for n, v in bert.state_dict().items() if not n.startswith("pooler.")}
+    )
+
+
+@pytest.mark.parametrize("kind", ["xlm-roberta", "distilbert", "modernbert"])
+def test_other_text_encoders_acquire(make_mla_student, kind):
+    sizes = {"model_type": kind, "vocab_size": 60, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
+    config = AutoConfig.for_model(**sizes, hidden_size=16, intermediate_size=32, max_position_embeddings=40)
+    model, _ = make_mla_student(strategy="acquisition", text_config=config)
+    assert len(model.acquirers()) == 3
+    ids, taught = torch.randint(4, 60, (6, 9)), torch.randn(6, 16)
+    model.train()(input_ids=ids, paired_text_features=taught, return_loss=True).loss.backward()
+    assert all(parameter.grad.any() for acquirer in model.acquirers() for parameter in acquirer.parameters())
+
+
+def test_a_text_encoder_without_blocks_of_its_own_is_refused(make_mla_student):
+    shared = AutoConfig.for_model("albert", vocab_size=60, hidden_size=16, num_hidden_layers=3, num_attention_heads=2)
+    with pytest.raises(UnsupportedBaseModelError, match="no list of 3 blocks in a 'albert' text encoder"):
+        make_mla_student(strategy="acquisition", text_config=shared)
+
+
+def test_the_papers_models():
+    for name, width in (("mkd-base", 0), ("cma-base", 12 * (2 * 768 * 256 + 768 + 256))):
+        with torch.device("meta"):
+            parts = AutoModel.from_config(load_preset(name)).parameter_parts()
+        assert parts["native model"] == 151_277_313  # CLIP ViT-B/32
+        assert parts["text encoder"] == 177_853_440 - 768 * 769  # M-BERT without its tanh pooler
+        assert parts["projection"] == 768 * 512 + 512
+        assert parts["acquirers"] == width
+
+
+# ---- Training ----
+
+
+@pytest.fixture
+def make_trainer(tmp_path):
+    """Builds a trainer of a tiny student on the shapes, in three languages."""
+
+    def make(strategy, task, **changes):
+        native, native_processor = tiny_clip()
+        bert, tokenizer = tiny_bert()
+        torch.manual_seed(0)
+        options = {"strategy": strategy, "languages": ["de", "fr"], "acquirer_size": 8}
+        settings = {
+            "per_device_train_batch_size": 48,
+            "mix_languages": True,
+            "max_steps": 6,
+            "learning_rate": 1e-2,
+            "warmup_steps": 0,
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "report_to": "none",
+            "disable_tqdm": True,
+            "use_cpu": True,
+        }
+        return MlaTrainer(
+            model=MlaStudentModel.from_models(native, bert, **options),
+            args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings | changes),
+            processing_class=MlaStudentProcessor.for_native(native.config, native_processor, tokenizer),
+            train_dataset={task: shapes_corpus()},
+            cache_dir=str(tmp_path / "cache"),
+        )
+
+    return make
+
+
+def logged(trainer):
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_distillation_is_the_mean_error_of_all_sentences(make_trainer, cached):
+    """A batch of all pairs has each English sentence once beside its two translations (Zhang et al., table 7)."""
+    trainer = make_trainer("distillation", "text_text", cache_frozen_features=cached, bf16=False)
+    for module in trainer.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    student, native = Embedder(trainer.model, trainer.processing_class), Embedder(*tiny_clip())
+    captions = [{c["language"]: c["text"] for c in row["captions"]} for row in shapes_corpus()]
+    features = {"normalize": False, "language": "en"}
+    taught = native.encode_text([caption["en"] for caption in captions], **features).astype(np.float64)
+    errors = [
+        (student.encode_text([caption[tag] for caption in captions], **features) - taught) ** 2
+        for tag in ("en", "de", "fr")
+    ]
+    trainer.train()
+    assert logged(trainer)[0] == pytest.approx(np.mean(errors), rel=1e-3)
+
+
+@pytest.mark.parametrize("task", ["text_text", "image_text"])
+def test_training_changes_what_the_strategy_trains_and_nothing_else(make_trainer, strategy, task):
+    trainer = make_trainer(strategy, task)
+    model = trainer.model
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer.train()
+    losses = logged(trainer)
+    assert losses[-1] < losses[0]
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def test_students_and_mla_share_the_native_models_features(make_trainer, tmp_path):
+    """What a student is taught is in the cache when MLA, or another student, is trained for the same native model."""
+    for strategy in ("distillation", "acquisition"):
+        for task in ("text_text", "image_text"):
+            make_trainer(strategy, task)
+    kept = sorted((tmp_path / "cache").rglob("*.safetensors"))
+    assert len(kept) == 2
+    native, native_processor = tiny_clip()
+    tokenizer = tiny_bert()[1]
+    options = {"languages": ["de", "fr"]}
+    vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+    for task in ("text_text", "image_text"):
+        MlaTrainer(
+            model=MlaModel.from_native(native, embedding_size=8, **options, **vocabulary),
+            args=MlaTrainingArguments(output_dir=str(tmp_path / "mla"), use_cpu=True, report_to="none"),
+            processing_class=MlaProcessor.for_native(native.config, native_processor, tokenizer, **options),
+            train_dataset={task: shapes_corpus()},
+            cache_dir=str(tmp_path / "cache"),
+        )
+    assert sorted((tmp_path / "cache").rglob("*.safetensors")) == kept
+
+
+def test_one_language_at_a_time_the_native_one_has_its_turn(make_trainer):
+    trainer = make_trainer("distillation", "text_text", mix_languages=False, per_device_train_batch_size=8)
+    groups = trainer.tasks["text_text"].groups
+    assert list(groups) == ["en", "de", "fr"]
+    assert all(example["text_a"] == example["text_b"] for example in groups["en"].__getitems__([0, 3]))

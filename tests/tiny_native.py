@@ -1,0 +1,92 @@
+"""What people bring to `babelens acquire`, tiny: dual encoders of transformers and a multilingual BERT.
+
+Each is what the Hub has under the real one's name, the same classes with the same quirks, for the captions of
+`tiny_training.shapes_corpus`.
+"""
+
+from pathlib import Path
+
+import torch
+from tiny_training import shapes_corpus
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizer,
+    CLIPConfig,
+    CLIPModel,
+    CLIPProcessor,
+    CLIPTokenizer,
+    PreTrainedModel,
+    ProcessorMixin,
+    SiglipConfig,
+    SiglipModel,
+    SiglipProcessor,
+)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+from babelens.processing.tokenizer_training import train_wordpiece
+
+TOWER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+# Wider than usual, so that what an untrained tower says depends on what it reads.
+WIDE = {"initializer_factor": 10.0}
+
+
+def shapes_texts() -> list[str]:
+    """The captions, each row's English, German and French one."""
+    return [caption["text"] for row in shapes_corpus().select_columns("captions") for caption in row["captions"]]
+
+
+def tiny_clip() -> tuple[PreTrainedModel, ProcessorMixin]:
+    """A CLIP as `openai/clip-vit-base-patch32` is: byte-level BPE, `<|endoftext|>` for padding, `eos_token_id=2`."""
+    letters = sorted(ByteLevel.alphabet())
+    pieces = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    tokenizer = CLIPTokenizer(
+        vocab={piece: number for number, piece in enumerate(pieces)}, merges=[], model_max_length=40
+    )
+    images = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    text = TOWER | WIDE | {"vocab_size": len(pieces), "max_position_embeddings": 40}
+    vision = TOWER | WIDE | {"image_size": 32, "patch_size": 8}
+    torch.manual_seed(0)
+    config = CLIPConfig(
+        text_config=text | {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
+        vision_config=vision,
+        projection_dim=16,
+    )
+    return CLIPModel(config).eval(), CLIPProcessor(images, tokenizer)
+
+
+def tiny_siglip() -> tuple[PreTrainedModel, ProcessorMixin]:
+    """A SigLIP: texts padded to the full length, pictures resized without a crop, a bias on the logits.
+
+    Its tokenizer is a word-piece one: SigLIP's own needs SentencePiece.
+    """
+    tokenizer = train_wordpiece(shapes_texts()[::3], 80, min_frequency=1, max_tokens=24)
+    tokenizer.add_special_tokens({"eos_token": "[SEP]"})
+    tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = ["input_ids"]
+    text = TOWER | {"vocab_size": len(tokenizer), "max_position_embeddings": 24, "projection_size": 16}
+    vision = TOWER | {"image_size": 32, "patch_size": 8}
+    torch.manual_seed(0)
+    model = SiglipModel(SiglipConfig(text_config=text | {"eos_token_id": 3, "pad_token_id": 0}, vision_config=vision))
+    with torch.no_grad():
+        for table in (model.text_model.embeddings.token_embedding, model.text_model.embeddings.position_embedding):
+            table.weight.mul_(3)
+    images = SiglipImageProcessorPil(size={"height": 32, "width": 32})
+    return model.eval(), SiglipProcessor(images, tokenizer)
+
+
+def tiny_bert() -> tuple[PreTrainedModel, BertTokenizer]:
+    """A BERT with a vocabulary for all languages, as `bert-base-multilingual-cased` is."""
+    pieces = train_wordpiece(shapes_texts(), 200, min_frequency=1, lowercase=False).get_vocab()
+    tokenizer = BertTokenizer(vocab=pieces, do_lower_case=False, model_max_length=512)
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return BertModel(BertConfig(vocab_size=len(tokenizer), initializer_range=0.3, **sizes)).eval(), tokenizer
+
+
+def saved(parts: tuple, folder: Path) -> Path:
+    """A model and what reads its inputs, in one folder."""
+    for part in parts:
+        part.save_pretrained(folder)
+    return folder

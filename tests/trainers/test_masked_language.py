@@ -1,0 +1,52 @@
+"""Masked language modelling: the objective of transformers' own model, and a BERT that learns to guess."""
+
+import pytest
+import torch
+from tiny_native import shapes_texts
+from transformers import BertConfig, TrainingArguments
+
+from babelens.processing.tokenizer_training import train_wordpiece
+from babelens.trainers.masked_language import MaskedGuessing, train_masked_language
+
+SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def test_guessing_at_masked_places_is_guessing_everywhere():
+    torch.manual_seed(0)
+    guessing = MaskedGuessing(BertConfig(vocab_size=40, initializer_range=0.5, **SIZES)).eval()
+    ids = torch.randint(5, 40, (3, 8))
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0
+    labels = torch.where(torch.rand(ids.shape) < 0.4, ids, -100)
+    assert (labels >= 0).any()
+    expected = guessing.model(ids, mask, labels=labels).loss
+    torch.testing.assert_close(guessing(ids, mask, labels)["loss"], expected)
+
+
+@pytest.fixture
+def train(tmp_path):
+    def train(**changes):
+        tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
+        settings = {"max_steps": 60, "learning_rate": 1e-2, "per_device_train_batch_size": 16, "logging_steps": 1}
+        settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
+        args = TrainingArguments(str(tmp_path), **settings | changes)
+        return train_masked_language(BertConfig(vocab_size=len(tokenizer), **SIZES), tokenizer, shapes_texts(), args)
+
+    return train
+
+
+def test_a_bert_learns_to_guess_and_comes_without_its_head(train, capsys):
+    bert = train()
+    losses = [
+        float(line.split("'loss': '")[1].split("'")[0])
+        for line in capsys.readouterr().out.splitlines()
+        if "'loss'" in line
+    ]
+    assert len(losses) == 60 and sum(losses[-10:]) < 0.6 * sum(losses[:10])
+    assert type(bert).__name__ == "BertModel" and not any("pooler" in name for name in bert.state_dict())
+
+
+def test_training_is_repeatable(train):
+    first, again, other = (train(max_steps=3, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    assert not torch.equal(first["embeddings.word_embeddings.weight"], other["embeddings.word_embeddings.weight"])
