@@ -1,7 +1,7 @@
 """babelens teaches vision-language models new languages, and publishes the result as ordinary Hugging Face models.
 
-Importing it registers its models with transformers' Auto classes and its adapters with PEFT, without network. The trainers and the evaluation are
-imported when they are first asked for.
+Importing it registers its models with transformers' Auto classes and its adapters with PEFT, without network. The
+trainers and the evaluation are imported when they are first asked for.
 """
 
 from importlib import import_module

@@ -4,6 +4,7 @@ The base is a plain dual encoder (CLIP, SigLIP, ALIGN, MURAL) or an MLA model wi
 stays bitwise what it was.
 """
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from datasets import Dataset
 from transformers import (
-    AutoConfig,
-    AutoModel,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -40,6 +40,7 @@ from .processing.tokenizer_training import train_wordpiece
 from .trainers.arguments import MlaTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
 from .trainers.mla import MlaTrainer
+from .vocabulary import pretrained_table
 
 M_BERT = "google-bert/bert-base-multilingual-cased"
 
@@ -47,6 +48,10 @@ EMBEDDING, MODEL, CHECKPOINTS = "embedding", "model", "checkpoints"
 _HELD_OUT = 1000  # translations at most
 _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
 _EXPOSURE_SHARE = 10  # the paper's language exposure has a tenth of the steps of its transfer
+
+
+class EmbeddingInUseError(ValueError):
+    """Training what earlier languages depend on."""
 
 
 @dataclass
@@ -60,8 +65,8 @@ class Acquisition:
         output: the adapter's folder.
         captions: what `load_captions` takes; pictures with captions in `language`, for language exposure.
         native_language: of a plain base model.
-        vocabulary: folder or Hub id of a model or a tokenizer: the acquired languages' vocabulary, and the first values
-            of its table. For a plain base model only, as are the following two.
+        vocabulary: folder or Hub id of a model or a tokenizer: the acquired languages' vocabulary, and first values of
+            its table. For a plain base model only, as are the following two.
         new_vocabulary: train a vocabulary of that many word pieces on the translations instead.
         acquirer: `mlp` or `linear`.
         acquirer_size: width of the hidden layer of `mlp`.
@@ -119,7 +124,7 @@ class Acquisition:
         return self.pairs.select(np.sort(order[held_out:])), self.pairs.select(np.sort(order[:held_out]))
 
     def samples(self, count: int = 3) -> list[tuple[str, str]]:
-        """Pairs to show before training, (text, native text): a reader sees at once whether the columns are swapped."""
+        """Pairs to show before training, (text, native text), which tell a reader whether the columns are swapped."""
         view = translation_pairs(self.pairs, [(self.language, self.model.config.native_language)])
         places = np.linspace(0, len(view) - 1, min(count, len(view)), dtype=int)
         return [(example["text_a"], example["text_b"]) for example in view.__getitems__(places.tolist())]
@@ -141,17 +146,22 @@ class Acquisition:
         Raises:
             UnsupportedBaseModelError: for a base model whose text tower is not known.
             KnownLanguageError: for a language that it knows already.
+            EmbeddingInUseError: when the shared embedding is to be trained and other languages depend on it.
             TokenizerError: for a vocabulary that cannot serve.
         """
-        model, processor = load_dual_encoder(self.base)
+        model, processor = load_dual_encoder(self.base, dtype=torch.float32)
         set_seed(self.training.get("seed", 42))
         if not isinstance(model, MlaModel):
             model, processor = self._wrapped(model, processor)
         if self.language in model.config.known_languages:
             known = ", ".join(model.config.known_languages)
             raise KnownLanguageError(f"{self.base} knows {self.language!r} already; it knows {known}")
-        trained = self.train_embedding if self.train_embedding is not None else not model.config.languages
-        model.config.train_embedding = trained
+        if self.train_embedding and model.config.languages:
+            raise EmbeddingInUseError(
+                f"{', '.join(model.config.languages)} depend on the embedding of {self.base}: training it for "
+                f"{self.language!r} would change what they read. Recipes train several languages together"
+            )
+        model.config.train_embedding = self.train_embedding is not False and not model.config.languages
         model.add_language(self.language)
         processor.languages = list(model.config.languages)
         return model, processor
@@ -187,12 +197,8 @@ class Acquisition:
 
     def _table(self, tokenizer: PreTrainedTokenizerBase, width: int) -> torch.Tensor:
         """The first values of the tokenizer's table, [vocabulary, embedding size]: its model's, or new ones."""
-        if self.new_vocabulary is None and _has_model(self.vocabulary):
-            table = AutoModel.from_pretrained(self.vocabulary).get_input_embeddings().weight.detach()
-            if len(table) < len(tokenizer):
-                raise TokenizerError(
-                    f"{self.vocabulary}: the model has {len(table)} word pieces, and its tokenizer {len(tokenizer)}"
-                )
+        table = pretrained_table(self.vocabulary, tokenizer) if self.new_vocabulary is None else None
+        if table is not None:
             return table
         generator = torch.Generator().manual_seed(self.training.get("seed", 42))
         return torch.empty(len(tokenizer), width).normal_(std=0.02, generator=generator)
@@ -200,7 +206,7 @@ class Acquisition:
     # ---- Training ----
 
     def run(self, *, resume: bool = False) -> dict[str, float]:
-        """Trains, and writes the adapter; returns how well held-out texts find their native translations.
+        """Trains; returns how well held-out texts find their native translations.
 
         Raises:
             FileExistsError: when `output` holds an adapter, or a run and `resume` was not asked for.
@@ -221,11 +227,8 @@ class Acquisition:
         if captions is not None:
             exposure = self.exposure_steps or max(steps // _EXPOSURE_SHARE, 1)
             trainer = self._train(IMAGE_TEXT, captions, max_steps=exposure, learning_rate=self._exposure_rate)
-        results = self.retrieval(held_out)
-        if trainer.is_world_process_zero():
-            self._save()
         trainer.accelerator.wait_for_everyone()
-        return results
+        return self.retrieval(held_out)
 
     def _check_count(self, source: str, count: int) -> None:
         if count < self._batch_size:
@@ -278,21 +281,38 @@ class Acquisition:
 
     @property
     def _embedding(self) -> str:
-        """Where the shared embedding is that the adapter goes with: the base model's as long as it is the same."""
-        is_new = self.model.config.train_embedding or len(self.model.config.languages) == 1
-        return f"./{EMBEDDING}" if is_new else self.base
+        """Where the shared embedding is: beside the first language's adapter, then in the base model."""
+        return f"./{EMBEDDING}" if len(self.model.config.languages) == 1 else self.base
 
-    def _save(self) -> None:
+    def assemble(self) -> Path:
+        """Writes the whole model with its processor into `output/model`, for `AutoModel.from_pretrained`."""
+        folder = self.output / MODEL
+        if PartialState().is_main_process:
+            with written_whole(folder) as scratch:
+                self.model.save_pretrained(scratch)
+                self.processor.save_pretrained(scratch)
+        return folder
+
+    def save(self, results: dict[str, float], command: str) -> None:
+        """Writes the adapter with its card, and removes the checkpoints.
+
+        Args:
+            results: of `run`.
+            command: that was typed.
+        """
+        if not PartialState().is_main_process:
+            return
         with written_whole(self.output) as scratch:
             if self._embedding != self.base:
                 save_embedding(self.model, scratch / EMBEDDING)
                 self.processor.multilingual_tokenizer.save_pretrained(scratch / EMBEDDING)
             save_adapter(self.model, self.language, scratch, embedding=self._embedding, base_model=self.base)
+            write_adapter_card(scratch, self._facts(results, command))
+        shutil.rmtree(self.output / CHECKPOINTS)
 
-    def write_card(self, results: dict[str, float], command: str) -> Path:
-        """Writes the adapter's card."""
+    def _facts(self, results: dict[str, float], command: str) -> AdapterCardFacts:
         config = self.model.config
-        facts = AdapterCardFacts(
+        return AdapterCardFacts(
             name=self.output.resolve().name,
             language=self.language,
             native_language=config.native_language,
@@ -308,21 +328,3 @@ class Acquisition:
             command=command,
             license=self.license,
         )
-        return write_adapter_card(self.output, facts)
-
-    def assemble(self) -> Path:
-        """Writes the whole model with its processor into `output/model`, for `AutoModel.from_pretrained`."""
-        folder = self.output / MODEL
-        with written_whole(folder) as scratch:
-            self.model.save_pretrained(scratch)
-            self.processor.save_pretrained(scratch)
-        return folder
-
-
-def _has_model(name: str) -> bool:
-    """Whether a folder or repository has a model's configuration beside its tokenizer."""
-    try:
-        AutoConfig.from_pretrained(name)
-    except (OSError, ValueError):
-        return False
-    return True

@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from .acquisition import EmbeddingInUseError
 from .commands.acquire import acquire
 from .commands.data import data
 from .commands.demo import demo
@@ -38,6 +39,7 @@ for command in (demo, acquire, train, evaluate, embed, search, info, data, push)
 _USER_ERRORS = (
     AdapterMismatchError,
     CorpusError,
+    EmbeddingInUseError,
     ImageError,
     KnownLanguageError,
     LanguageTagError,

@@ -27,7 +27,7 @@ from .processing.processing_mural import MuralProcessor
 
 @dataclass(frozen=True)
 class Method:
-    """The classes that make up a method; modules and names of its trainer and of the class that runs its recipes, which
+    """The classes that make up a method; module and name of its trainer and of the class that runs its recipes, which
     are imported when somebody trains."""
 
     config: type[PreTrainedConfig]

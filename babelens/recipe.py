@@ -108,8 +108,8 @@ class TokenizerSource:
 
 @dataclass(frozen=True)
 class TextModelSource:
-    """A BERT to train by masked language modelling on the captions and keywords of the model's languages, or an existing
-    text encoder (a folder or a Hub id, with its tokenizer).
+    """A BERT to train by masked language modelling on the captions and keywords of the model's languages, or an
+    existing text encoder (a folder or a Hub id, with its tokenizer).
 
     Args:
         preset: whose `text_config` the encoder has.

@@ -21,8 +21,8 @@ from transformers import (
 )
 from transformers.image_processing_utils import BaseImageProcessor
 
-from .configuration.tasks import TEXT_TEXT
 from .configuration.presets import load_preset
+from .configuration.tasks import TEXT_TEXT
 from .data.corpus import captions_of, languages_of
 from .evaluation.embedder import Embedder
 from .evaluation.emoji import EmojiBenchmark, print_report

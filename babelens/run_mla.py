@@ -3,13 +3,16 @@
 from functools import cached_property
 from typing import Any
 
+import torch
 from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from .configuration.presets import load_preset
 from .configuration.tasks import IMAGE_TEXT
 from .modeling.modeling_mla import MlaModel
 from .processing.processing_mla import MlaProcessor
+from .recipe import merged
 from .run import RecipeRun
+from .vocabulary import pretrained_table
 
 
 class MlaRun(RecipeRun):
@@ -49,7 +52,7 @@ class MlaRun(RecipeRun):
         return model, AutoProcessor.from_pretrained(source.from_pretrained)
 
     def make_processor(self) -> ProcessorMixin:
-        languages = {"native_language": self._native_language, "languages": self._acquired}
+        languages: dict[str, Any] = {"native_language": self._native_language, "languages": self._acquired}
         if self.recipe.model.preset:
             config = load_preset(self.recipe.model.preset)
             return MlaProcessor(
@@ -69,24 +72,31 @@ class MlaRun(RecipeRun):
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         source, tokenizer = self.recipe.model, processor.multilingual_tokenizer
         options: dict[str, Any] = source.overrides | {"languages": processor.languages}
-        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
         if source.preset is None:
             model = self._given[0]
             if isinstance(model, MlaModel):
                 return model.reconfigured(**options)
-            return MlaModel.from_native(model, **options, **vocabulary)
+            return self._wrapped(model, tokenizer, options)
         native = {"vocab_size": len(processor.tokenizer), "eos_token_id": processor.tokenizer.sep_token_id}
         base = options.pop("base_config", {})
         base = base | {"text_config": base.get("text_config", {}) | native}
         preset = load_preset(source.preset)
-        base = _merged(preset.base_config.to_dict(), base)
+        base = merged(preset.base_config.to_dict(), base)
+        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
         config = load_preset(source.preset, **options, **vocabulary, base_config=base)
         return AutoModel.from_config(config, attn_implementation=source.attn_implementation)
 
-
-def _merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Nested settings with nested changes."""
-    nested = {
-        key: _merged(settings[key], value) for key, value in changes.items() if isinstance(settings.get(key), dict)
-    }
-    return settings | changes | nested
+    def _wrapped(
+        self, native: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]
+    ) -> PreTrainedModel:
+        """A plain dual encoder with room for the languages, and with the vocabulary's own table where it has one."""
+        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+        source = self.recipe.multilingual_tokenizer
+        table = pretrained_table(source.from_pretrained, tokenizer) if source and source.from_pretrained else None
+        if table is None:
+            return MlaModel.from_native(native, **options, **vocabulary)
+        vocabulary |= {"vocab_size": len(table), "embedding_size": table.shape[1]}
+        model = MlaModel.from_native(native, **options, **vocabulary)
+        with torch.no_grad():
+            model.embedding.mla_embedding.table.weight.copy_(table)
+        return model

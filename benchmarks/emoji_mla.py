@@ -70,7 +70,7 @@ def _train(base: Path, output: Path, row: str, seed: int) -> None:
 
 
 def table(output: Path, rows: list[str], seeds: list[int]) -> str:
-    """Text to image R@10 in per cent: English, and the mean over the acquired languages, mean ± deviation over seeds."""
+    """Text to image R@10 in per cent, English and the acquired languages' mean: mean ± deviation over seeds."""
     lines = [
         "| row | vendor: English | vendor: acquired | concepts: English | concepts: acquired | paper's AR |",
         "|---|--:|--:|--:|--:|--:|",

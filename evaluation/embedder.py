@@ -30,7 +30,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from ..configuration.languages import language_for_each
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
-from ..modeling.peft_mla.peft_mla_conversion import load_adapter
+from ..modeling.peft_mla.peft_mla_conversion import SHARED_OPTIONS, load_adapter
 from ..processing.images import open_image
 from ..processing.processing_mla import MlaProcessor
 
@@ -201,7 +201,7 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTr
     if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in ("revision", "token")}):
         return _load_adapted(source, **loading)
     model = AutoModel.from_pretrained(source, **loading)
-    return model, AutoProcessor.from_pretrained(source, **loading)
+    return model, AutoProcessor.from_pretrained(source, **{k: v for k, v in loading.items() if k != "dtype"})
 
 
 def _load_adapted(source: str, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
@@ -210,9 +210,10 @@ def _load_adapted(source: str, **loading: Any) -> tuple[PreTrainedModel, Process
     model, processor = load_dual_encoder(adapter.base_model_name_or_path, **loading)
     if not isinstance(model, MlaModel):
         tokenizer = _tokenizer_beside(adapter.embedding or source)
-        processor = MlaProcessor.for_native(model.config, processor, tokenizer)
-        options = ("acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
-        model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in options})
+        processor = MlaProcessor.for_native(
+            model.config, processor, tokenizer, native_language=adapter.native_language
+        )
+        model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
     load_adapter(model, source)
     processor.languages = list(model.config.languages)
     return model, processor

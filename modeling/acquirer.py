@@ -33,8 +33,8 @@ class TextTower:
     Attributes:
         path: the tower.
         embeddings, blocks: below it; `blocks` is a list.
-        pooling: `end`, the state at the end-of-text token (CLIP); `first`, at [CLS] (BERT); `last`, at the last place of
-            a text that is padded to the full length (SigLIP).
+        pooling: `end`, the state at the end-of-text token (CLIP); `first`, at [CLS] (BERT); `last`, at the last place
+            of a text that is padded to the full length (SigLIP).
     """
 
     path: str
@@ -253,7 +253,7 @@ class AcquiredEmbedding(WrappedLayer):
         is_sep = input_ids == self.sep_token_id  # [N, T]
         if not is_sep.any(-1).all():
             raise ValueError(
-                f"a text has no [SEP] (id {self.sep_token_id}), whose state is pooled; the tokenizer must end texts with it"
+                f"a text has no [SEP] (id {self.sep_token_id}), whose state is pooled; the tokenizer must end texts so"
             )
         end = is_sep.int().argmax(-1, keepdim=True)
         filler = 0 if self.end_token_id else 1
@@ -269,7 +269,9 @@ class AcquiredEmbedding(WrappedLayer):
 
         def embed(language: str | None, chosen: Tensor) -> Tensor:
             # Of positions or segments, one row for all or one for each.
-            others = {k: v[chosen] if isinstance(v, Tensor) and len(v) == len(ids) > 1 else v for k, v in kwargs.items()}
+            others = {
+                k: v[chosen] if isinstance(v, Tensor) and len(v) == len(ids) > 1 else v for k, v in kwargs.items()
+            }
             if language is None:
                 return self.base_layer(input_ids=ids[chosen], **others)
             embeds = self.embed_non_native(ids[chosen])

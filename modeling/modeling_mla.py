@@ -1,9 +1,9 @@
 """MLA: a frozen dual encoder that acquires languages (Zhang et al. 2022).
 
-`native_model` is an ordinary dual encoder of transformers or babelens whose text tower's layers are wrapped by those of
-`acquirer`. A text is native (`language_ids` 0), and takes the plain model's way, or in an acquired language, whose own
-acquirers follow every block. Training has two stages: native language transfer moves a text's feature to that of its
-native translation, language exposure then to that of its picture (section 3.3).
+`native_model` is an ordinary dual encoder of transformers or babelens whose text tower's layers are wrapped by those
+of `acquirer`. A text is native (`language_ids` 0), and takes the plain model's way, or in an acquired language, whose
+own acquirers follow every block. Training has two stages: native language transfer moves a text's feature to that of
+its native translation, language exposure then to that of its picture (section 3.3).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,16 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import MlaConfig
-from .acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, LanguageRows, NonNativeEmbedding
-from .acquirer import end_token_id, languages_of_rows, text_tower
+from .acquirer import (
+    AcquiredBlock,
+    AcquiredEmbedding,
+    Acquirer,
+    LanguageRows,
+    NonNativeEmbedding,
+    end_token_id,
+    languages_of_rows,
+    text_tower,
+)
 from .modeling_dual_encoder import count_parameters
 from .modeling_native_guided import NativeGuidedModel, Trainable
 

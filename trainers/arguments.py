@@ -37,8 +37,8 @@ class ContrastiveTrainingArguments(TrainingArguments):
     text_length_groups: int = field(
         default=1,
         metadata={
-            "help": "Encode a batch's texts in that many groups of similar length, so that short texts are not padded to "
-            "the longest one. The result is the same; on a CPU 3 or 4 save time."
+            "help": "Encode a batch's texts in that many groups of similar length, so that short texts are not padded "
+            "to the longest one. The result is the same; on a CPU 3 or 4 save time."
         },
     )
     task_weights: dict[str, float] | None = field(

@@ -157,7 +157,7 @@ class ContrastiveTrainer(Trainer):
             batch_sampler=sampler,
             collate_fn=self.data_collator,
             num_workers=workers,
-            pin_memory=self.args.dataloader_pin_memory,
+            pin_memory=self.args.dataloader_pin_memory and torch.accelerator.is_available(),
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
             worker_init_fn=partial(seed_worker, num_workers=workers, rank=self.args.process_index),

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from ..configuration.languages import language_id, normalize_languages
+from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from ..data.collators import ContrastiveCollator
 from ..data.corpus import languages_of
 from ..data.views import CorpusView, image_text_pairs, translation_pairs

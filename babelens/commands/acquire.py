@@ -106,7 +106,7 @@ def acquire(
 ) -> None:
     """Teach a model one more language from translations, and leave all that it knows bitwise as it was.
 
-    `babelens acquire --base openai/clip-vit-base-patch32 --language uk --translations pairs.tsv --output clip-uk --assemble`
+    `babelens acquire --base openai/clip-vit-base-patch32 --language uk --translations pairs.tsv --output clip-uk`
 
     The adapter's folder goes to PEFT's `PeftModel.from_pretrained`; with `--assemble`, the folder `model` in it to
     `AutoModel.from_pretrained`, `babelens search`, and as `--base` to this command for the next language.
@@ -137,8 +137,8 @@ def acquire(
     _show_samples(acquisition, console)
     with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
         results = acquisition.run(resume=resume)
-    acquisition.write_card(results, command=shlex.join(["babelens", *sys.argv[1:]]))
     folder = acquisition.assemble() if assemble else None
+    acquisition.save(results, command=shlex.join(["babelens", *sys.argv[1:]]))
     if as_json:
         typer.echo(json.dumps({"adapter": str(output), "model": folder and str(folder), "held_out": results}))
         return

@@ -52,6 +52,7 @@ class MlaAdapterConfig(PeftConfig):
     """
 
     language: str = field(default="", metadata={"help": "The language that the adapter acquires, a BCP-47 tag."})
+    native_language: str = field(default="en", metadata={"help": "What the base model reads without adapters."})
     acquirer: Literal["mlp", "linear"] = field(
         default="mlp", metadata={"help": "`mlp`, with a hidden layer, or `linear`, one matrix (table 1)."}
     )
@@ -96,6 +97,7 @@ class MlaAdapterConfig(PeftConfig):
         if not self.language:
             raise ValueError("an adapter acquires one language: name it, as in MlaAdapterConfig(language='de')")
         self.language = normalize_language(self.language)
+        self.native_language = normalize_language(self.native_language)
         if self.acquirer not in ("mlp", "linear"):
             raise ValueError(f"acquirer={self.acquirer!r} must be 'mlp' or 'linear'")
         for name in ("acquirer_size", "vocab_size", "embedding_size"):

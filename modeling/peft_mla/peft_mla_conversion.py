@@ -20,7 +20,8 @@ from .peft_mla_config import AdapterMismatchError, MlaAdapterConfig
 from .peft_mla_embedding import embedding_digest, load_embedding
 
 _PEFT = "base_model.model."  # before the names in an adapter's file
-_OPTIONS = ("acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
+# What the configurations of an adapter and of an `MlaModel` both say, and all languages of a model share.
+SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
 
 
 def adapter_config(
@@ -45,7 +46,7 @@ def adapter_config(
         target_modules=text_tower(base.model_type).target_modules,
         base_model_name_or_path=base_model or base.name_or_path or None,
         inference_mode=True,
-        **{name: getattr(model.config, name) for name in _OPTIONS},
+        **{name: getattr(model.config, name) for name in SHARED_OPTIONS},
     )
 
 
@@ -114,11 +115,11 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
 
 def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
     own = adapter_config(model, config.language)
-    for name in ("text_width", "text_layers", "target_modules", *_OPTIONS):
+    for name in ("text_width", "text_layers", "target_modules", *SHARED_OPTIONS):
         if getattr(config, name) != getattr(own, name):
             raise AdapterMismatchError(
-                f"the {config.language!r} adapter was made for another model: it has {name}={getattr(config, name)!r}, "
-                f"and this model {getattr(own, name)!r}"
+                f"the {config.language!r} adapter was made for another model: it has {name}={getattr(config, name)!r},"
+                f" and this model {getattr(own, name)!r}"
             )
     if model.config.languages and config.embedding_digest != own.embedding_digest:
         raise AdapterMismatchError(
@@ -127,7 +128,7 @@ def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
         )
 
 
-def assemble(model: PeftModel, native_language: str = "en") -> MlaModel:
+def assemble(model: PeftModel) -> MlaModel:
     """An `MlaModel` with the languages of a model's MLA adapters, in their order.
 
     Raises:
@@ -136,17 +137,16 @@ def assemble(model: PeftModel, native_language: str = "en") -> MlaModel:
     configs: dict[str, MlaAdapterConfig] = model.peft_config
     first = next(iter(configs.values()))
     for config in configs.values():
-        for name in _OPTIONS:
+        for name in SHARED_OPTIONS:
             if getattr(config, name) != getattr(first, name):
                 raise AdapterMismatchError(f"the adapters differ in {name}, which the languages of one model share")
     native = model.get_base_model()
     assembled = MlaModel(
         MlaConfig(
             base_config=native.config,
-            native_language=native_language,
             languages=[config.language for config in configs.values()],
             train_embedding=first.train_embedding,
-            **{name: getattr(first, name) for name in _OPTIONS},
+            **{name: getattr(first, name) for name in SHARED_OPTIONS},
         )
     )
     weights = {}

@@ -89,8 +89,11 @@ def load_embedding(source: str | Path) -> StoredEmbedding:
     weights_path, config_path = _file(source, WEIGHTS_FILE), _file(source, CONFIG_FILE)
     try:
         with safe_open(weights_path, framework="pt") as file:
-            names = {name.rpartition(_IN_MODEL)[2]: name for name in file.keys() if _IN_MODEL in name}
-            weights = {name: file.get_tensor(full) for name, full in (names or {n: n for n in file.keys()}).items()}
+            stored = list(file.keys())
+            names = {name.rpartition(_IN_MODEL)[2]: name for name in stored if _IN_MODEL in name}
+            weights = {
+                name: file.get_tensor(full) for name, full in (names or {each: each for each in stored}).items()
+            }
     except SafetensorError as error:
         raise AdapterFileError(f"{weights_path} is truncated or damaged ({error}); get it again") from error
     try:

@@ -149,7 +149,6 @@ def test_the_adapters_folder(german):
         "README.md",
         "adapter_config.json",
         "adapter_model.safetensors",
-        "checkpoints",
         "embedding",
         "model",
     }
@@ -280,7 +279,6 @@ def test_a_later_adapter_brings_its_acquirers_alone(german, french):
 
 def test_language_exposure_leaves_its_mark(french, folder, german):
     assert "language exposure" in (french / "README.md").read_text()
-    assert {path.name for path in (french / "checkpoints").iterdir()} == {"text_text", "image_text"}
     given = options(
         folder, base=german / "model", language="fr", translations=folder / "french.jsonl", output=folder / "transfer"
     )

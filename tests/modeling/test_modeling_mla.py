@@ -131,7 +131,7 @@ def test_losses_and_gradients_are_the_authors(authors, converted, stage, objecti
 
 
 def test_a_checkpoint_of_something_else_is_refused(authors):
-    with pytest.raises(ValueError, match="'decoder.weight' is no weight of CLIP or of MLA"):
+    with pytest.raises(ValueError, match=r"'decoder.weight' is no weight of CLIP or of MLA"):
         mla_from_openai(authors[0] | {"decoder.weight": torch.zeros(1)}, text_heads=4, vision_heads=1)
     plain = {name: value for name, value in authors[0].items() if "acquirer" not in name}
     with pytest.raises(ValueError, match="no acquirers"):
@@ -204,7 +204,7 @@ def test_an_unknown_native_model_is_refused():
     class Blip(torch.nn.Module):
         config = Config()
 
-    with pytest.raises(UnsupportedBaseModelError, match="'blip'.*clip, siglip, align, mural"):
+    with pytest.raises(UnsupportedBaseModelError, match=r"'blip'.*clip, siglip, align, mural"):
         MlaModel.from_native(Blip())
 
 
@@ -254,7 +254,7 @@ def test_adding_a_language_leaves_all_others_bitwise_alone(make_mla):
     processor.languages.append("uk")
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
     foreign = native_pairs(processor) | {"language_ids": torch.full((len(TEXTS),), 6)}
-    foreign |= {k: v for k, v in processor(text=TEXTS, language="uk", return_tensors="pt").items()}
+    foreign |= dict(processor(text=TEXTS, language="uk", return_tensors="pt"))
     losses = []
     for _ in range(3):
         loss = model.train()(**foreign, return_loss=True).loss
@@ -269,7 +269,7 @@ def test_adding_a_language_leaves_all_others_bitwise_alone(make_mla):
 
 @pytest.mark.parametrize("language", ["de", "en", "DE"])
 def test_a_language_that_is_there_is_refused(make_mla, language):
-    with pytest.raises(ValueError, match="twice|native language"):
+    with pytest.raises(ValueError, match=r"twice|native language"):
         make_mla()[0].add_language(language)
 
 

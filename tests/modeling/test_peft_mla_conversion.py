@@ -116,7 +116,7 @@ def test_a_truncated_adapter_is_refused_and_changes_nothing(mla, tmp_path):
     file = tmp_path / "adapter_model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     other = without_languages(model)
-    with pytest.raises(AdapterFileError, match="adapter_model.safetensors is truncated"):
+    with pytest.raises(AdapterFileError, match=r"adapter_model\.safetensors is truncated"):
         load_adapter(other, tmp_path)
     assert other.config.languages == []
 
