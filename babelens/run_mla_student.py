@@ -74,7 +74,7 @@ class MlaStudentRun(MlaRun):
                 "attn_implementation": attention,
             }
             config = load_preset(source.preset, text_config=text).text_config
-            trained = train_masked_language(config, tokenizer, self._sentences(), args)
+            trained = train_masked_language(config, tokenizer, self._documents(), args)
             if args.process_index == 0:
                 with written_whole(finished) as scratch:
                     trained.save_pretrained(scratch)
@@ -82,13 +82,15 @@ class MlaStudentRun(MlaRun):
             return trained
         return AutoModel.from_pretrained(source.from_pretrained or finished, attn_implementation=attention)
 
-    def _sentences(self) -> list[str]:
-        """Captions and keywords of all corpora in the student's languages, each once."""
+    def _documents(self) -> list[str]:
+        """What each row of the corpora says in each of the student's languages, its captions and its keywords, once."""
         languages = {self._native_language, *self._acquired}
         found: dict[str, None] = {}
         for corpus in self.corpora.values():
             columns = [name for name in ("captions", "keywords") if name in corpus.column_names]
-            for column in corpus.select_columns(columns).with_format("arrow")[:].columns:
-                entries = column.combine_chunks().flatten().to_pylist()
-                found |= dict.fromkeys(entry["text"] for entry in entries if entry["language"] in languages)
+            for row in corpus.select_columns(columns).with_format("arrow")[:].to_pylist():
+                texts: dict[str, list[str]] = {}
+                for entry in (entry for column in columns for entry in row[column] if entry["language"] in languages):
+                    texts.setdefault(entry["language"], []).append(entry["text"])
+                found |= dict.fromkeys(map(", ".join, texts.values()))
         return list(found)

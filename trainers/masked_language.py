@@ -38,7 +38,7 @@ def train_masked_language(
     Args:
         config: of the encoder, for the vocabulary of `tokenizer`.
         tokenizer: cuts texts at its `model_max_length`.
-        texts: one example each.
+        texts: one example each; a word that is masked is guessed from the rest of it.
         args: transformers' training arguments.
 
     Returns:

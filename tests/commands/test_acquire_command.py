@@ -431,6 +431,20 @@ def test_an_output_that_is_taken_is_refused_and_stays(folder, german, capfd):
     assert {path: path.stat().st_mtime_ns for path in german.rglob("*")} == before
 
 
+def test_what_other_languages_depend_on_is_not_trained(folder, german, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    given = options(
+        folder,
+        base=german / "model",
+        language="fr",
+        translations=folder / "french.jsonl",
+        output=folder / "joint",
+    )
+    assert run(*given, "--train-embedding") == 1
+    assert "de depend on the embedding of" in capfd.readouterr().err
+    assert not (folder / "joint").exists()
+
+
 @pytest.mark.parametrize("option", ["steps", "exposure_steps", "batch_size", "acquirer_size", "new_vocabulary"])
 def test_numbers_that_cannot_be(folder, capfd, option):
     assert run(*options(folder, **{option: 0})) == 2
