@@ -83,7 +83,7 @@ class MlaStudentRun(MlaRun):
         return AutoModel.from_pretrained(source.from_pretrained or finished, attn_implementation=attention)
 
     def _documents(self) -> list[str]:
-        """What each row of the corpora says in each of the student's languages, its captions and its keywords, once."""
+        """What each row of the corpora says in each language of the student, captions and keywords, once."""
         languages = {self._native_language, *self._acquired}
         found: dict[str, None] = {}
         for corpus in self.corpora.values():

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import yaml
+from datasets import Dataset
 from tiny_native import saved, tiny_bert, tiny_clip
 from tiny_training import shapes_corpus
 from transformers import AutoModel, AutoProcessor
@@ -14,6 +15,7 @@ from babelens import MlaModel, MlaProcessor
 from babelens.command_line import app
 from babelens.modeling.acquirer import plain_state_dict
 from babelens.recipe import RecipeError, find_recipe, load_recipe
+from babelens.run_mla_student import MlaStudentRun
 
 CPU = {"report_to": "none", "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
 
@@ -130,6 +132,22 @@ def test_a_new_student_needs_a_text_model(folder, tmp_path):
     both = recipe(folder, text_model={"preset": "cma-tiny", "from_pretrained": "bert"})
     with pytest.raises(RecipeError, match="text_model: give either a preset or from_pretrained"):
         train(both, tmp_path / "both")
+
+
+def test_a_text_model_is_trained_on_what_each_row_says_in_each_language(tmp_path):
+    def texts(**by_language):
+        return [{"language": language, "text": text} for language, text in by_language.items()]
+
+    rows = [
+        {"captions": texts(de="Hund", en="dog", it="cane"), "keywords": texts(de="Tier, Haustier", it="animale")},
+        {"captions": texts(de="Katze"), "keywords": texts(en="cat")},
+    ]
+    run = MlaStudentRun(load_recipe("emoji/mla/cma"), tmp_path, command="")
+    run.corpora = {
+        "text_text": Dataset.from_list(rows),
+        "image_text": Dataset.from_list(rows[1:]).remove_columns("keywords"),
+    }
+    assert run._documents() == ["Hund, Tier, Haustier", "dog", "Katze", "cat"]
 
 
 @pytest.mark.parametrize("name", ["mkd", "cma"])
