@@ -11,13 +11,16 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import transformers
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
+from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from .model_cards.cards import placeholder_repository
 
 # The first name of a path decides; everything else in a folder is published.
-_UNPUBLISHED = ("checkpoint-*", "runs", "__pycache__", "complete.json", "*.bin", "*.pt", "*.pth", "*.log", ".*")
+_UNPUBLISHED = "checkpoints checkpoint-* runs __pycache__ complete.json *.bin *.pt *.pth *.log .*".split()
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME  # of PEFT
 _REQUIRED_METADATA = ("language", "license", "library_name", "pipeline_tag")
 _HUB_LANGUAGE = re.compile(r"[a-z]{2,3}")
 
@@ -42,12 +45,25 @@ def folder_problems(folder: str | Path) -> list[str]:
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder"]
+    if (folder / ADAPTER_CONFIG).is_file():
+        return [*_adapter_problems(folder), *_card_problems(folder)]
     return [
         *_config_problems(folder),
         *_weight_problems(folder),
         *_processor_problems(folder),
         *_card_problems(folder),
     ]
+
+
+def _adapter_problems(folder: Path) -> list[str]:
+    """An adapter of PEFT ships no code; what it needs besides may lie in the folder or on the Hub, not elsewhere."""
+    problems = [] if (folder / ADAPTER_WEIGHTS).is_file() else [f"{ADAPTER_WEIGHTS} is missing: acquire writes it"]
+    settings = _read_json(folder / ADAPTER_CONFIG)
+    for key in ("base_model_name_or_path", "embedding"):
+        place = settings.get(key)
+        if place is not None and not place.startswith("./") and Path(place).is_dir():
+            problems.append(f"{ADAPTER_CONFIG}: {key}={place!r} is a folder of this machine: publish it, and name it")
+    return problems
 
 
 def _config_problems(folder: Path) -> list[str]:
@@ -74,10 +90,13 @@ def _processor_problems(folder: Path) -> list[str]:
         return [*problems, "processor_config.json is missing: save the processor with save_pretrained"]
     processor = _read_json(folder / "processor_config.json")
     images = processor.get("image_processor", {})
+    has_own_images = not hasattr(transformers, images.get("image_processor_type", ""))
     return [
         *problems,
         *_code_problems(folder, "processor_config.json", processor, needs=("AutoProcessor",)),
-        *_code_problems(folder, "processor_config.json: image_processor", images, needs=("AutoImageProcessor",)),
+        *_code_problems(
+            folder, "processor_config.json: image_processor", images, needs=("AutoImageProcessor",) * has_own_images
+        ),
     ]
 
 

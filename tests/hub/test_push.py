@@ -13,8 +13,11 @@ from typer.testing import CliRunner
 
 from babelens.commands.push import push as push_command
 from babelens.hub import PublishError, files_to_publish, folder_problems, push
+from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
+from babelens.modeling.peft_mla import save_embedding
+from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter
 
 
 class RecordingHub:
@@ -161,6 +164,37 @@ def test_an_unfit_folder_is_refused_before_anything_is_created(folder, damage, c
     with pytest.raises(PublishError, match=re.escape(complaint)):
         push(folder, "owner/name", api=hub)
     assert not hub.repositories
+
+
+def test_an_adapter_can_be_published_when_what_it_goes_with_is_on_the_hub(make_mla, tmp_path):
+    model, _ = make_mla()
+    facts = AdapterCardFacts(
+        name="clip-de",
+        language="de",
+        native_language="en",
+        base_model="openai/clip-vit-base-patch32",
+        on_mla=False,
+        parameters=1,
+        trained_embedding=True,
+        embedding="embedding",
+        max_text_length=64,
+        pairs=1,
+        exposed=False,
+        results={},
+        command="babelens acquire",
+    )
+    for base_model, problems in (("openai/clip-vit-base-patch32", 0), (str(tmp_path), 1)):
+        folder = tmp_path / f"adapter{problems}"
+        save_adapter(model, "de", folder, embedding="./embedding", base_model=base_model)
+        save_embedding(model, folder / "embedding")
+        write_adapter_card(folder, facts)
+        assert len(folder_problems(folder)) == problems
+    assert "base_model_name_or_path" in folder_problems(folder)[0]
+    hub = RecordingHub()
+    push(tmp_path / "adapter0", "owner/clip-de", api=hub)
+    assert hub.repositories
+    (tmp_path / "adapter0" / "adapter_model.safetensors").unlink()
+    assert folder_problems(tmp_path / "adapter0") == ["adapter_model.safetensors is missing: acquire writes it"]
 
 
 @pytest.fixture

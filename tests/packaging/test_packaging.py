@@ -140,7 +140,7 @@ def test_the_wheel_from_git_is_the_wheel_from_the_source_distribution(repository
 
 
 def test_importing_needs_no_network_and_takes_under_two_seconds_beyond_transformers(facts):
-    assert not {"datasets", "evaluate", "pandas", "peft", "pyarrow", "rich", "typer"} & set(facts["loads"])
+    assert not {"datasets", "evaluate", "pandas", "pyarrow", "rich", "typer"} & set(facts["loads"])
     assert facts["seconds"] < 2
 
 
