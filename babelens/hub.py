@@ -19,7 +19,18 @@ from transformers.dynamic_module_utils import get_relative_import_files
 from .model_cards.cards import placeholder_repository
 
 # The first name of a path decides; everything else in a folder is published.
-_UNPUBLISHED = "checkpoints checkpoint-* runs __pycache__ complete.json *.bin *.pt *.pth *.log .*".split()
+_UNPUBLISHED = [
+    "checkpoints",
+    "checkpoint-*",
+    "runs",
+    "__pycache__",
+    "complete.json",
+    "*.bin",
+    "*.pt",
+    "*.pth",
+    "*.log",
+    ".*",
+]
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME  # of PEFT
 _REQUIRED_METADATA = ("language", "license", "library_name", "pipeline_tag")
 _HUB_LANGUAGE = re.compile(r"[a-z]{2,3}")

@@ -6,8 +6,10 @@ its inputs, and every input. A changed model, processor or file is another diges
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -15,13 +17,11 @@ from datasets import config
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
-from .checkpoints import written_whole
+from .checkpoints import removed_on_failure
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "features"
-
-_FILE = "features.safetensors"
 
 
 def frozen_features(
@@ -41,13 +41,18 @@ def frozen_features(
         items: the inputs as bytes, in order.
         cache_dir: where to keep features; by default a folder in the Hugging Face datasets cache.
     """
-    folder = Path(cache_dir or DEFAULT_CACHE) / _digest(weights, settings, items)
-    if not (folder / _FILE).is_file():
-        logger.info("computing features that are not in %s", folder.parent)
+    folder = Path(cache_dir or DEFAULT_CACHE)
+    file = folder / f"{_digest(weights, settings, items)}.safetensors"
+    if not file.is_file():
+        logger.info("computing features that are not in %s", folder)
         features = compute()
-        with written_whole(folder) as scratch:
-            save_file({"features": np.ascontiguousarray(features)}, scratch / _FILE)
-    return load_file(folder / _FILE)["features"]
+        folder.mkdir(parents=True, exist_ok=True)
+        # In a place of its own: another process may be computing the same.
+        with TemporaryDirectory(dir=folder) as scratch, removed_on_failure(Path(scratch), called=file):
+            written = Path(scratch) / file.name
+            save_file({"features": np.ascontiguousarray(features)}, written)
+            os.replace(written, file)
+    return load_file(file)["features"]
 
 
 def _digest(weights: dict[str, Tensor], settings: str, items: Iterable[bytes]) -> str:
