@@ -188,6 +188,7 @@ class RecipeRun:
             parameters=sum(trainer.model.parameter_parts().values()),
             base_model=self.recipe.model.from_pretrained,
             results=emoji_results(report, command=self.command) if report else [],
+            stages=[stage.name for stage in self.recipe.stages] if len(self.recipe.stages) > 1 else [],
             run=training_run(trainer.args, trainer.state.log_history, command=self.command),
         )
         return write_card(self.output, facts)
