@@ -39,7 +39,8 @@ from babelens.configuration.presets import list_presets
 from babelens.data.emoji import emoji_licenses, published_manifest
 facts["presets"] = {name: babelens.load_preset(name).model_type for name in list_presets()}
 from babelens.recipe import RECIPES, find_recipe
-facts["recipes"] = sorted(find_recipe(f"{path.parent.name}/{path.stem}").name for path in RECIPES.glob("*/*.yaml"))
+names = [path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml")]
+facts["recipes"] = sorted(find_recipe(name).name for name in names)
 from babelens.data.emoji import emoji_licenses, published_manifest
 facts["concepts"], facts["licenses"] = published_manifest()["concepts"], len(emoji_licenses())
 print(json.dumps(facts))
@@ -151,7 +152,7 @@ def test_an_installed_wheel_imports_every_module_and_finds_its_data(facts, progr
     assert set(facts["modules"]) == modules - {"babelens"}
     assert len(facts["promised"]) == len(babelens.__all__)
     assert list(facts["presets"]) == list_presets()
-    assert facts["recipes"] == sorted(path.name for path in (sources / "recipes").glob("*/*.yaml"))
+    assert facts["recipes"] == sorted(path.name for path in (sources / "recipes").rglob("*.yaml"))
     assert (facts["concepts"], facts["licenses"]) == (published_manifest()["concepts"], len(emoji_licenses()))
 
 
