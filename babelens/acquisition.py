@@ -22,6 +22,7 @@ from transformers import (
     ProcessorMixin,
     set_seed,
 )
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from .configuration.languages import KnownLanguageError, normalize_language
 from .configuration.tasks import IMAGE_TEXT, TEXT_TEXT
@@ -33,6 +34,7 @@ from .evaluation.embedder import Embedder, load_dual_encoder
 from .model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from .modeling.acquirer import text_tower
 from .modeling.modeling_mla import MlaModel
+from .modeling.peft_mla import MlaAdapterConfig
 from .modeling.peft_mla.peft_mla_conversion import save_adapter
 from .modeling.peft_mla.peft_mla_embedding import save_embedding
 from .processing.processing_mla import MlaProcessor, TokenizerError
@@ -282,7 +284,12 @@ class Acquisition:
     @property
     def _embedding(self) -> str:
         """Where the shared embedding is: beside the first language's adapter, then in the base model."""
-        return f"./{EMBEDDING}" if len(self.model.config.languages) == 1 else self.base
+        if len(self.model.config.languages) == 1:
+            return f"./{EMBEDDING}"
+        if not find_adapter_config_file(self.base):
+            return self.base
+        # An adapter of which the embedding is a part has it nowhere by itself.
+        return MlaAdapterConfig.from_pretrained(self.base).embedding or f"./{EMBEDDING}"
 
     def assemble(self) -> Path:
         """Writes the whole model with its processor into `output/model`, for `AutoModel.from_pretrained`."""
@@ -303,7 +310,7 @@ class Acquisition:
         if not PartialState().is_main_process:
             return
         with written_whole(self.output) as scratch:
-            if self._embedding != self.base:
+            if self._embedding.startswith("./"):
                 save_embedding(self.model, scratch / EMBEDDING)
                 self.processor.multilingual_tokenizer.save_pretrained(scratch / EMBEDDING)
             save_adapter(self.model, self.language, scratch, embedding=self._embedding, base_model=self.base)

@@ -17,7 +17,8 @@ from transformers import AutoModel, AutoProcessor, AutoTokenizer, PreTrainedToke
 
 from babelens import Embedder, MlaModel
 from babelens.command_line import main
-from babelens.modeling.peft_mla import AdapterFileError, AdapterMismatchError
+from babelens.modeling.peft_mla import AdapterFileError, AdapterMismatchError, MlaAdapterConfig, load_embedding
+from babelens.modeling.peft_mla.peft_mla_embedding import embedding_digest
 
 SIZES = {"small": ("kleiner", "petit"), "big": ("großer", "grand"), "old": ("alter", "vieux")}
 ENGLISH = ["a small red square", "a big blue dot", "an old green bar"]
@@ -303,6 +304,8 @@ def test_an_adapter_is_a_base_as_well(folder, german, french):
     found = Embedder.from_pretrained(folder / "on-adapter")
     assert found.model.config.known_languages == ["en", "de", "fr"]
     assert_same(features(folder / "on-adapter"), features(german / "model"))
+    adapter = MlaAdapterConfig.from_pretrained(folder / "on-adapter")  # plain PEFT finds the embedding as well
+    assert embedding_digest(load_embedding(adapter.embedding).weights) == adapter.embedding_digest
 
 
 def test_pictures_are_encoded_once(folder, german, french, cache):
