@@ -64,7 +64,8 @@ def acquire(
         ),
     ] = None,
     acquirer: Annotated[
-        Literal["mlp", "linear"], typer.Option(help="What follows each block.", rich_help_panel=_MODEL)
+        Literal["mlp", "linear"],
+        typer.Option(help="What follows each block; BASE's own if it has languages.", rich_help_panel=_MODEL),
     ] = "mlp",
     acquirer_size: Annotated[
         int, typer.Option(min=1, help="Width of the hidden layer of `mlp`.", rich_help_panel=_MODEL)

@@ -89,15 +89,6 @@ def options(folder, **changes):
     return [part for name, value in named for part in ([name] if value is True else [name, value])]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """Frozen features are kept here."""
-    with pytest.MonkeyPatch.context() as patched:
-        folder = tmp_path_factory.mktemp("cache")
-        patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", folder)
-        yield folder
-
-
 @pytest.fixture(scope="module")
 def german(folder):
     """CLIP learned German."""

@@ -15,15 +15,6 @@ from babelens.recipe import RecipeError, load_recipe
 from babelens.trainers.mla import MlaTrainer
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """Frozen features are kept here."""
-    with pytest.MonkeyPatch.context() as patched:
-        folder = tmp_path_factory.mktemp("cache")
-        patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", folder)
-        yield folder
-
-
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
     """MLA on a tiny CLIP: transfer to German and French, then exposure."""
