@@ -7,15 +7,18 @@ trainers and the evaluation are imported when they are first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .configuration.configuration_etcl import EtclConfig
 from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.presets import load_preset
 from .methods import METHODS, register
+from .modeling.modeling_etcl import EtclModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
 from .modeling.peft_mla import MlaAdapterConfig
+from .processing.processing_etcl import EtclProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
@@ -23,6 +26,7 @@ from .processing.processing_mural import MuralProcessor
 if TYPE_CHECKING:
     from .evaluation.embedder import Embedder
     from .trainers.arguments import ContrastiveTrainingArguments, MlaTrainingArguments
+    from .trainers.etcl import EtclTrainer
     from .trainers.mla import MlaTrainer
     from .trainers.mural import MuralTrainer
 
@@ -31,6 +35,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "ContrastiveTrainingArguments": "trainers.arguments",
     "Embedder": "evaluation.embedder",
+    "EtclTrainer": "trainers.etcl",
     "MlaTrainer": "trainers.mla",
     "MlaTrainingArguments": "trainers.arguments",
     "MuralTrainer": "trainers.mural",
@@ -40,6 +45,10 @@ __all__ = [
     "METHODS",
     "ContrastiveTrainingArguments",
     "Embedder",
+    "EtclConfig",
+    "EtclModel",
+    "EtclProcessor",
+    "EtclTrainer",
     "MlaAdapterConfig",
     "MlaConfig",
     "MlaModel",

@@ -13,13 +13,16 @@ from transformers import (
 )
 from transformers.image_processing_utils import BaseImageProcessor
 
+from .configuration.configuration_etcl import EtclConfig
 from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
+from .modeling.modeling_etcl import EtclModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
 from .processing.image_processing_mural import MuralImageProcessor
+from .processing.processing_etcl import EtclProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
@@ -61,6 +64,14 @@ METHODS = {
             MuralImageProcessor,
             "babelens.trainers.mla:MlaTrainer",
             run="babelens.run_mla_student:MlaStudentRun",
+        ),
+        Method(
+            EtclConfig,
+            EtclModel,
+            EtclProcessor,
+            MuralImageProcessor,
+            "babelens.trainers.etcl:EtclTrainer",
+            run="babelens.run_etcl:EtclRun",
         ),
     )
 }

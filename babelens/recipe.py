@@ -142,11 +142,13 @@ class Stage:
         name: of its folder of checkpoints.
         tasks: of the recipe's `train`.
         training: what replaces the recipe's `training` in this stage.
+        languages: of captions in this stage, in place of those in `train`.
     """
 
     name: str
     tasks: list[str]
     training: dict[str, Any] = field(default_factory=dict)
+    languages: list[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from .model_cards.emoji import emoji_results, emoji_sources
 from .model_cards.facts import DataSource as CardSource
 from .model_cards.facts import ModelCardFacts, training_run
 from .processing.tokenizer_training import train_wordpiece, unknown_rate
-from .recipe import EMOJI, DataSource, Recipe, RecipeError, Stage, TokenizerSource
+from .recipe import EMOJI, Recipe, RecipeError, Stage, TokenizerSource
 from .trainers.arguments import ContrastiveTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
 from .trainers.contrastive import ContrastiveTrainer, TaskData
@@ -78,8 +78,14 @@ class RecipeRun:
 
     @cached_property
     def image_languages(self) -> list[str]:
-        """Languages with captioned pictures in training."""
-        return next((self._languages(task) for task in self.recipe.train if task != TEXT_TEXT), [])
+        """Languages with captioned pictures in training, in any stage."""
+        found = (
+            stage.languages or self._languages(task)
+            for stage in self.stages
+            for task in stage.tasks
+            if task != TEXT_TEXT
+        )
+        return list(dict.fromkeys(tag for languages in found for tag in languages))
 
     @cached_property
     def pair_languages(self) -> list[str]:
@@ -138,7 +144,7 @@ class RecipeRun:
             model=model,
             args=arguments,
             processing_class=processor,
-            train_dataset={task: self._task_data(task, self.recipe.train[task]) for task in stage.tasks},
+            train_dataset={task: self._task_data(task, stage) for task in stage.tasks},
             eval_dataset=self.recipe.validation.load() if self.recipe.validation else None,
         )
         newest = newest_checkpoint(arguments.output_dir)
@@ -224,8 +230,10 @@ class RecipeRun:
                 tasks = ", ".join(self._trainer_class.task_weights)
                 raise RecipeError(f"train.{task}: {self.recipe.method} has no such task; it has {tasks}")
 
-    def _task_data(self, task: str, source: DataSource) -> TaskData:
-        return TaskData(self.corpora[task], source.languages, source.language_pairs)
+    def _task_data(self, task: str, stage: Stage) -> TaskData:
+        source = self.recipe.train[task]
+        languages = source.languages if task == TEXT_TEXT else stage.languages or source.languages
+        return TaskData(self.corpora[task], languages, source.language_pairs)
 
     def make_processor(self) -> ProcessorMixin:
         """The processor of the model to train: that of the model it goes on from, or a new one."""

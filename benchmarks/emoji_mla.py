@@ -7,15 +7,12 @@ All rows acquire the same twelve languages for the same frozen CLIP from the sam
 trained again. Rows that begin with the same transfer take it from the row `mla` of their seed.
 """
 
-import json
-import shutil
 import statistics
-import subprocess
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from emoji_rows import Experiment, scores, spread
 
 # Row, what it is, and the paper's figure: the mean AR of Multi30K (de, fr, cs) and MSCOCO 1K (ja, zh).
 ROWS = {
@@ -43,68 +40,39 @@ def main(
     only_table: Annotated[bool, typer.Option("--only-table", help="Of what has been trained already.")] = False,
 ) -> None:
     """Train the rows and print the table."""
-    chosen = [(row, int(seed)) for seed in seeds.split(",") for row in sorted(rows.split(","), key=_order)]
-    for row, seed in chosen:
-        if not only_table and not (_folder(output, row, seed) / "evaluation" / "emoji.json").is_file():
-            _train(base, output, row, seed)
-    print(table(output, list(dict.fromkeys(row for row, _ in chosen)), [int(seed) for seed in seeds.split(",")]))
+    experiment = Experiment("emoji/mla", output, [f"model.from_pretrained={base}"])
+    numbers, chosen = [int(seed) for seed in seeds.split(",")], sorted(rows.split(","), key=_order)
+    for seed in [] if only_table else numbers:
+        for row in chosen:
+            if row in _SAME_TRANSFER:
+                experiment.give_stage(experiment.finished("mla", seed, "transfer"), row, seed, "transfer")
+            experiment.train(row, seed)
+    print(table(experiment, chosen, numbers))
 
 
 def _order(row: str) -> tuple[bool, int]:
     return row != "mla", list(ROWS).index(row)
 
 
-def _folder(output: Path, row: str, seed: int) -> Path:
-    return output / f"{row}-{seed}"
-
-
-def _train(base: Path, output: Path, row: str, seed: int) -> None:
-    folder = _folder(output, row, seed)
-    transfer = Path("checkpoints", "transfer", "finished")
-    if row in _SAME_TRANSFER and not (folder / transfer).is_dir():
-        shutil.copytree(_folder(output, "mla", seed) / transfer, folder / transfer)
-    settings = [f"model.from_pretrained={base}", f"training.seed={seed}"]
-    options = [argument for setting in settings for argument in ("--set", setting)]
-    command = [sys.executable, "-m", "babelens", "train", f"emoji/mla/{row}", "--output", str(folder), "--resume"]
-    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
-
-
-def table(output: Path, rows: list[str], seeds: list[int]) -> str:
+def table(experiment: Experiment, rows: list[str], seeds: list[int], native: str = "en") -> str:
     """Text to image R@10 in per cent, English and the acquired languages' mean: mean ± deviation over seeds."""
     lines = [
         "| row | vendor: English | vendor: acquired | concepts: English | concepts: acquired | paper's AR |",
         "|---|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
-        reports = [_report(_folder(output, row, seed)) for seed in seeds]
-        found = [report for report in reports if report is not None]
-        if not found:
+        reports = experiment.reports(row, seeds)
+        if not reports:
             continue
-        cells = [spread([recalls(report, q)[part] for report in found]) for q in _QUESTIONS for part in (0, 1)]
+        cells = []
+        for question in _QUESTIONS:
+            recalls = [scores(report, question) for report in reports]
+            cells.append(spread([recall.pop(native) for recall in recalls]))
+            cells.append(spread([statistics.mean(recall.values()) for recall in recalls]))
         title, published = ROWS[row]
         paper = f"{statistics.mean(published):.1f}" if published else "–"
         lines.append(f"| {title} | {' | '.join(cells)} | {paper} |")
     return "\n".join(lines)
-
-
-def _report(folder: Path) -> dict[str, Any] | None:
-    file = folder / "evaluation" / "emoji.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-
-
-def recalls(report: dict[str, Any], question: str, native: str = "en") -> tuple[float, float]:
-    """Recall in the native language, and the mean over all others."""
-    by_language = {
-        language: scores["t2i_r10"]
-        for group in report[question]["groups"].values()
-        for language, scores in group["languages"].items()
-    }
-    return by_language.pop(native), statistics.mean(by_language.values())
-
-
-def spread(values: list[float]) -> str:
-    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.1f}{deviation}"
 
 
 if __name__ == "__main__":

@@ -2,3 +2,4 @@
 
 IMAGE_TEXT = "image_text"
 TEXT_TEXT = "text_text"
+TRIPLET = "triplet"

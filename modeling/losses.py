@@ -88,6 +88,24 @@ def symmetric_contrastive_loss(x: Tensor, y: Tensor, temperature: Tensor | float
     return forward + backward
 
 
+def triple_contrastive_loss(
+    image: Tensor,
+    text_a: Tensor,
+    text_b: Tensor,
+    temperature: Tensor | float,
+    *,
+    text_text_temperature: Tensor | float | None = None,
+    margin: float = 0.0,
+    **options: Any,
+) -> Tensor:
+    """ETCL, equation 4."""
+    images_a = symmetric_contrastive_loss(image, text_a, temperature, **options)
+    tau = temperature if text_text_temperature is None else text_text_temperature
+    texts = symmetric_contrastive_loss(text_a, text_b, tau, margin=margin, **options)
+    images_b = symmetric_contrastive_loss(text_b, image, temperature, **options)
+    return (images_a + texts + images_b) / 3
+
+
 def _logits(
     x: Tensor, y: Tensor, temperature: Tensor, margin: float, positives: Tensor | None, rows: slice, columns: slice
 ) -> Tensor:

@@ -2,53 +2,29 @@
 text-text task.
 
 An image tower and a text tower; the text tower's [CLS] state goes through one of two single-layer heads, one for
-image-text matching and one for translation matching (section 3.1). There is no image projection: the text side is
-projected to the image width.
+image-text matching and one for translation matching (section 3.1).
 """
 
-from dataclasses import replace
-
-import torch
 from torch import Tensor, nn
 from transformers import AlignModel
-from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mural import MuralConfig
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from .losses import symmetric_contrastive_loss
-from .modeling_dual_encoder import (
-    DualEncoderOutput,
-    DualEncoderPreTrainedModel,
-    build_tower,
-    encode_by_length,
-    image_width,
-    normalize,
-    pool_image,
-)
+from .modeling_dual_encoder import DualEncoderOutput
+from .modeling_two_tower import TwoTowerModel
 
 
-class MuralModel(DualEncoderPreTrainedModel):
+class MuralModel(TwoTowerModel):
     config_class = MuralConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
     def __init__(self, config: MuralConfig) -> None:
         super().__init__(config)
-        self.text_model = build_tower(config.text_config)
-        self.vision_model = build_tower(config.vision_config)
-        width = image_width(config.vision_config)
-        self.text_heads = nn.ModuleDict(
-            {task: nn.Linear(self.text_model.config.hidden_size, width) for task in config.tasks}
-        )
-        self.temperature = nn.Parameter(torch.tensor(float(config.temperature_init_value)))
+        self.text_heads = nn.ModuleDict({task: self.new_text_head() for task in config.tasks})
         self.post_init()
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, MuralModel):
-            init.constant_(module.temperature, self.config.temperature_init_value)
 
     @classmethod
     def from_align(cls, align: AlignModel) -> "MuralModel":
@@ -82,74 +58,17 @@ class MuralModel(DualEncoderPreTrainedModel):
         Returns:
             The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
         """
+        return self.embed_text(input_ids, attention_mask, self._head(task), **kwargs)
+
+    def _head(self, task: str) -> nn.Module:
         if task not in self.text_heads:
             raise ValueError(f"this model has no head for {task!r}; its tasks are {list(self.text_heads)}")
-        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
-        pooled = self.text_heads[task](output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
-        return BaseModelOutputWithPooling(
-            output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
-        )
+        return self.text_heads[task]
 
-    @can_return_tuple
-    def get_image_features(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
-        """Embeds pictures, pixel_values [N, 3, H, W]; `pooler_output` [N, d] is the embedding, not normalised."""
-        output = self.vision_model(pixel_values=pixel_values, **kwargs)
-        pooled = pool_image(output)
-        return BaseModelOutputWithPooling(
-            output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
-        )
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        paired_input_ids: Tensor | None = None,
-        paired_attention_mask: Tensor | None = None,
-        return_loss: bool | None = None,
-        return_logits: bool = True,
-    ) -> DualEncoderOutput:
-        """Embeds what is given and compares it: pictures with texts, or texts with their translations.
-
-        Args:
-            input_ids ([N, T]), attention_mask ([N, T]): texts.
-            pixel_values ([M, 3, H, W]): pictures; M = N for a loss.
-            paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts, for the text-text
-                task.
-            return_loss: compute `contrastive_objective`.
-            return_logits: compute the similarities of all pictures with all texts, which large training batches cannot
-                afford.
-        """
-        if pixel_values is not None and paired_input_ids is not None:
+    def training_head(self, has_pictures: bool, has_translations: bool) -> nn.Module:
+        if has_pictures and has_translations:
             raise ValueError("give pictures or translations, not both: each task has its own text head")
-        task = IMAGE_TEXT if paired_input_ids is None else TEXT_TEXT
-        images = texts = translations = logits = None
-        if pixel_values is not None:
-            images = normalize(self.get_image_features(pixel_values).pooler_output)
-        if input_ids is not None:
-            texts = self._embed_texts(input_ids, attention_mask, task)
-        if paired_input_ids is not None:
-            translations = self._embed_texts(paired_input_ids, paired_attention_mask, task)
-        if return_logits and images is not None and texts is not None:
-            logits = texts @ images.T / self.temperature  # [n_texts, n_images]
-        output = DualEncoderOutput(
-            logits_per_image=None if logits is None else logits.T,
-            logits_per_text=logits,
-            text_embeds=texts,
-            image_embeds=images,
-            paired_text_embeds=translations,
-            temperature=self.temperature.clone(),
-        )
-        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
-
-    def _embed_texts(self, input_ids: Tensor, attention_mask: Tensor | None, task: str) -> Tensor:
-        def encode(ids: Tensor, mask: Tensor | None) -> Tensor:
-            return self.get_text_features(ids, mask, task).pooler_output
-
-        if attention_mask is None or self.text_length_groups == 1:
-            return normalize(encode(input_ids, attention_mask))
-        return normalize(encode_by_length(encode, input_ids, attention_mask, self.text_length_groups))
+        return self._head(TEXT_TEXT if has_translations else IMAGE_TEXT)
 
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None

@@ -1,0 +1,95 @@
+"""ETCL: enhancement by triple contrastive learning (Lee et al. 2022).
+
+A MURAL with one linear layer on the text side for every task, the authors' reproduction (section 3.3), is trained
+further on triplets: a picture, its caption in one language, and a translation of the caption (section 3.2).
+"""
+
+from pathlib import Path
+
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
+
+from ..configuration.configuration_etcl import EtclConfig
+from ..configuration.tasks import IMAGE_TEXT
+from .losses import symmetric_contrastive_loss, triple_contrastive_loss
+from .modeling_dual_encoder import DualEncoderOutput
+from .modeling_mural import MuralModel
+from .modeling_two_tower import TwoTowerModel
+
+
+class EtclModel(TwoTowerModel):
+    config_class = EtclConfig
+    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+
+    def __init__(self, config: EtclConfig) -> None:
+        super().__init__(config)
+        self.text_projection = self.new_text_head()
+        self.post_init()
+
+    @classmethod
+    def from_mural(cls, mural: MuralModel | str | Path, **options: object) -> "EtclModel":
+        """An `EtclModel` with the towers, the temperature and the image-text head of a trained MURAL or ALIGN.
+
+        MURAL's second head, which only compared texts with texts, is left behind: ETCL compares them in the
+        pictures' space.
+
+        Args:
+            mural: a model, or its folder or Hub id.
+            options: keys of `EtclConfig`, such as `label_smoothing`.
+        """
+        if isinstance(mural, str | Path):
+            mural = MuralModel.from_pretrained(mural)
+        taken = ("text_config", "vision_config", "text_text_temperature", "text_text_margin", "initializer_range")
+        config = EtclConfig(**{name: getattr(mural.config, name) for name in taken} | options)
+        model = cls(config)
+        head = f"text_heads.{IMAGE_TEXT}"
+        model.load_state_dict(
+            {
+                name.replace(head, "text_projection"): value
+                for name, value in mural.state_dict().items()
+                if name.startswith(head) or not name.startswith("text_heads")
+            }
+        )
+        return model.train(mural.training)
+
+    @can_return_tuple
+    def get_text_features(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: object
+    ) -> BaseModelOutputWithPooling:
+        """Embeds texts.
+
+        Args:
+            input_ids ([N, T]): token ids, `[CLS]` first.
+            attention_mask ([N, T]): 0 at padding.
+
+        Returns:
+            The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
+        """
+        return self.embed_text(input_ids, attention_mask, self.text_projection, **kwargs)
+
+    def training_head(self, has_pictures: bool, has_translations: bool) -> nn.Module:
+        return self.text_projection
+
+    def contrastive_objective(
+        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+    ) -> Tensor:
+        """L_ETCL on triplets (equation 4); on pictures and texts L_image-text, on translations L_text-text (equation 2;
+        the trainer weighs them as in equation 3)."""
+        images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
+        if texts is None or (images is None and translations is None):
+            raise ValueError("a loss needs texts and their pictures (pixel_values) or translations (paired_input_ids)")
+        config = self.config
+        options = {"positives": positives, "tile_size": tile_size, "label_smoothing": config.label_smoothing}
+        if translations is None:
+            return symmetric_contrastive_loss(images, texts, output.temperature, **options)
+        text_text_temperature = config.text_text_temperature or output.temperature
+        options["margin"] = config.text_text_margin
+        if images is None:
+            return symmetric_contrastive_loss(texts, translations, text_text_temperature, **options)
+        return triple_contrastive_loss(
+            images, texts, translations, output.temperature, text_text_temperature=text_text_temperature, **options
+        )
+
+
+__all__ = ["EtclModel"]

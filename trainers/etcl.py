@@ -1,0 +1,28 @@
+"""ETCL's trainer: triplets, and the two tasks of the MURAL that they enhance (Lee et al. 2022, section 3)."""
+
+from itertools import combinations
+
+from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..data.views import triplets
+from .contrastive import ContrastiveTrainer, TaskData
+from .mixture import SizedView
+
+
+class EtclTrainer(ContrastiveTrainer):
+    """Tasks: `triplet` on a caption corpus with several languages or on `triplets`; `image_text` and `text_text` as
+    for `MuralTrainer`.
+
+    `image_text` and `text_text` together, half of each, are the reproduced MURAL (equation 3); `triplet` alone is what
+    then enhances it (equation 4), on all unordered pairs of the languages (section 3.4). The paper's optimiser is LAMB
+    with weight decay 1e-5; 1e-3 with a warm-up of 10 000 steps before a linear decay over 800 000, then 1e-4 with a
+    linear decay over 3000 steps, in batches of 16 384 and 32 768.
+    """
+
+    task_weights = {TRIPLET: 1.0, IMAGE_TEXT: 0.5, TEXT_TEXT: 0.5}
+
+    def make_view(self, task: str, data: TaskData) -> SizedView:
+        if task != TRIPLET:
+            return super().make_view(task, data)
+        languages = data.languages or self.args.languages
+        pairs = data.pairs or (list(combinations(languages, 2)) if languages else None)
+        return triplets(data.corpus, pairs)
