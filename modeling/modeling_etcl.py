@@ -74,8 +74,8 @@ class EtclModel(TwoTowerModel):
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_ETCL on triplets (equation 4); on pictures and texts L_image-text, on translations L_text-text (equation 2;
-        the trainer weighs them as in equation 3)."""
+        """L_ETCL on triplets (equation 4), L_image-text on pictures and texts, L_text-text on translations (equation
+        2); the trainer weighs these two as in equation 3."""
         images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
         if texts is None or (images is None and translations is None):
             raise ValueError("a loss needs texts and their pictures (pixel_values) or translations (paired_input_ids)")

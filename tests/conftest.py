@@ -5,6 +5,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ pytest.register_assert_rewrite("contracts")
 from contracts import CAPTIONS, pictures  # noqa: E402
 
 from babelens import (  # noqa: E402
+    EtclConfig,
+    EtclModel,
+    EtclProcessor,
     MlaConfig,
     MlaModel,
     MlaProcessor,
@@ -71,13 +75,16 @@ def _tiny_tokenizer() -> PreTrainedTokenizerFast:
     return train_wordpiece(CAPTIONS.values(), 200, min_frequency=1)
 
 
-def _tiny_mural(**options: Any) -> tuple[MuralModel, MuralProcessor]:
-    image_processor = MuralImageProcessor(size={"height": 36, "width": 36}, crop_size={"height": 32, "width": 32})
-    processor = MuralProcessor(image_processor, _tiny_tokenizer())
+def _tiny_image_processor() -> MuralImageProcessor:
+    return MuralImageProcessor(size={"height": 36, "width": 36}, crop_size={"height": 32, "width": 32})
+
+
+def _tiny_two_towers(model_class: Any, config_class: Any, processor_class: Any, **options: Any) -> tuple[Any, Any]:
+    processor = processor_class(_tiny_image_processor(), _tiny_tokenizer())
     text = TINY_TEXT | {"vocab_size": len(processor.tokenizer)} | options.pop("text_config", {})
     towers = {"text_config": text, "vision_config": TINY_VISION}
     torch.manual_seed(0)
-    model = MuralModel(MuralConfig(**towers | {"temperature_init_value": 0.1} | options))
+    model = model_class(config_class(**towers | {"temperature_init_value": 0.1} | options))
     settle_batch_norm(model, processor(images=pictures(16), return_tensors="pt")["pixel_values"])
     return model, processor
 
@@ -89,7 +96,13 @@ def make_mural() -> Callable[..., tuple[MuralModel, MuralProcessor]]:
     Keyword arguments are the configuration's; those in `text_config` are added to the tiny tower's, a `vision_config`
     takes the place of the tiny EfficientNet.
     """
-    return _tiny_mural
+    return partial(_tiny_two_towers, MuralModel, MuralConfig, MuralProcessor)
+
+
+@pytest.fixture(scope="session")
+def make_etcl() -> Callable[..., tuple[EtclModel, EtclProcessor]]:
+    """The same for ETCL."""
+    return partial(_tiny_two_towers, EtclModel, EtclConfig, EtclProcessor)
 
 
 TINY_CLIP = {
@@ -118,7 +131,7 @@ TINY_CLIP = {
 
 
 def _tiny_mla(**options: Any) -> tuple[MlaModel, MlaProcessor]:
-    image_processor = MuralImageProcessor(size={"height": 36, "width": 36}, crop_size={"height": 32, "width": 32})
+    image_processor = _tiny_image_processor()
     languages = [language for language in CAPTIONS if language != "en"]
     native = train_wordpiece([CAPTIONS["en"]], 60, min_frequency=1)
     processor = MlaProcessor(image_processor, native, _tiny_tokenizer(), languages=languages, max_text_length=64)
@@ -145,11 +158,11 @@ def make_mla() -> Callable[..., tuple[MlaModel, MlaProcessor]]:
 
 
 @pytest.fixture(scope="session")
-def make_mla_on_mural() -> Callable[..., tuple[MlaModel, MlaProcessor]]:
+def make_mla_on_mural(make_mural: Any) -> Callable[..., tuple[MlaModel, MlaProcessor]]:
     """As `make_mla`, on the tiny MURAL, whose text tower is BERT, with linear acquirers."""
 
     def make(**options: Any) -> tuple[MlaModel, MlaProcessor]:
-        native, native_processor = _tiny_mural()
+        native, native_processor = make_mural()
         languages = [language for language in CAPTIONS if language != "en"]
         tokenizer = _tiny_tokenizer()
         processor = MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=languages)

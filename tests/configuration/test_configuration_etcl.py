@@ -1,0 +1,34 @@
+"""ETCL's configuration: the contract, the paper's defaults, and what is refused."""
+
+import pytest
+from contracts import ConfigContract
+
+from babelens import EtclConfig, load_preset
+
+
+class TestEtclConfig(ConfigContract):
+    factory = "make_etcl"
+
+
+def test_without_arguments_it_is_the_papers_model():
+    config = EtclConfig()
+    assert config.to_dict() == load_preset("etcl-base").to_dict()
+    assert (config.temperature_init_value, config.text_text_margin, config.label_smoothing) == (1.0, 0.3, 0.1)
+    text, vision = config.text_config, config.vision_config
+    assert (text.num_hidden_layers, text.hidden_size) == (12, 768)
+    assert (text.vocab_size, text.max_position_embeddings) == (501_153, 64)
+    assert (vision.width_coefficient, vision.depth_coefficient, vision.image_size) == (2.0, 3.1, 289)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"temperature_init_value": 0}, "temperature_init_value=0 must be positive"),
+        ({"text_text_temperature": 0}, "text_text_temperature=0 must be positive"),
+        ({"label_smoothing": 1.0}, "label_smoothing=1.0 is a probability below 1"),
+        ({"label_smothing": 0.1}, r"did you mean 'label_smoothing'\?"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        EtclConfig(**settings)
