@@ -1,7 +1,7 @@
 """Recipes: a training run as a YAML file, from data to a model folder with its card.
 
 A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published
-experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME in the same folder. Every key is
+experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME, seen from the same folder. Every key is
 checked: one that nobody reads is refused by name.
 """
 
@@ -242,7 +242,7 @@ def _read(path: Path) -> Any:
         raise RecipeError(f"{path}: not YAML: {error}") from error
     if not isinstance(content, dict) or "extends" not in content:
         return content
-    return merged(_read(find_recipe(path.with_name(f"{content.pop('extends')}.yaml"))), content)
+    return merged(_read(find_recipe(path.parent / f"{content.pop('extends')}.yaml")), content)
 
 
 def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

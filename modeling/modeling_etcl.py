@@ -38,20 +38,13 @@ class EtclModel(TwoTowerModel):
             mural: a model, or its folder or Hub id.
             options: keys of `EtclConfig`, such as `label_smoothing`.
         """
-        if isinstance(mural, str | Path):
-            mural = MuralModel.from_pretrained(mural)
+        source = MuralModel.from_pretrained(mural) if isinstance(mural, str | Path) else mural
         taken = ("text_config", "vision_config", "text_text_temperature", "text_text_margin", "initializer_range")
-        config = EtclConfig(**{name: getattr(mural.config, name) for name in taken} | options)
-        model = cls(config)
+        model = cls(EtclConfig(**{name: getattr(source.config, name) for name in taken} | options))
         head = f"text_heads.{IMAGE_TEXT}"
-        model.load_state_dict(
-            {
-                name.replace(head, "text_projection"): value
-                for name, value in mural.state_dict().items()
-                if name.startswith(head) or not name.startswith("text_heads")
-            }
-        )
-        return model.train(mural.training)
+        weights = {name.replace(head, "text_projection"): value for name, value in source.state_dict().items()}
+        model.load_state_dict({name: value for name, value in weights.items() if not name.startswith("text_heads")})
+        return model.train(source.training)
 
     @can_return_tuple
     def get_text_features(

@@ -4,6 +4,7 @@ python tests/tiny_training.py OUTPUT [--die-at STEP] [--resume] [--set KEY=VALUE
 """
 
 import argparse
+import json
 import os
 import signal
 import time
@@ -67,6 +68,19 @@ def shapes_corpus() -> Dataset:
             captions = {"en": f"a {color} {shape}", "de": f"{form} in {german}", "fr": f"{forme} {french}"}
             rows.append({"image": picture, "image_id": f"{color}-{shape}", "captions": _structs(captions)})
     return as_caption_corpus(Dataset.from_list(rows))
+
+
+def write_shapes(folder: Path, captioned: tuple[str, ...] = ("en", "de", "fr")) -> Path:
+    """The shapes as people bring them: a folder of pictures with metadata, and translations in `pairs.tsv`."""
+    rows, table = [], ["en\tde\tfr"]
+    for row in shapes_corpus():
+        row["image"].save(folder / f"{row['image_id']}.png")
+        captions = {caption["language"]: caption["text"] for caption in row["captions"]}
+        rows.append({"file_name": f"{row['image_id']}.png", "captions": {tag: captions[tag] for tag in captioned}})
+        table.append("\t".join(captions.values()))
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "pairs.tsv").write_text("\n".join(table))
+    return folder
 
 
 def _structs(captions: dict[str, str]) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from tiny_training import TEXT, VISION, shapes_corpus
+from tiny_training import TEXT, VISION, write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
@@ -15,17 +15,7 @@ from babelens.run import recipe_run
 
 @pytest.fixture(scope="module")
 def shapes_files(tmp_path_factory):
-    """The shapes as people bring them: a folder of pictures with metadata, and a table of translations."""
-    folder = tmp_path_factory.mktemp("shapes")
-    rows, table = [], ["en\tde\tfr"]
-    for row in shapes_corpus():
-        row["image"].save(folder / f"{row['image_id']}.png")
-        captions = {caption["language"]: caption["text"] for caption in row["captions"]}
-        rows.append({"file_name": f"{row['image_id']}.png", "captions": {tag: captions[tag] for tag in ("en", "de")}})
-        table.append("\t".join(captions[tag] for tag in ("en", "de", "fr")))
-    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (folder / "pairs.tsv").write_text("\n".join(table))
-    return folder
+    return write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de"))
 
 
 def _recipe(shapes_files):

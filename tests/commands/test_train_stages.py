@@ -6,7 +6,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 from tiny_native import saved, tiny_clip
-from tiny_training import shapes_corpus
+from tiny_training import write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
@@ -18,16 +18,8 @@ from babelens.trainers.mla import MlaTrainer
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
     """MLA on a tiny CLIP: transfer to German and French, then exposure."""
-    folder = tmp_path_factory.mktemp("shapes")
+    folder = write_shapes(tmp_path_factory.mktemp("shapes"))
     saved(tiny_clip(), folder / "clip")
-    rows, table = [], ["en\tde\tfr"]
-    for row in shapes_corpus():
-        row["image"].save(folder / f"{row['image_id']}.png")
-        captions = {caption["language"]: caption["text"] for caption in row["captions"]}
-        rows.append({"file_name": f"{row['image_id']}.png", "captions": captions})
-        table.append("\t".join(captions[tag] for tag in ("en", "de", "fr")))
-    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (folder / "pairs.tsv").write_text("\n".join(table))
     content = {
         "method": "mla",
         "model": {
