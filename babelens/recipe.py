@@ -1,8 +1,8 @@
 """Recipes: a training run as a YAML file, from data to a model folder with its card.
 
 A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published
-experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME, seen from the same folder. Every key is
-checked: one that nobody reads is refused by name.
+experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME, seen from the same folder. Every
+key is checked: one that nobody reads is refused by name.
 """
 
 import dataclasses
