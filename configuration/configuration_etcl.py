@@ -27,8 +27,10 @@ class EtclConfig(HubCodeMixin, StrictConfig):
             projected.
         temperature_init_value: Initial value of the learned temperature of pictures and texts, which divides the
             cosines (section 3.3).
-        text_text_temperature: Fixed temperature of texts and their translations, that of MURAL's paper; `None` shares
-            the learned one. (ETCL's paper does not say.)
+        text_text_temperature: Fixed temperature of translation pairs, that of MURAL's paper; `None` shares the learned
+            one.
+        triplet_text_temperature: Fixed temperature of the two texts of a triplet; `None` shares the learned one, as
+            the equations have it (section 3.1).
         text_text_margin: Additive margin, subtracted from the cosine of the right translation (section 3.3).
         label_smoothing: Probability spread over all classes in every loss (section 3.3).
         initializer_range: Standard deviation of the normal initialisation of the text projection.
@@ -47,12 +49,13 @@ class EtclConfig(HubCodeMixin, StrictConfig):
     vision_config: dict | PreTrainedConfig | None = None
     temperature_init_value: float | int = 1.0
     text_text_temperature: float | int | None = 0.01
+    triplet_text_temperature: float | int | None = None
     text_text_margin: float | int = 0.3
     label_smoothing: float | int = 0.1
     initializer_range: float | int = 0.02
 
     def __post_init__(self, **kwargs: object) -> None:
-        for name in ("temperature_init_value", "text_text_temperature"):
+        for name in ("temperature_init_value", "text_text_temperature", "triplet_text_temperature"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be positive: it divides the cosines")

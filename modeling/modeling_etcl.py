@@ -76,13 +76,12 @@ class EtclModel(TwoTowerModel):
         options = {"positives": positives, "tile_size": tile_size, "label_smoothing": config.label_smoothing}
         if translations is None:
             return symmetric_contrastive_loss(images, texts, output.temperature, **options)
-        text_text_temperature = config.text_text_temperature or output.temperature
         options["margin"] = config.text_text_margin
         if images is None:
-            return symmetric_contrastive_loss(texts, translations, text_text_temperature, **options)
-        return triple_contrastive_loss(
-            images, texts, translations, output.temperature, text_text_temperature=text_text_temperature, **options
-        )
+            temperature = config.text_text_temperature or output.temperature
+            return symmetric_contrastive_loss(texts, translations, temperature, **options)
+        options["text_text_temperature"] = config.triplet_text_temperature
+        return triple_contrastive_loss(images, texts, translations, output.temperature, **options)
 
 
 __all__ = ["EtclModel"]

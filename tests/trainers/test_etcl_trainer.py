@@ -30,8 +30,7 @@ def make_trainer(output, train_dataset=None, **settings):
     set_seed(1)
     text = TEXT | {"vocab_size": len(parts.tokenizer), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     vision = VISION | {"attention_dropout": 0.0}
-    temperatures = {"temperature_init_value": 0.1, "text_text_temperature": 0.1}
-    model = EtclModel(EtclConfig(text_config=text, vision_config=vision, **temperatures))
+    model = EtclModel(EtclConfig(text_config=text, vision_config=vision, temperature_init_value=0.1))
     return EtclTrainer(
         model,
         arguments,
