@@ -1,16 +1,19 @@
 """Contrastive losses, as pure functions of embeddings.
 
 `contrastive_loss` is the in-batch softmax over cosines of MURAL (section 3.1), ETCL (equations 1 and 2), CLIP and
-ALIGN. Above `TILE_FROM` rows it runs in tiles: the same value and gradient, with O(N * tile) memory instead of O(N^2),
-because the backward pass recomputes the logits of a tile instead of keeping them.
+ALIGN; `triple_contrastive_loss` is ETCL's (equation 4). Logits exist one tile at a time, and the backward pass
+computes them again instead of keeping them: value and gradient are those of the whole matrix of logits, with
+O(N * tile) memory instead of O(N^2).
 """
 
+from functools import reduce
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-TILE_FROM = 4096
 DEFAULT_TILE = 1024
 
 
@@ -37,7 +40,7 @@ def contrastive_loss(
         label_smoothing: between 0 and 1.
         positives: pairs beside the diagonal that are right too and must not count as negatives: either a boolean mask,
             or integer labels (pairs whose two rows carry an equal label in any of the K groupings).
-        tile_size: rows and columns of a tile; default: dense up to 4096 rows, tiles of 1024 above.
+        tile_size: rows and columns of a tile of logits; default: 1024.
 
     Returns:
         The mean losses `(x -> y, y -> x)`, float32 scalars (float64 for float64 input).
@@ -50,36 +53,22 @@ def contrastive_loss(
     """
     if x.shape != y.shape or x.dim() != 2:
         raise ValueError(f"x and y must both be [N, d], but are {list(x.shape)} and {list(y.shape)}")
-    count = len(x)
     if positives is not None:
-        _check_positives(positives, count)
-    if tile_size is not None and tile_size < 1:
+        _check_positives(positives, len(x))
+    tile_size = DEFAULT_TILE if tile_size is None else tile_size
+    if tile_size < 1:
         raise ValueError(f"tile_size={tile_size} must be at least 1")
     dtype = torch.promote_types(x.dtype, torch.float32)
     # Under autocast the matrix product would run in half precision; cosines divided by a temperature of 0.01 need
     # float32.
     with torch.autocast(x.device.type, enabled=False):
-        x = torch.nn.functional.normalize(x.to(dtype), dim=-1)
-        y = torch.nn.functional.normalize(y.to(dtype), dim=-1)
         temperature = torch.as_tensor(temperature, dtype=dtype, device=x.device)
-        if tile_size is None:
-            tile_size = count if count <= TILE_FROM else DEFAULT_TILE
-        if tile_size >= count:
-            logits = _logits(x, y, temperature, margin, positives, slice(0, count), slice(0, count))
-            return _direction(logits, 1, label_smoothing).mean(), _direction(logits, 0, label_smoothing).mean()
-        return _TiledContrastiveLoss.apply(x, y, temperature, margin, label_smoothing, positives, tile_size)
-
-
-def _check_positives(positives: Tensor, count: int) -> None:
-    if positives.dtype == torch.bool:
-        fits = positives.shape == (count, count)
-    else:
-        fits = not positives.is_floating_point() and positives.dim() in (1, 2) and positives.shape[-1] == count
-    if not fits:
-        raise ValueError(
-            f"positives of {count} pairs are [{count}, {count}] bool, or labels [{count}] or [K, {count}] of an "
-            f"integer type; these are {list(positives.shape)} {positives.dtype}"
-        )
+        x = normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit
+        y = normalize(y.to(dtype), dim=-1)
+        right = (x * y).sum(-1) - margin / temperature  # [N], the logits of the right pairs
+        lse, mean = _TiledSoftmax.apply(x, y, right, positives, tile_size, label_smoothing > 0)
+        losses = lse - (1 - label_smoothing) * right - label_smoothing * mean  # [2, N]
+    return losses[0].mean(), losses[1].mean()
 
 
 def symmetric_contrastive_loss(x: Tensor, y: Tensor, temperature: Tensor | float, **kwargs: Any) -> Tensor:
@@ -96,108 +85,135 @@ def triple_contrastive_loss(
     *,
     text_text_temperature: Tensor | float | None = None,
     margin: float = 0.0,
-    **options: Any,
+    label_smoothing: float = 0.0,
+    positives: Tensor | None = None,
+    tile_size: int | None = None,
 ) -> Tensor:
-    """ETCL, equation 4."""
-    images_a = symmetric_contrastive_loss(image, text_a, temperature, **options)
-    tau = temperature if text_text_temperature is None else text_text_temperature
-    texts = symmetric_contrastive_loss(text_a, text_b, tau, margin=margin, **options)
-    images_b = symmetric_contrastive_loss(text_b, image, temperature, **options)
-    return (images_a + texts + images_b) / 3
+    """ETCL's loss on pictures and their captions in two languages (equation 4): the mean of three pair losses.
+
+    Each of image-A, A-B and B-image is the sum of its two directions (`symmetric_contrastive_loss`).
+
+    Args:
+        image: embeddings of the pictures; none of the three needs to be normalised.
+        text_a: of each picture's caption in one language.
+        text_b: of that caption's translation.
+        temperature: of all three pairs, or of those with pictures where `text_text_temperature` is given.
+        text_text_temperature: of A-B.
+        margin: of A-B alone, in units of cosine.
+        label_smoothing: of all three pairs.
+        positives: triplets that are not each other's negatives, whichever two of their members are compared: labels as
+            in `contrastive_loss`, or a symmetric mask.
+        tile_size: as in `contrastive_loss`.
+
+    Returns:
+        A float32 scalar (float64 for float64 input).
+
+    Shape:
+        image, text_a, text_b: [N, d]; temperatures: []; positives: [N, N] bool, or [N] or [K, N] integer.
+
+    Raises:
+        ValueError: as `contrastive_loss`.
+    """
+    options: dict[str, Any] = {"label_smoothing": label_smoothing, "positives": positives, "tile_size": tile_size}
+    if text_text_temperature is None:
+        text_text_temperature = temperature
+    image_a = symmetric_contrastive_loss(image, text_a, temperature, **options)
+    a_b = symmetric_contrastive_loss(text_a, text_b, text_text_temperature, margin=margin, **options)
+    b_image = symmetric_contrastive_loss(text_b, image, temperature, **options)
+    return (image_a + a_b + b_image) / 3
 
 
-def _logits(
-    x: Tensor, y: Tensor, temperature: Tensor, margin: float, positives: Tensor | None, rows: slice, columns: slice
-) -> Tensor:
-    """The logits of one tile, [rows, columns]; further positives are -inf, which takes them out of every softmax."""
-    cosines = x[rows] @ y[columns].T
-    diagonal = _diagonal(rows, columns, x.device)
-    if margin:
-        cosines = cosines - margin * diagonal.to(cosines.dtype)
-    logits = cosines / temperature
-    if positives is not None:
-        logits = logits.masked_fill(_same(positives, rows, columns) & ~diagonal, -torch.inf)
-    return logits
-
-
-def _diagonal(rows: slice, columns: slice, device: torch.device) -> Tensor:
-    """Which entries of a tile are right pairs, [rows, columns] bool."""
-    row_index = torch.arange(rows.start, rows.stop, device=device)
-    return row_index[:, None] == torch.arange(columns.start, columns.stop, device=device)[None, :]
-
-
-def _same(positives: Tensor, rows: slice, columns: slice) -> Tensor:
+def _check_positives(positives: Tensor, count: int) -> None:
     if positives.dtype == torch.bool:
-        return positives[rows, columns]
-    labels = positives if positives.dim() == 2 else positives[None]  # [K, N]
-    return (labels[:, rows, None] == labels[:, None, columns]).any(0)
+        fits = positives.shape == (count, count)
+    else:
+        fits = not positives.is_floating_point() and positives.dim() in (1, 2) and positives.shape[-1] == count
+    if not fits:
+        raise ValueError(
+            f"positives of {count} pairs are [{count}, {count}] bool, or labels [{count}] or [K, {count}] of an "
+            f"integer type; these are {list(positives.shape)} {positives.dtype}"
+        )
 
 
-def _direction(logits: Tensor, dim: int, label_smoothing: float) -> Tensor:
-    """Cross-entropy of each row (`dim=1`) or column (`dim=0`) against the diagonal, [N]."""
-    loss = logits.logsumexp(dim) - (1 - label_smoothing) * logits.diagonal()
-    if label_smoothing:
-        valid = logits.isfinite()
-        loss = loss - label_smoothing * logits.masked_fill(~valid, 0).sum(dim) / valid.sum(dim)
-    return loss
+class _TiledSoftmax(torch.autograd.Function):
+    """What a softmax cross-entropy needs to know of the rows and the columns of `x @ y.T`, one tile at a time.
 
+    The diagonal is `right` instead; further positives are -inf, which takes them out of every softmax.
 
-class _TiledContrastiveLoss(torch.autograd.Function):
-    """`contrastive_loss` for normalised `x` and `y`, one tile of logits at a time."""
+    Returns:
+        The log-sum-exp of each row and of each column, [2, N], and, if asked for, their mean over the finite, [2, N]
+        (else zeros).
+    """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        y: Tensor,
-        temperature: Tensor,
-        margin: float,
-        label_smoothing: float,
-        positives: Tensor | None,
-        tile_size: int,
+        ctx: Any, x: Tensor, y: Tensor, right: Tensor, positives: Tensor | None, tile_size: int, with_mean: bool
     ) -> tuple[Tensor, Tensor]:
         count = len(x)
-        tiles = [slice(start, min(start + tile_size, count)) for start in range(0, count, tile_size)]
-        lse = x.new_full((2, count), -torch.inf)  # of rows, of columns
-        total, valid = x.new_zeros(2, count), x.new_zeros(2, count)  # of finite logits, for label smoothing
-        diagonal = x.new_empty(count)
-        for rows in tiles:
-            for columns in tiles:
-                logits = _logits(x, y, temperature, margin, positives, rows, columns)
-                if rows == columns:
-                    diagonal[rows] = logits.diagonal()
-                for side, index, dim in ((0, rows, 1), (1, columns, 0)):
-                    lse[side, index] = torch.logaddexp(lse[side, index], logits.logsumexp(dim))
-                    if label_smoothing:
-                        finite = logits.isfinite()
-                        total[side, index] += logits.masked_fill(~finite, 0).sum(dim)
-                        valid[side, index] += finite.sum(dim)
-        losses = lse - (1 - label_smoothing) * diagonal
-        if label_smoothing:
-            losses = losses - label_smoothing * total / valid
-        ctx.save_for_backward(x, y, temperature, positives, lse, valid)
-        ctx.margin, ctx.label_smoothing, ctx.tiles = margin, label_smoothing, tiles
-        return losses[0].mean(), losses[1].mean()
+        starts = range(0, count, tile_size)
+        ctx.tiles = list(product([slice(start, min(start + tile_size, count)) for start in starts], repeat=2))
+        lse = x.new_full((2, count), -torch.inf)
+        total, finite = x.new_zeros(2, count), x.new_full((2, count), count)
+        for rows, columns in ctx.tiles:
+            logits, excluded = _tile(x, y, right, positives, rows, columns)
+            lse[0, rows] = torch.logaddexp(lse[0, rows], logits.logsumexp(1))
+            lse[1, columns] = torch.logaddexp(lse[1, columns], logits.logsumexp(0))
+            if with_mean:
+                if excluded is not None:
+                    logits.masked_fill_(excluded, 0)
+                    finite[0, rows] -= excluded.sum(1)
+                    finite[1, columns] -= excluded.sum(0)
+                total[0, rows] += logits.sum(1)
+                total[1, columns] += logits.sum(0)
+        ctx.save_for_backward(x, y, right, positives, lse, finite)
+        ctx.with_mean = with_mean
+        return lse, total / finite
 
     @staticmethod
-    def backward(ctx: Any, grad_rows: Tensor, grad_columns: Tensor) -> tuple[Tensor | None, ...]:
-        x, y, temperature, positives, lse, valid = ctx.saved_tensors
-        grad_x, grad_y, grad_temperature = torch.zeros_like(x), torch.zeros_like(y), torch.zeros_like(temperature)
-        grad_rows, grad_columns = grad_rows / len(x), grad_columns / len(x)
-        for rows in ctx.tiles:
-            for columns in ctx.tiles:
-                logits = _logits(x, y, temperature, ctx.margin, positives, rows, columns)
-                # d loss / d logits = softmax - (1 - eps) * [i == j] - eps / valid, for both directions
-                grad = grad_rows * (logits - lse[0, rows, None]).exp_()
-                grad += grad_columns * (logits - lse[1, None, columns]).exp_()
+    def backward(ctx: Any, grad_lse: Tensor, grad_mean: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True; once_differentiable would overlook it here
+            raise NotImplementedError("the contrastive loss has a first derivative only, not one of create_graph=True")
+        x, y, right, positives, lse, finite = ctx.saved_tensors
+        grad_x, grad_y, grad_right = torch.zeros_like(x), torch.zeros_like(y), torch.zeros_like(right)
+        spread = grad_mean / finite
+        with torch.autocast(x.device.type, enabled=False):
+            for rows, columns in ctx.tiles:
+                logits, excluded = _tile(x, y, right, positives, rows, columns)
+                # The derivative of a log-sum-exp is the softmax, that of a mean one by the number of its terms.
+                grad = (logits - lse[0, rows, None]).exp_().mul_(grad_lse[0, rows, None])
+                grad.addcmul_(logits.sub_(lse[1, columns]).exp_(), grad_lse[1, columns])
+                if ctx.with_mean:
+                    grad += spread[0, rows, None] + spread[1, columns]
+                    if excluded is not None:
+                        grad.masked_fill_(excluded, 0)
                 if rows == columns:
-                    grad.diagonal().sub_((1 - ctx.label_smoothing) * (grad_rows + grad_columns))
-                if ctx.label_smoothing:
-                    spread = grad_rows / valid[0, rows, None] + grad_columns / valid[1, None, columns]
-                    grad -= ctx.label_smoothing * spread.masked_fill(logits.isinf(), 0)
-                # logits = cosine / temperature, so d logits / d temperature = -logits / temperature
-                grad_temperature -= (grad * logits.masked_fill(logits.isinf(), 0)).sum() / temperature
-                grad /= temperature
-                grad_x[rows] += grad @ y[columns]
-                grad_y[columns] += grad.T @ x[rows]
-        return grad_x, grad_y, grad_temperature, None, None, None, None
+                    grad_right[rows] = grad.diagonal()
+                    grad.diagonal().zero_()
+                if ctx.needs_input_grad[0]:
+                    grad_x[rows].addmm_(grad, y[columns])
+                if ctx.needs_input_grad[1]:
+                    grad_y[columns].addmm_(grad.T, x[rows])
+        return grad_x, grad_y, grad_right, None, None, None
+
+
+def _tile(
+    x: Tensor, y: Tensor, right: Tensor, positives: Tensor | None, rows: slice, columns: slice
+) -> tuple[Tensor, Tensor | None]:
+    """A tile of logits, and which of its entries are further positives, each [rows, columns]."""
+    logits = x[rows] @ y[columns].T
+    excluded = None if positives is None else _same(positives, rows, columns)
+    if excluded is not None:
+        if rows == columns:
+            excluded.fill_diagonal_(False)
+        logits.masked_fill_(excluded, -torch.inf)
+    if rows == columns:
+        logits.diagonal().copy_(right[rows])
+    return logits, excluded
+
+
+def _same(positives: Tensor, rows: slice, columns: slice) -> Tensor:
+    """Which entries of a tile belong together, a new tensor [rows, columns]."""
+    if positives.dtype == torch.bool:
+        return positives[rows, columns].clone()
+    groupings = positives if positives.dim() == 2 else positives[None]  # [K, N]
+    return reduce(torch.logical_or, (labels[rows, None] == labels[columns] for labels in groupings))

@@ -30,9 +30,7 @@ class ContrastiveTrainingArguments(TrainingArguments):
     )
     loss_tile_size: int | None = field(
         default=None,
-        metadata={
-            "help": "Rows of a tile of the contrastive loss; default: dense up to 4096 rows, tiles of 1024 above."
-        },
+        metadata={"help": "Rows and columns of a tile of the contrastive loss's logits; default: 1024."},
     )
     text_length_groups: int = field(
         default=1,

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy, normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from babelens.modeling import losses
-from babelens.modeling.losses import contrastive_loss, symmetric_contrastive_loss
+from babelens.modeling.losses import contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
 
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_mural.json").read_text())
 TILES = (1, 3, 4, 6, 7, 100)  # of 7 rows: one row, tiles that do not divide, one tile, more than there is
@@ -51,12 +52,12 @@ def reference(x, y, temperature, *, margin=0.0, label_smoothing=0.0, positives=N
     for i in range(count):
         row = {j: logit(i, j) for j in range(count) if not is_further_positive(positives, i, j)}
         column = {j: logit(j, i) for j in range(count) if not is_further_positive(positives, j, i)}
-        x_to_y = x_to_y + cross_entropy(row, i, label_smoothing) / count
-        y_to_x = y_to_x + cross_entropy(column, i, label_smoothing) / count
+        x_to_y = x_to_y + smoothed_cross_entropy(row, i, label_smoothing) / count
+        y_to_x = y_to_x + smoothed_cross_entropy(column, i, label_smoothing) / count
     return x_to_y, y_to_x
 
 
-def cross_entropy(logits, right, label_smoothing):
+def smoothed_cross_entropy(logits, right, label_smoothing):
     normaliser = sum((value - logits[right]).exp() for value in logits.values()).log() + logits[right]
     uniform = sum(normaliser - value for value in logits.values()) / len(logits)
     return (1 - label_smoothing) * (normaliser - logits[right]) + label_smoothing * uniform
@@ -113,7 +114,7 @@ def test_mural_fixture_of_the_weighted_total_and_its_temperature_gradient(tile_s
         ("tau0.07_ls0.1_margin0.3_on_text_text", 0.07, 0.1, 0.3),
     ],
 )
-def test_etcl_fixture_with_label_smoothing(name, temperature, smoothing, margin, tile_size):
+def test_etcl_fixture(name, temperature, smoothing, margin, tile_size):
     image, a, b = inputs("etcl", "image", "textA", "textB")
     options = {"label_smoothing": smoothing, "tile_size": tile_size}
     found = {
@@ -121,6 +122,7 @@ def test_etcl_fixture_with_label_smoothing(name, temperature, smoothing, margin,
         "textA_textB": symmetric_contrastive_loss(a, b, temperature, margin=margin, **options),
         "textB_image": symmetric_contrastive_loss(b, image, temperature, **options),
     }
+    found["L_ETCL"] = triple_contrastive_loss(image, a, b, temperature, margin=margin, **options)
     assert {pair: found[pair].item() for pair in found} == pytest.approx(
         {pair: FIXTURES["etcl"][name][pair] for pair in found}, rel=1e-12
     )
@@ -146,6 +148,42 @@ def test_dense_and_tiled_values_and_gradients_are_those_of_the_formula(
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("positives", [None, LABELS, GROUPINGS, ONE_WAY | ONE_WAY.T], ids=["none", *POSITIVES][:4])
+@pytest.mark.parametrize("tile_size", [None, 3])
+@pytest.mark.parametrize("text_text_temperature", [None, 0.01])
+def test_the_triple_loss_and_its_gradients_are_those_of_the_formula(text_text_temperature, tile_size, positives):
+    image, a = embeddings()
+    b = a.detach().flip(1).requires_grad_()
+    temperature = torch.tensor(0.07, dtype=torch.float64, requires_grad=True)
+    inputs = [image, a, b, temperature]
+    if text_text_temperature is not None:
+        inputs.append(torch.tensor(text_text_temperature, dtype=torch.float64, requires_grad=True))
+    options = {"label_smoothing": 0.1, "positives": positives}
+    pairs = [
+        reference(image, a, temperature, **options),
+        reference(a, b, inputs[-1], margin=0.3, **options),
+        reference(b, image, temperature, **options),
+    ]
+    expected = sum(direction for pair in pairs for direction in pair) / 3
+    if text_text_temperature is not None:
+        options["text_text_temperature"] = inputs[-1]
+    found = triple_contrastive_loss(image, a, b, temperature, margin=0.3, tile_size=tile_size, **options)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    for one, other in zip(torch.autograd.grad(found, inputs), torch.autograd.grad(expected, inputs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("fixed", ["x", "y", "temperature"])
+def test_what_needs_no_gradient_gets_none_and_changes_no_other(fixed):
+    inputs = dict(zip(("x", "y"), embeddings(), strict=True))
+    inputs["temperature"] = torch.tensor(0.07, dtype=torch.float64, requires_grad=True)
+    whole = dict(zip(inputs, torch.autograd.grad(sum(contrastive_loss(**inputs)), inputs.values()), strict=True))
+    inputs[fixed] = inputs[fixed].detach()
+    sum(contrastive_loss(**inputs)).backward()
+    assert inputs[fixed].grad is None
+    assert all(torch.equal(inputs[name].grad, whole[name]) for name in inputs if name != fixed)
+
+
 def test_the_diagonal_of_a_mask_makes_no_difference():
     x, y = embeddings()
     marked = ONE_WAY | torch.eye(7, dtype=torch.bool)
@@ -162,14 +200,6 @@ def test_where_everything_is_right_nothing_is_lost(tile_size, label_smoothing):
     options = {"positives": torch.zeros(7, dtype=torch.long), "label_smoothing": label_smoothing}
     for value in value_and_gradients(contrastive_loss, x, y, temperature, **options, tile_size=tile_size):
         torch.testing.assert_close(value, torch.zeros_like(value), rtol=0, atol=1e-12)
-
-
-def test_large_batches_are_tiled_by_default(monkeypatch):
-    monkeypatch.setattr(losses, "TILE_FROM", 5)
-    monkeypatch.setattr(losses, "DEFAULT_TILE", 3)
-    for count, tiled in ((5, False), (6, True)):
-        x_to_y, _ = contrastive_loss(*embeddings(count), 0.1)
-        assert ("Tiled" in type(x_to_y.grad_fn).__name__) == tiled
 
 
 # ---- Precision ----
@@ -195,8 +225,22 @@ def test_autocast_changes_nothing(tile_size):
     expected = value_and_gradients(contrastive_loss, x, y, temperature, tile_size=tile_size)
     with torch.autocast("cpu", torch.bfloat16):
         x_to_y, y_to_x = contrastive_loss(x, y, temperature, tile_size=tile_size)
-    found = [x_to_y, y_to_x, *torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature))]
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+        gradients_within = torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature), retain_graph=True)
+    gradients_without = torch.autograd.grad(x_to_y + 0.3 * y_to_x, (x, y, temperature))
+    for gradients in (gradients_within, gradients_without):
+        found = [x_to_y, y_to_x, *gradients]
+        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_float32_stays_close_to_float64_where_the_temperature_is_low():
+    """600 pairs in tiles that do not divide them, against whole matrices in float64."""
+    x, y = embeddings(600, 64)
+    temperature = torch.tensor(0.01, dtype=torch.float64, requires_grad=True)
+    narrow = [value.detach().float().requires_grad_() for value in (x, y, temperature)]
+    expected = value_and_gradients(dense, x, y, temperature)
+    found = value_and_gradients(contrastive_loss, *narrow, tile_size=128)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.double() - other).norm() < 1e-5 * other.norm()
 
 
 @pytest.mark.parametrize("tile_size", [None, 3])
@@ -238,20 +282,38 @@ class PeakMemory(TorchDispatchMode):
         self.alive -= self.sizes.pop(key)
 
 
-def peak_memory(count: int, tile_size: int | None) -> int:
+def peak_memory(loss, count: int, **options) -> int:
     x, y = embeddings(count, 16, torch.float32)
     temperature = torch.tensor(0.1, requires_grad=True)
     with PeakMemory() as memory:
-        options = {"positives": torch.arange(count) // 2, "label_smoothing": 0.1, "tile_size": tile_size}
-        sum(contrastive_loss(x, y, temperature, **options)).backward()
+        sum(loss(x, y, temperature, **options)).backward()
     return memory.peak
 
 
+def tiled_peak(count: int, tile_size: int | None) -> int:
+    options = {"positives": torch.arange(count) // 2, "label_smoothing": 0.1, "tile_size": tile_size}
+    return peak_memory(contrastive_loss, count, **options)
+
+
+def dense(x, y, temperature):
+    """As one would write it, with the whole matrix of logits."""
+    logits = normalize(x) @ normalize(y).T / temperature
+    right = torch.arange(len(x))
+    return cross_entropy(logits, right), cross_entropy(logits.T, right)
+
+
 def test_memory_grows_with_the_batch_not_with_its_square():
-    tiled, dense = ([peak_memory(count, tile_size) for count in (256, 512, 1024)] for tile_size in (64, None))
-    assert dense[2] > 3.8 * dense[1] > 3.8**2 * dense[0]  # what the measure says of a square
+    square = [peak_memory(dense, count) for count in (256, 512, 1024)]
+    tiled = [tiled_peak(count, 64) for count in (256, 512, 1024)]
+    assert square[2] > 3.8 * square[1] > 3.8**2 * square[0]  # what the measure says of a square
     assert tiled[1] < 2 * tiled[0] and tiled[2] < 2 * tiled[1]
-    assert tiled[2] < dense[2] / 50
+    assert tiled[2] < square[2] / 50
+
+
+def test_large_batches_are_tiled_by_default(monkeypatch):
+    assert losses.DEFAULT_TILE <= 1024
+    monkeypatch.setattr(losses, "DEFAULT_TILE", 64)
+    assert tiled_peak(256, None) == tiled_peak(256, 64) < tiled_peak(256, 256)
 
 
 # ---- Refusals ----
@@ -274,6 +336,12 @@ def test_memory_grows_with_the_batch_not_with_its_square():
 def test_what_does_not_fit_is_refused(y, options, complaint):
     with pytest.raises(ValueError, match=complaint):
         contrastive_loss(torch.ones(7, 5), y, 0.1, **options)
+
+
+def test_second_derivatives_are_refused():
+    x, y = embeddings()
+    with pytest.raises(NotImplementedError, match="create_graph=True"):
+        torch.autograd.grad(contrastive_loss(x, y, 0.1)[0], x, create_graph=True)
 
 
 def test_single_vectors_are_refused():
