@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .triplet_losses import top_violation_triplet_loss as top_violation_triplet_loss
+
 TILE_FROM = 4096
 DEFAULT_TILE = 1024
 
