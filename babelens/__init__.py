@@ -24,7 +24,9 @@ from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
 
 if TYPE_CHECKING:
+    from .configuration.configuration_consistency import CrossLingualConsistencyConfig
     from .evaluation.embedder import Embedder
+    from .modeling.modeling_consistency import CrossLingualConsistency
     from .trainers.arguments import ContrastiveTrainingArguments, MlaTrainingArguments
     from .trainers.etcl import EtclTrainer
     from .trainers.mla import MlaTrainer
@@ -34,6 +36,8 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ContrastiveTrainingArguments": "trainers.arguments",
+    "CrossLingualConsistency": "modeling.modeling_consistency",
+    "CrossLingualConsistencyConfig": "configuration.configuration_consistency",
     "Embedder": "evaluation.embedder",
     "EtclTrainer": "trainers.etcl",
     "MlaTrainer": "trainers.mla",
@@ -44,6 +48,8 @@ _LAZY = {
 __all__ = [
     "METHODS",
     "ContrastiveTrainingArguments",
+    "CrossLingualConsistency",
+    "CrossLingualConsistencyConfig",
     "Embedder",
     "EtclConfig",
     "EtclModel",

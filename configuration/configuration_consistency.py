@@ -1,0 +1,40 @@
+"""Configuration of SMALR's cross-lingual consistency, CLC (Burns et al. 2020, section 3.4).
+
+The defaults are the paper's CLC-C: ten languages and 32 hidden units, 352 parameters.
+"""
+
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .hub_code import HubCodeMixin
+from .languages import normalize_languages
+from .strict_config import StrictConfig
+
+
+@strict
+class CrossLingualConsistencyConfig(HubCodeMixin, StrictConfig):
+    """
+    Args:
+        languages: BCP-47 tags of the languages in which a query is scored, in the order of the score matrices.
+        aggregation: How the scores become one: their `mean` (CLC-A, which has no parameters), or an `mlp` (CLC-C).
+        hidden_size: Hidden units of the `mlp`.
+    """
+
+    model_type = "cross_lingual_consistency"
+    auto_classes = ("AutoConfig",)
+
+    languages: list[str] | tuple[str, ...] = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
+    aggregation: Literal["mean", "mlp"] = "mlp"
+    hidden_size: int = 32
+
+    def __post_init__(self, **kwargs: object) -> None:
+        given, self.languages = self.languages, normalize_languages(self.languages)
+        if not given or len(given) != len(self.languages):
+            raise ValueError(f"languages={list(given)}: name each language of the scores once, at least one")
+        if self.hidden_size < 1:
+            raise ValueError(f"hidden_size={self.hidden_size} must be at least 1")
+        super().__post_init__(**kwargs)
+
+
+__all__ = ["CrossLingualConsistencyConfig"]

@@ -1,0 +1,157 @@
+"""Cross-lingual consistency, CLC (Burns et al. 2020, section 3.4): a query's translations have a say, too.
+
+A query and its translations are scored with all candidates, by any dual encoder; CLC makes one score of them.
+
+    CLC-A   the mean over the languages
+    CLC-C   a perceptron L -> 32 -> 1 without biases, whose weights all begin alike, so that it begins as CLC-A; it is
+            trained on the scores of a validation set, all at once
+
+Its hidden units have a ReLU (the paper does not say): scores should be positive, such as 1 + cosine, because what is
+below zero can become a tie. The final score is not rectified.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+
+from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
+from ..configuration.hub_code import HubCodeMixin
+from .triplet_losses import multimodal_triplet_loss
+
+
+class ConsistencyScoresError(ValueError):
+    """Scores, or the right answers to them, that CLC cannot use; the message says which and where."""
+
+
+class CrossLingualConsistency(HubCodeMixin, PreTrainedModel):
+    """Makes one score of the scores that a query and its translations have with a candidate.
+
+    Example:
+        >>> consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de", "ja"]))
+        >>> losses = consistency.fit(validation_scores, right_candidates)  # [3, n_queries, n_candidates]
+        >>> consistency(test_scores)  # [n_queries, n_candidates]
+    """
+
+    config_class = CrossLingualConsistencyConfig
+    auto_classes = ("AutoModel",)
+    main_input_name = "scores"
+
+    def __init__(self, config: CrossLingualConsistencyConfig) -> None:
+        super().__init__(config)
+        if config.aggregation == "mlp":
+            self.hidden = nn.Linear(len(config.languages), config.hidden_size, bias=False)
+            self.output = nn.Linear(config.hidden_size, 1, bias=False)
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            init.constant_(module.weight, 1 / module.in_features)  # "uniform weight": each layer is a mean
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """The joint scores.
+
+        Args:
+            scores: of each query with each candidate, as each of `config.languages` has it; higher is more alike.
+
+        Shape:
+            scores: [L, n_queries, n_candidates]; result: [n_queries, n_candidates].
+
+        Raises:
+            ConsistencyScoresError: for another shape, another number of languages, or scores that are not finite.
+        """
+        self._check(scores)
+        if self.config.aggregation == "mean":
+            return scores.mean(0)
+        by_pair = scores.to(self.dtype).movedim(0, -1)  # [L, Nq, Nc] -> [Nq, Nc, L]
+        return self.output(self.hidden(by_pair).relu()).squeeze(-1)
+
+    def fit(
+        self,
+        scores: Tensor,
+        query_to_candidates: Sequence[Sequence[int]],
+        *,
+        iterations: int = 30,
+        learning_rate: float = 1e-3,
+    ) -> list[float]:
+        """Trains CLC-C on the scores of a validation set, all of them in each iteration, from the weights it has.
+
+        The loss is L_mm (equation 3), with the negated score for a distance; the candidates are the images. Nothing
+        is drawn at random: equal scores give equal weights. The optimiser is Adam.
+
+        Args:
+            scores: as in `forward`.
+            query_to_candidates: for each query the positions of its right candidates, at least one.
+            iterations: the paper's 30.
+            learning_rate: the paper does not say.
+
+        Returns:
+            The loss before each iteration, and after the last [iterations + 1].
+
+        Shape:
+            scores: [L, n_queries, n_candidates].
+
+        Raises:
+            ConsistencyScoresError: as in `forward`; when the right candidates do not fit; when no score is positive.
+            ValueError: for CLC-A, which has nothing to learn.
+        """
+        if self.config.aggregation == "mean":
+            raise ValueError("CLC-A (aggregation='mean') has nothing to learn; CLC-C is aggregation='mlp'")
+        self._check(scores)
+        if not (scores > 0).any():
+            raise ConsistencyScoresError("no score is positive: the ReLU would make all of them 0; give 1 + cosine")
+        positives = _mask(query_to_candidates, scores.shape[1], scores.shape[2]).to(scores.device)
+        optimizer = torch.optim.Adam(self.parameters(), lr=learning_rate)
+        losses = []
+        for _ in range(iterations):
+            loss = self._loss(scores, positives)
+            losses.append(loss.item())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            return [*losses, self._loss(scores, positives).item()]
+
+    def _loss(self, scores: Tensor, positives: Tensor) -> Tensor:
+        return multimodal_triplet_loss(-self(scores).T, positives.T)
+
+    def _check(self, scores: Tensor) -> None:
+        languages = self.config.languages
+        if scores.dim() != 3 or 0 in scores.shape:
+            raise ConsistencyScoresError(
+                f"scores must be [L, n_queries, n_candidates] and not empty, but are {list(scores.shape)}"
+            )
+        if len(scores) != len(languages):
+            raise ConsistencyScoresError(
+                f"scores are those of {len(scores)} languages; this CLC was made for {len(languages)}, in this "
+                f"order: {', '.join(languages)}"
+            )
+        broken = (~scores.isfinite()).nonzero()
+        if len(broken):
+            language, query, candidate = broken[0].tolist()
+            raise ConsistencyScoresError(
+                f"{len(broken)} scores are NaN or infinite, the first in {languages[language]}, of query {query} with "
+                f"candidate {candidate}"
+            )
+
+
+def _mask(query_to_candidates: Sequence[Sequence[int]], n_queries: int, n_candidates: int) -> Tensor:
+    """The right pairs, [n_queries, n_candidates] bool."""
+    if len(query_to_candidates) != n_queries:
+        raise ConsistencyScoresError(
+            f"there are scores of {n_queries} queries, but right candidates for {len(query_to_candidates)}"
+        )
+    mask = torch.zeros(n_queries, n_candidates, dtype=torch.bool)
+    for query, right in enumerate(query_to_candidates):
+        if not len(right) or not all(0 <= candidate < n_candidates for candidate in right):
+            raise ConsistencyScoresError(
+                f"query {query} has the right candidates {list(right)}: give at least one of 0 to {n_candidates - 1}"
+            )
+        mask[query, list(right)] = True
+    return mask
+
+
+__all__ = ["ConsistencyScoresError", "CrossLingualConsistency"]

@@ -1,0 +1,91 @@
+"""SMALR's hybrid word embedding: words of many languages in one space, few of them with parameters of their own (Burns
+et al. 2020, section 3.1).
+
+A word id of a language becomes a *row*. Rows stand in this order:
+
+    padding, [MASK], [UNK]                          embeddings
+    the specific words of the first language, ...   word vectors, projected by their language's layer
+    the latent tokens                               embeddings, which words of all languages share
+
+so that which word has which row is one table of integers, fixed once the latent tokens are assigned.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+
+from ..configuration.configuration_smalr import SmalrConfig
+
+SPECIAL_TOKENS = 3  # padding, [MASK] and [UNK], the first ids of every language
+PADDING, MASK, UNKNOWN = range(SPECIAL_TOKENS)
+
+
+def row_count(config: SmalrConfig) -> int:
+    return SPECIAL_TOKENS + sum(config.specific_sizes) + config.latent_tokens
+
+
+class WordRows(nn.Module):
+    """Word ids of a language -> rows."""
+
+    rows: Tensor
+    offsets: Tensor
+
+    def __init__(self, config: SmalrConfig) -> None:
+        super().__init__()
+        self.config = config
+        rows, offsets = self._initial()
+        self.register_buffer("rows", rows)
+        self.register_buffer("offsets", offsets, persistent=False)
+
+    def _initial(self) -> tuple[Tensor, Tensor]:
+        """Specific words have their own rows; all others, until they are assigned, the first latent token's."""
+        parts = [torch.arange(SPECIAL_TOKENS)]
+        first_latent = SPECIAL_TOKENS + sum(self.config.specific_sizes)
+        start = SPECIAL_TOKENS
+        for specific, size in zip(self.config.specific_sizes, self.config.vocabulary_sizes, strict=True):
+            parts.append(torch.arange(start, start + specific))
+            parts.append(torch.full((size - specific,), first_latent))
+            start += specific
+        sizes = torch.tensor([0, *self.config.vocabulary_sizes])
+        return torch.cat(parts), sizes.cumsum(0)[:-1]
+
+    def reset(self) -> None:
+        rows, offsets = self._initial()
+        init.copy_(self.rows, rows)
+        init.copy_(self.offsets, offsets)
+
+    def words(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
+        """Numbers of words among those of all languages, special tokens first. [N, T], [N] -> [N, T]"""
+        return torch.where(input_ids < SPECIAL_TOKENS, input_ids, input_ids + self.offsets[language_ids, None])
+
+    def forward(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
+        return self.rows[self.words(input_ids, language_ids)]
+
+
+class HybridWordEmbedding(nn.Module):
+    """Rows -> universal word embeddings."""
+
+    def __init__(self, config: SmalrConfig) -> None:
+        super().__init__()
+        self.special = nn.Parameter(torch.empty(SPECIAL_TOKENS, config.hidden_size))
+        self.specific = nn.Parameter(torch.empty(sum(config.specific_sizes), config.word_size))
+        self.projections = nn.ModuleList([nn.Linear(config.word_size, config.hidden_size) for _ in config.languages])
+        self.latent = nn.Parameter(torch.empty(config.latent_tokens, config.hidden_size))
+        self.sizes = [SPECIAL_TOKENS, *config.specific_sizes, config.latent_tokens]  # of the parts of all rows
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """[...] -> [..., width]; each row that occurs is computed once."""
+        distinct, places = rows.unique(return_inverse=True)  # ascending, so that the rows of a part are neighbours
+        ends = torch.tensor(self.sizes, device=rows.device).cumsum(0)
+        counts = torch.searchsorted(distinct, ends).diff(prepend=ends.new_zeros(1)).tolist()
+        special, *specific, latent = distinct.split(counts)
+        table = [
+            self.special[special] * (special != PADDING)[:, None],
+            *(layer(self.specific[own - ends[0]]) for layer, own in zip(self.projections, specific, strict=True)),
+            self.latent[latent - ends[-2]],
+        ]
+        return torch.cat(table)[places]
+
+    def table(self) -> Tensor:
+        """The universal embeddings of all rows, [rows, width]."""
+        return self(torch.arange(sum(self.sizes), device=self.special.device))

@@ -1,0 +1,298 @@
+"""SMALR's losses against the fixtures, and against the formulas written out triplet by triplet in float64."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from babelens.modeling.losses import top_violation_triplet_loss
+from babelens.modeling.triplet_losses import (
+    adversarial_language_loss,
+    masked_reconstruction_loss,
+    multimodal_triplet_loss,
+    neighbourhood_loss,
+    pairwise_distances,
+    reversal_schedule,
+    reverse_gradient,
+    same_label,
+    smalr_loss,
+)
+
+FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]
+INPUTS = {name: torch.tensor(FIXTURE["inputs"][name], dtype=torch.float64) for name in ("image", "sent_l1", "sent_l2")}
+IMAGES = torch.arange(FIXTURE["inputs"]["batch"])
+SENTENCES = IMAGES.repeat_interleave(FIXTURE["inputs"]["sample_size"])
+KINDS = {"euclidean": "euclid_code", "cosine": "cosine_paper"}
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def reference(distances, positives, negatives, margin=0.05, top_n=10, furthest=False):
+    """Equation 1 over lists of triplets."""
+    values = []
+    for a, row in enumerate(distances):
+        right = [b for b in range(len(row)) if positives[a, b]]
+        if furthest and right:
+            right = [max(right, key=lambda b: row[b].item())]
+        for p in right:
+            losses = [margin + row[p] - row[n] for n in range(len(row)) if negatives[a, n]]
+            values += sorted((max(loss, 0 * loss) for loss in losses), key=torch.Tensor.item)[::-1][:top_n]
+    return sum(values) / len(values)
+
+
+def distance(x, y, kind):
+    """Of two vectors."""
+    if kind == "euclidean":
+        return (((x - y) ** 2).sum() + 1e-4).sqrt()
+    return 1 - (x * y).sum() / ((x**2).sum().sqrt() * (y**2).sum().sqrt())
+
+
+# ---- Fixtures ----
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("language", ["l1", "l2"])
+def test_fixture_of_the_multimodal_loss(kind, language):
+    expected = FIXTURE[KINDS[kind]][language]
+    distances = pairwise_distances(INPUTS["image"], INPUTS[f"sent_{language}"], kind)
+    positives = same_label(IMAGES, SENTENCES)
+    image_anchors = top_violation_triplet_loss(distances, positives)
+    sentence_anchors = top_violation_triplet_loss(distances.T, positives.T)
+    assert sentence_anchors.item() == pytest.approx(expected["im_loss"], rel=1e-12)  # the code's names
+    assert image_anchors.item() == pytest.approx(expected["sent_loss"], rel=1e-12)
+    both = multimodal_triplet_loss(distances, positives)
+    assert both.item() == pytest.approx(expected["eq3_only"], rel=1e-12)
+    within = neighbourhood_loss(INPUTS[f"sent_{language}"], SENTENCES, torch.zeros_like(SENTENCES), distance=kind)
+    assert within.item() == pytest.approx(expected["mono_neighbourhood"], rel=1e-12)
+    assert (both + 0.05 * within).item() == pytest.approx(expected["total"], rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fixture_of_neighbours_across_languages(kind):
+    distances = pairwise_distances(INPUTS["sent_l1"], INPUTS["sent_l2"], kind)
+    across = top_violation_triplet_loss(distances, same_label(SENTENCES, SENTENCES), furthest_positive=True)
+    assert across.item() == pytest.approx(FIXTURE[KINDS[kind]]["cross_l1_l2"], rel=1e-12)
+
+
+def test_fixture_of_masked_reconstruction():
+    masked, predicted, sentences = (
+        torch.tensor([FIXTURE["mask"][f"{name}_{side}"] for side in "ij"], dtype=torch.float64)
+        for name in ("Sm", "Spred", "S")
+    )
+    loss = masked_reconstruction_loss(masked, predicted, sentences)
+    assert loss.item() == pytest.approx(FIXTURE["mask"]["L_mask_mean"], rel=1e-12)
+    for number, expected in enumerate(FIXTURE["mask"]["per_item"]):
+        one = slice(number, number + 1)
+        loss = masked_reconstruction_loss(masked[:, one], predicted[:, one], sentences[:, one])
+        assert loss.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_fixture_of_the_language_classifier():
+    logits = torch.tensor(FIXTURE["adv"]["logits"], dtype=torch.float64)
+    means = 3 * torch.eye(len(logits), dtype=torch.float64)  # normalised, each picks its own logits
+    labels = torch.tensor(FIXTURE["adv"]["labels"])
+    bias = torch.zeros(logits.shape[1], dtype=torch.float64)
+    loss = adversarial_language_loss(means, logits.T, bias, labels, reversal=1.0)
+    assert loss.item() == pytest.approx(FIXTURE["adv"]["ce_mean"], rel=1e-12)
+
+
+def test_fixture_of_the_reversal_schedule():
+    for progress, expected in FIXTURE["adv"]["grl_schedule"].items():
+        assert reversal_schedule(float(progress)) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_fixture_of_the_total():
+    example = {name: torch.tensor(value, dtype=torch.float64) for name, value in FIXTURE["total_eq4_example"].items()}
+    total = smalr_loss(example["L_mm"], example["L_mask"], example["L_adv"], example["L_nc"])
+    assert total.item() == pytest.approx(example["total"].item(), rel=1e-12)
+
+
+# ---- The formulas ----
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_distances_are_those_of_the_formula(kind):
+    x, y = random(4, 3), random(5, 3, seed=1)
+    expected = torch.stack([torch.stack([distance(a, b, kind) for b in y]) for a in x])
+    torch.testing.assert_close(pairwise_distances(x, y, kind), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("furthest", [False, True])
+@pytest.mark.parametrize("top_n", [1, 3, 10])
+def test_ragged_triplets_have_the_value_and_gradient_of_the_formula(top_n, furthest):
+    """Anchors without a positive, with several, without a negative, with fewer than N."""
+    distances = random(6, 8).requires_grad_()
+    positives = same_label(torch.tensor([0, 1, 2, 3, 4, 0]), torch.tensor([0, 0, 0, 1, 2, 2, 9, 9]))
+    negatives = ~positives
+    negatives[1] = False
+    negatives[2, 2:] = False
+    options = {"margin": 0.4, "top_n": top_n}
+    found = top_violation_triplet_loss(
+        distances, positives, negatives=negatives, furthest_positive=furthest, **options
+    )
+    expected = reference(distances, positives, negatives, furthest=furthest, **options)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(loss, distances)[0] for loss in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbours_in_three_languages_are_those_of_the_formula(kind):
+    """Language 7 has one sentence for each image, so that it has neighbours in the others only."""
+    image_ids = torch.tensor([0, 0, 1, 1, 2, 0, 2, 2, 1, 3, 0, 1, 2])
+    language_ids = torch.tensor([2, 2, 2, 2, 2, 5, 5, 5, 5, 5, 7, 7, 7])
+    sentences = random(len(image_ids), 4).requires_grad_()
+    found = neighbourhood_loss(sentences, image_ids, language_ids, distance=kind, margin=0.3, top_n=3)
+    losses = []
+    for first in (2, 5, 7):
+        for second in (2, 5, 7):
+            rows, columns = ([n for n in range(13) if language_ids[n] == one] for one in (first, second))
+            block = [[distance(sentences[a], sentences[b], kind) for b in columns] for a in rows]
+            same = same_label(image_ids[rows], image_ids[columns])
+            others = torch.tensor([[a != b for b in columns] for a in rows])
+            if (same & others).any():
+                losses.append(reference(block, same & others, ~same, margin=0.3, top_n=3, furthest=True))
+    assert len(losses) == 8
+    expected = sum(losses) / len(losses)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(loss, sentences)[0] for loss in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-11)
+
+
+def test_the_order_of_a_batch_does_not_matter():
+    sentences, image_ids, language_ids = random(12, 4), torch.arange(12) % 4, torch.arange(12) // 6
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    losses = [
+        neighbourhood_loss(sentences[rows], image_ids[rows], language_ids[rows], margin=0.5, top_n=2)
+        for rows in (torch.arange(12), order)
+    ]
+    torch.testing.assert_close(*losses, rtol=1e-12, atol=1e-12)
+    assert losses[0] > 0
+
+
+def test_where_there_is_no_triplet_nothing_is_lost():
+    sentences = random(3, 4).requires_grad_()
+    same = torch.zeros(3, dtype=torch.long)
+    losses = [
+        multimodal_triplet_loss(pairwise_distances(sentences, sentences), same_label(same, same)),
+        neighbourhood_loss(sentences, torch.arange(3), same),
+    ]
+    for loss in losses:
+        assert loss.item() == 0
+        assert torch.equal(torch.autograd.grad(loss, sentences)[0], torch.zeros_like(sentences))
+
+
+def test_gradients_are_difference_quotients():
+    image_ids, language_ids = torch.arange(6) // 2, torch.arange(6) % 2
+    for kind in KINDS:
+
+        def losses(images, sentences, kind=kind):
+            distances = pairwise_distances(images, sentences, kind)
+            return (
+                multimodal_triplet_loss(distances, same_label(torch.arange(3), image_ids), margin=0.5, top_n=2),
+                neighbourhood_loss(sentences, image_ids, language_ids, distance=kind, margin=0.5, top_n=2),
+                masked_reconstruction_loss(*sentences.reshape(3, 2, 1, 4)),
+            )
+
+        points = random(3, 4).requires_grad_(), random(6, 4, seed=1).requires_grad_()
+        assert torch.autograd.gradcheck(losses, points)
+
+
+# ---- Gradient reversal ----
+
+
+def test_reversal_passes_values_and_turns_gradients():
+    x = random(3, 2).requires_grad_()
+    y = reverse_gradient(x, 0.3)
+    assert torch.equal(y, x)
+    weight = random(3, 2, seed=1)
+    (gradient,) = torch.autograd.grad((y * weight).sum(), x)
+    torch.testing.assert_close(gradient, -0.3 * weight, rtol=1e-15, atol=0)
+
+
+def test_the_classifier_descends_and_the_embeddings_ascend():
+    means, weight, bias = random(5, 3), random(4, 3, seed=1), random(4, seed=2)
+    labels = torch.tensor([0, 1, 2, 3, 1])
+
+    def loss(means, weight, bias):
+        unit = means / (means**2).sum(1, keepdim=True).sqrt()
+        log_probabilities = (unit @ weight.T + bias).log_softmax(1)
+        return -log_probabilities[torch.arange(5), labels].mean()
+
+    points = [means, weight, bias]
+    leaves = [point.clone().requires_grad_() for point in points]
+    found = torch.autograd.grad(adversarial_language_loss(*leaves, labels, reversal=0.3), leaves)
+    for number, sign in enumerate((-0.3, 1, 1)):
+        for place in range(points[number].numel()):
+            step = torch.zeros(points[number].numel(), dtype=torch.float64)
+            step[place] = 1e-6
+            step = step.reshape(points[number].shape)
+            moved = [[*points[:number], points[number] + s * step, *points[number + 1 :]] for s in (1, -1)]
+            slope = (loss(*moved[0]) - loss(*moved[1])) / 2e-6
+            assert found[number].flatten()[place].item() == pytest.approx(sign * slope.item(), abs=1e-9)
+
+
+# ---- Precision and memory ----
+
+
+def test_autocast_and_half_precision_are_compared_in_float32():
+    x, y = random(4, 3).bfloat16(), random(5, 3, seed=1).bfloat16()
+    for kind in KINDS:
+        expected = pairwise_distances(x.float(), y.float(), kind)
+        assert torch.equal(pairwise_distances(x, y, kind), expected)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(pairwise_distances(x.float(), y.float(), kind), expected)
+
+
+def test_equal_vectors_have_finite_gradients():
+    x = torch.ones(2, 3, requires_grad=True)
+    for kind in KINDS:
+        (gradient,) = torch.autograd.grad(pairwise_distances(x, x, kind).sum(), x)
+        assert gradient.isfinite().all()
+
+
+def test_no_tensor_of_triplets_is_made():
+    """A paper's batch: 450 images with two sentences each. All triplets would be 900 * 900 * 898."""
+    image_ids = torch.arange(450).repeat_interleave(2)
+    sizes = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            sizes.extend(t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor))
+            return result
+
+    sentences = torch.randn(900, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    with Sizes():
+        neighbourhood_loss(sentences, image_ids, torch.zeros_like(image_ids)).backward()
+    assert max(sizes) == 900 * 900
+
+
+# ---- Refusals ----
+
+
+def test_what_does_not_fit_is_refused():
+    distances = torch.ones(3, 4)
+    mask = torch.ones(3, 4, dtype=torch.bool)
+    cases = [
+        (lambda: pairwise_distances(distances, torch.ones(2, 5)), r"\[3, 4\] and \[2, 5\]"),
+        (lambda: pairwise_distances(distances, distances, "manhattan"), "distance='manhattan' must be one of"),
+        (lambda: top_violation_triplet_loss(distances, mask.T), r"\[3, 4\] and \[4, 3\] torch.bool"),
+        (lambda: top_violation_triplet_loss(distances, mask.long()), r"\[3, 4\] torch.int64"),
+        (lambda: top_violation_triplet_loss(distances, mask, negatives=mask[:2]), r"negatives .* \[2, 4\]"),
+        (lambda: top_violation_triplet_loss(distances, mask, top_n=0), "top_n=0 must be at least 1"),
+        (lambda: neighbourhood_loss(distances, torch.arange(2), torch.arange(3)), "3 sentences came with 2 image_ids"),
+        (lambda: masked_reconstruction_loss(*torch.ones(3, 2, 4)), r"all be \[2, N, d\], but are \[2, 4\]"),
+        (lambda: masked_reconstruction_loss(*torch.ones(2, 2, 4, 5), torch.ones(2, 1, 5)), r"\[2, 1, 5\]"),
+        (lambda: reversal_schedule(1.5), "progress=1.5"),
+        (lambda: reversal_schedule(math.nan), "progress=nan"),
+    ]
+    for call, complaint in cases:
+        with pytest.raises(ValueError, match=complaint):
+            call()
