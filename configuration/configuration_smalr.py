@@ -13,7 +13,7 @@ Frequency thresholds and dictionary mapping are matters of the vocabularies, PCA
 from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from .hub_code import HubCodeMixin
