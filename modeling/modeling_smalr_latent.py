@@ -13,6 +13,7 @@ from transformers import initialization as init
 from ..configuration.configuration_smalr import SmalrConfig
 from ..configuration.hub_code import HubCodeMixin
 from .modeling_dual_encoder import DualEncoderOutput, normalize
+from .triplet_losses import pairwise_distances, same_label, top_violation_triplet_loss
 from .word_embedding import SPECIAL_TOKENS, WordRows
 
 
@@ -80,6 +81,24 @@ class SmalrLatentModel(HubCodeMixin, PreTrainedModel):
         known = (attention_mask * (input_ids >= SPECIAL_TOKENS))[..., None]  # [N, T, 1]
         total = (table[places] * known).sum(1)
         return DualEncoderOutput(text_embeds=normalize(total / known.sum(1).clamp(min=1)))
+
+    def contrastive_objective(
+        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+    ) -> Tensor:
+        """The triplet loss of sentences of one picture, in whichever languages (equation 1); `positives` [N] or [1, N]
+        are the labels of the pictures."""
+        if positives is None:
+            raise ValueError("a loss needs to know which texts belong together")
+        embeds, labels = output.text_embeds, positives.reshape(-1)
+        same = same_label(labels, labels)
+        pairs = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+        return top_violation_triplet_loss(
+            pairwise_distances(embeds, embeds),
+            pairs,
+            negatives=~same,
+            margin=self.config.triplet_margin,
+            top_n=self.config.triplet_violations,
+        )
 
     @torch.no_grad()
     def assignment(self, chunk_size: int = 4096) -> Tensor:

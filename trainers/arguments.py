@@ -146,3 +146,30 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
             if getattr(self, name) not in (None, "mse", "nce"):
                 raise ValueError(f"{name}={getattr(self, name)!r} must be 'mse' or 'nce'")
         super().__post_init__()
+
+
+@dataclass
+class SmalrTrainingArguments(ContrastiveTrainingArguments):
+    """What SMALR's training adds; the defaults are the paper's and MULE's."""
+
+    optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
+    learning_rate: float = field(default=1e-3)
+    num_train_epochs: float = field(default=20)
+    per_device_train_batch_size: int = field(default=450)
+    sentences_per_picture: int = field(
+        default=2, metadata={"help": "Sentences of each picture in a batch, in each language."}
+    )
+    cache_frozen_features: bool = field(
+        default=True,
+        metadata={
+            "help": "Compute the backbone's features of pictures once and keep them on disk; the backbone is then "
+            "frozen, and pictures are not augmented. Without, it is trained on pixels."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.sentences_per_picture < 1:
+            raise ValueError(f"sentences_per_picture={self.sentences_per_picture} must be at least 1")
+        if self.embed_chunk_size is not None:
+            raise ValueError("embed_chunk_size: a batch of SMALR has more texts than pictures, and is small enough")
+        super().__post_init__()

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from .checkpoints import removed_on_failure
+from .mixture import SizedView
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,28 @@ def frozen_features(
             save_file({"features": np.ascontiguousarray(features)}, written)
             os.replace(written, file)
     return load_file(file)["features"]
+
+
+class FeatureView:
+    """A view's examples with one of several features each, as column `name`.
+
+    Args:
+        view: the examples [N].
+        name: of the column.
+        features: [n, d].
+        places: which feature each example has [N].
+    """
+
+    def __init__(self, view: SizedView, name: str, features: np.ndarray, places: np.ndarray) -> None:
+        self.view, self.name, self.features, self.places = view, name, features, places
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        examples = self.view.__getitems__(indices)
+        chosen = self.features[self.places[indices]]
+        return [example | {self.name: feature} for example, feature in zip(examples, chosen, strict=True)]
 
 
 def _digest(weights: dict[str, Tensor], settings: str, items: Iterable[bytes]) -> str:

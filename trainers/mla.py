@@ -21,7 +21,7 @@ from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_native_guided import NativeGuidedModel
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer, TaskData
-from .frozen_features import frozen_features
+from .frozen_features import FeatureView, frozen_features
 from .mixture import GroupedView, SizedView
 
 
@@ -153,24 +153,3 @@ class MlaTrainer(ContrastiveTrainer):
             raise ValueError("nothing is to be trained: the model has acquired no language, or its parts are frozen")
         return super().create_optimizer(model)
 
-
-class FeatureView:
-    """A view's examples with one of several features each, as column `name`.
-
-    Args:
-        view: the examples [N].
-        name: of the column.
-        features: [n, d].
-        places: which feature each example has [N].
-    """
-
-    def __init__(self, view: SizedView, name: str, features: np.ndarray, places: np.ndarray) -> None:
-        self.view, self.name, self.features, self.places = view, name, features, places
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        examples = self.view.__getitems__(indices)
-        chosen = self.features[self.places[indices]]
-        return [example | {self.name: feature} for example, feature in zip(examples, chosen, strict=True)]
