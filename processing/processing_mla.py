@@ -6,7 +6,8 @@ from typing import Any, Self
 from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
 
 from ..configuration.hub_code import HubCodeMixin
-from ..configuration.languages import language_for_each, language_id, normalize_language, normalize_languages
+from ..configuration.languages import language_id, normalize_language, normalize_languages
+from .processor_inputs import check_inputs, texts_with_languages
 
 
 class TokenizerError(ValueError):
@@ -85,29 +86,18 @@ class MlaProcessor(HubCodeMixin, ProcessorMixin):
             UnknownLanguageError: for a language that was not acquired.
             ValueError: for texts without a language, not as many languages as texts, an empty list, or nothing at all.
         """
-        if images is None and text is None:
-            raise ValueError("give images=, text=, or both")
-        for name, given in (("images", images), ("text", text)):
-            if isinstance(given, list) and not given:
-                raise ValueError(f"{name} is an empty list")
-        if text is None and language is not None:
-            raise ValueError("language= was given without text=")
+        check_inputs(images, text, language)
         inputs: dict[str, Any] = {}
-        if text is not None:
-            if language is None:
-                raise ValueError("text= was given without language=: each language has its own way of reading")
-            texts = [text] if isinstance(text, str) else list(text)
-            inputs |= self._encode(texts, language, max_length or self.max_text_length)
+        if text is not None and language is not None:
+            texts, languages = texts_with_languages(text, language)
+            inputs |= self._encode(texts, languages, max_length or self.max_text_length)
         if images is not None:
             inputs |= self.image_processor(images, return_tensors=return_tensors, **kwargs)
         return BatchFeature(inputs, tensor_type=return_tensors)
 
-    def _encode(self, texts: list[str], language: str | list[str], max_length: int) -> dict[str, list[Any]]:
-        for text in texts:
-            if not isinstance(text, str):
-                raise ValueError(f"text= has {text!r}, which is no text")
+    def _encode(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
         known = [self.native_language, *self.languages]
-        numbers = [language_id(tag, known) for tag in language_for_each(language, len(texts))]
+        numbers = [language_id(tag, known) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
         for tokenizer, is_native in ((self.tokenizer, True), (self.multilingual_tokenizer, False)):
             rows = [row for row, number in enumerate(numbers) if (number == 0) == is_native]

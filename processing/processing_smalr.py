@@ -1,0 +1,132 @@
+"""SMALR's processor: every language through its own words, in one call for a batch that mixes them (Burns et al. 2020,
+section 3; texts of at most 40 words for Multi30K, 60 for COCO)."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import BatchFeature, ProcessorMixin
+from transformers.utils import cached_file
+
+from ..configuration.hub_code import HubCodeMixin
+from ..configuration.languages import language_id
+from .processor_inputs import check_inputs, texts_with_languages
+from .word_vocabulary import PADDING_ID, VocabularyError, WordVocabulary
+
+VOCABULARIES_FILE = "vocabularies.json"
+_HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
+
+
+class SmalrProcessor(HubCodeMixin, ProcessorMixin):
+    """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
+
+    A number in `input_ids` means another word in each language (`word_vocabulary`). Texts are padded to the longest of
+    the batch with 0, and cut at `max_text_length` words; a text without any word is one [UNK]. Where a model takes
+    precomputed picture features, `images=` is left out.
+
+    Args:
+        image_processor: such as a `MuralImageProcessor`.
+        vocabularies: the words of each language, as `frequent_words` gives them. Languages are numbered in this order;
+            one that is added at the end changes no other.
+        max_text_length: words that are read of a text.
+
+    Raises:
+        LanguageTagError: for a string that names no language.
+        VocabularyError: without a language, or for words that are no vocabulary.
+    """
+
+    auto_classes = ("AutoProcessor",)
+
+    def __init__(
+        self, image_processor: Any, vocabularies: Mapping[str, Sequence[str]], max_text_length: int = 40
+    ) -> None:
+        super().__init__(image_processor)
+        readers = [WordVocabulary(language, words) for language, words in vocabularies.items()]
+        # Not `vocabularies`, which would be written into `processor_config.json` and shown by `print`.
+        self._vocabularies = {reader.language: reader for reader in readers}
+        if not readers or len(self._vocabularies) < len(readers):
+            raise VocabularyError(f"there must be languages, each with one vocabulary, not {list(vocabularies)}")
+        self.max_text_length = max_text_length
+
+    @property
+    def vocabularies(self) -> dict[str, WordVocabulary]:
+        """By language."""
+        return self._vocabularies
+
+    @property
+    def languages(self) -> list[str]:
+        """In the order in which `language_ids` count them."""
+        return list(self._vocabularies)
+
+    def __call__(
+        self,
+        images: Any = None,
+        text: str | list[str] | None = None,
+        language: str | list[str] | None = None,
+        return_tensors: str | None = None,
+        max_length: int | None = None,
+        **kwargs: Any,
+    ) -> BatchFeature:
+        """
+        Args:
+            images: a picture or a list of them (Pillow, arrays, tensors, paths).
+            text: a text or a list of them.
+            language: BCP-47 tag of all texts, or one for each.
+            return_tensors: `"pt"` or `"np"`; lists by default.
+            max_length: cut texts at that many words; by default at `max_text_length`.
+            kwargs: passed to the image processor.
+
+        Raises:
+            LanguageTagError: for an unknown language tag.
+            UnknownLanguageError: for a language without a vocabulary.
+            ImportError: for a text whose language needs a segmenter that is not installed (`word_tokenizers`).
+            ValueError: for texts without a language, not as many languages as texts, an empty list, or nothing at all.
+        """
+        check_inputs(images, text, language)
+        inputs: dict[str, Any] = {}
+        if text is not None and language is not None:
+            inputs |= self._encode(*texts_with_languages(text, language), max_length or self.max_text_length)
+        if images is not None:
+            inputs |= self.image_processor(images, return_tensors=return_tensors, **kwargs)
+        return BatchFeature(inputs, tensor_type=return_tensors)
+
+    def _encode(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
+        numbers = [language_id(language, self.languages) for language in languages]
+        rows = [
+            self._vocabularies[language].encode(text)[:max_length]
+            for text, language in zip(texts, languages, strict=True)
+        ]
+        length = max(map(len, rows))
+        return {
+            "input_ids": [ids + [PADDING_ID] * (length - len(ids)) for ids in rows],  # [N, length]
+            "attention_mask": [[1] * len(ids) + [0] * (length - len(ids)) for ids in rows],
+            "language_ids": numbers,
+        }
+
+    @property
+    def model_input_names(self) -> list[str]:
+        return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
+
+    # ---- Files ----
+
+    def to_json_file(self, json_file_path: str | os.PathLike) -> None:
+        """Writes the vocabularies beside the settings: here, so that saving with `push_to_hub=True` uploads both."""
+        super().to_json_file(json_file_path)
+        words = {language: reader.words for language, reader in self._vocabularies.items()}
+        text = json.dumps(words, ensure_ascii=False, indent=0)  # a line for each word
+        Path(json_file_path).with_name(VOCABULARIES_FILE).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def get_processor_dict(
+        cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The settings with the vocabularies, from a folder or the Hub."""
+        location = {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
+        settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
+        path = cached_file(pretrained_model_name_or_path, VOCABULARIES_FILE, **location)
+        return settings | {"vocabularies": json.loads(Path(path).read_text("utf-8"))}, remaining
+
+
+__all__ = ["SmalrProcessor"]

@@ -1,0 +1,252 @@
+"""Word vectors for the words of a vocabulary (SMALR: Burns et al. 2020, section 3.1: FastText's 300 numbers for each,
+reduced to 50 by principal components).
+
+    read_vectors         those of published `.vec` files, as text or gzip
+    train_vectors        trained on captions, for languages that have none: nothing has to be downloaded
+    reduce_vectors       principal components
+    word_vectors         what a model is given: a row for each word of a language, from its file or its captions
+
+A `.vec` file says in its first line how many words there are and how long their vectors, and has a word and its
+numbers in every other line, by falling frequency. It is read once, in passing, and only what is wanted is kept. Its
+words are compared as the vocabulary spells words (`word_tokenizers.fold`), so that `hund` finds `Hund`.
+
+Vectors are trained by gensim's FastText (LGPL-2.1, 28 MB, wheels for every current Python): the skip-gram model with
+character n-grams of Bojanowski et al. (2017), of which every word has a vector, seen or not.
+"""
+
+import gzip
+import logging
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..configuration.languages import normalize_language
+from .word_tokenizers import fold, split_words
+
+VECTOR_SIZE = 50
+
+logger = logging.getLogger(__name__)
+
+
+class WordVectorError(ValueError):
+    """Word vectors that cannot be used; the message names the file and the line."""
+
+
+class MissingVectorsError(WordVectorError):
+    """A language for which there are no word vectors."""
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Vectors for the words of a vocabulary.
+
+    Args:
+        matrix: float32 [n_words, size]; zeros for words without a vector.
+        missing: the words without a vector.
+        repeated: lines of the file whose word an earlier line had already; the earlier one counts.
+    """
+
+    matrix: np.ndarray
+    missing: tuple[str, ...] = ()
+    repeated: int = 0
+
+
+def word_vectors(
+    words: Sequence[str],
+    language: str,
+    files: Mapping[str, str | Path],
+    *,
+    captions: Iterable[str] | None = None,
+    size: int = VECTOR_SIZE,
+    seed: int = 0,
+) -> WordVectors:
+    """The vectors that a model is given for a language's vocabulary; words without one are zeros, counted in the log.
+
+    Args:
+        words: the vocabulary, without the special words.
+        language: its BCP-47 tag.
+        files: `.vec` or `.vec.gz` by language.
+        captions: train vectors on these where `files` has none for the language.
+        size: numbers for a word.
+        seed: of the training.
+
+    Raises:
+        MissingVectorsError: when the language has neither a file nor captions.
+        WordVectorError: as `read_vectors`, `reduce_vectors` and `train_vectors`.
+    """
+    language = normalize_language(language)
+    path = {normalize_language(tag): path for tag, path in files.items()}.get(language)
+    if path is not None:
+        found = reduce_vectors(read_vectors(path, words, language), size)
+    elif captions is not None:
+        found = train_vectors(captions, words, language, size=size, seed=seed)
+    else:
+        given = ", ".join(files) or "no language"
+        raise MissingVectorsError(
+            f"there are word vectors for {given}, not for {language!r}: give a .vec file, or captions= to train on"
+        )
+    if found.missing:
+        counts = f"{len(found.missing)} of {len(words)}"
+        logger.warning("%s: %s words have no vector, such as %s", language, counts, ", ".join(found.missing[:5]))
+    return found
+
+
+# ---- Files ----
+
+
+def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordVectors:
+    """The vectors of `words` in a `.vec` file, in its own size. Of several spellings of a word the first counts.
+
+    Every line is checked for its number of numbers; the numbers themselves only where the word is wanted.
+
+    Raises:
+        LanguageTagError: for an unknown language tag.
+        WordVectorError: for a missing or damaged file, a broken line, or a first line that does not fit the others.
+    """
+    rows = {word: row for row, word in enumerate(words)}
+    spellings: set[bytes] = set()
+    found = np.zeros(len(words), bool)
+    repeated = 0
+    lines = _lines(Path(path))
+    count, size = _header(path, next(lines, b""))
+    matrix = np.zeros((len(words), size), np.float32)
+    number = 1
+    for number, line in enumerate(lines, 2):
+        spelling, numbers = _split(path, number, line, size)
+        row = rows.get(fold(spelling.decode("utf-8", "replace"), language))  # no word of ours has a broken letter
+        if row is None:
+            continue
+        if spelling in spellings:
+            repeated += 1
+        elif not found[row]:
+            matrix[row], found[row] = _parse(path, number, numbers), True
+        spellings.add(spelling)
+    if number - 1 != count:
+        raise WordVectorError(f"{path}: the first line promises {count} words, and there are {number - 1}")
+    if repeated:
+        logger.warning("%s: %d lines repeat a word of the vocabulary; the first counts", path, repeated)
+    return WordVectors(matrix, _without(words, found), repeated)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Lines end at a line feed alone: some words hold what Unicode also takes for the end of a line."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for line in file:
+                yield line.rstrip(b" \r\n")
+    except FileNotFoundError as error:
+        raise WordVectorError(f"{path}: no such file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise WordVectorError(f"{path}: {error}") from error
+
+
+def _header(path: str | Path, line: bytes) -> tuple[int, int]:
+    fields = line.split()
+    if len(fields) != 2 or not all(field.isdigit() for field in fields) or int(fields[1]) < 1:
+        raise WordVectorError(
+            f"{path}, line 1: {_shown(line)} is not the number of words and the size of their vectors"
+        )
+    return int(fields[0]), int(fields[1])
+
+
+def _split(path: str | Path, number: int, line: bytes, size: int) -> tuple[bytes, list[bytes]]:
+    fields = line.split(b" ")
+    if len(fields) != size + 1 or not fields[0]:
+        raise WordVectorError(
+            f"{path}, line {number}: {_shown(line)} is not a word and {size} numbers; it has {len(fields) - 1}"
+        )
+    return fields[0], fields[1:]
+
+
+def _parse(path: str | Path, number: int, fields: list[bytes]) -> list[float]:
+    try:
+        values = [float(field) for field in fields]
+    except ValueError as error:
+        raise WordVectorError(f"{path}, line {number}: {error}") from error
+    if not all(map(math.isfinite, values)):
+        raise WordVectorError(f"{path}, line {number}: a vector with infinite numbers, or what is no number")
+    return values
+
+
+def _shown(line: bytes) -> str:
+    text = line.decode("utf-8", "replace")
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")
+
+
+def _without(words: Sequence[str], found: np.ndarray) -> tuple[str, ...]:
+    return tuple(word for word, has_vector in zip(words, found, strict=True) if not has_vector)
+
+
+# ---- Principal components ----
+
+
+def reduce_vectors(vectors: WordVectors, size: int = VECTOR_SIZE) -> WordVectors:
+    """The first `size` principal components of the words that have a vector, centred; the others stay zeros.
+
+    An axis points to where its largest coefficient is positive, so that the result does not depend on the solver.
+    Vectors that have the size already stay as they are.
+
+    Raises:
+        WordVectorError: for vectors shorter than `size`.
+    """
+    given = vectors.matrix.shape[1]
+    if given < size:
+        raise WordVectorError(f"vectors of {given} numbers cannot be reduced to {size}")
+    if given == size:
+        return vectors
+    known: np.ndarray = np.any(vectors.matrix, axis=1)
+    centred = vectors.matrix[known].astype(np.float64)  # [n, given]
+    centred -= centred.mean(0) if len(centred) else 0
+    _, axes = np.linalg.eigh(centred.T @ centred)  # columns by rising variance
+    axes = axes[:, ::-1][:, :size]  # [given, size]
+    axes *= np.sign(axes[np.abs(axes).argmax(0), np.arange(size)])
+    matrix = np.zeros((len(known), size), np.float32)
+    matrix[known] = centred @ axes
+    return replace(vectors, matrix=matrix)
+
+
+# ---- Training ----
+
+
+def train_vectors(
+    captions: Iterable[str], words: Sequence[str], language: str, *, size: int = VECTOR_SIZE, seed: int = 0
+) -> WordVectors:
+    """FastText's skip-gram vectors trained on captions; a word that they do not have gets those of its n-grams.
+
+    The same seed gives the same vectors.
+
+    Raises:
+        LanguageTagError: for an unknown language tag.
+        WordVectorError: for captions without any word.
+        ImportError: without `babelens[word-vectors]`, and as `split_words`.
+    """
+    sentences = [found for caption in captions if (found := split_words(caption, language))]
+    if not sentences:
+        raise WordVectorError(f"the captions in {language!r} have no words to train vectors on")
+    trained = _fasttext()(
+        sentences=sentences,
+        vector_size=size,
+        sg=1,
+        window=5,
+        min_count=1,
+        epochs=10,
+        min_n=2,  # a Chinese character with the word's boundary
+        max_n=5,
+        bucket=200_000,  # captions have far fewer n-grams than the web, for which two million is the default
+        workers=1,  # with more, the order of updates is left to chance
+        seed=seed,
+    )
+    return WordVectors(np.stack([trained.wv[word] for word in words]))
+
+
+def _fasttext() -> Any:
+    try:
+        from gensim.models import FastText
+    except ImportError as error:
+        raise ImportError("training word vectors needs gensim: pip install babelens[word-vectors]") from error
+    return FastText
