@@ -17,15 +17,18 @@ from .configuration.configuration_etcl import EtclConfig
 from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
+from .configuration.configuration_smalr import SmalrConfig
 from .modeling.modeling_etcl import EtclModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
+from .modeling.modeling_smalr import SmalrModel
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
+from .processing.processing_smalr import SmalrProcessor
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,14 @@ METHODS = {
             MuralImageProcessor,
             "babelens.trainers.etcl:EtclTrainer",
             run="babelens.run_etcl:EtclRun",
+        ),
+        Method(
+            SmalrConfig,
+            SmalrModel,
+            SmalrProcessor,
+            MuralImageProcessor,
+            "babelens.trainers.smalr:SmalrTrainer",
+            run="babelens.run_smalr:SmalrRun",
         ),
     )
 }

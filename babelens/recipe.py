@@ -127,6 +127,25 @@ class TextModelSource:
 
 
 @dataclass(frozen=True)
+class WordsSource:
+    """The words of a word-level model (SMALR), taken from the captions of its languages.
+
+    Args:
+        max_size: of each language's vocabulary, its most frequent words; default: all.
+        min_frequency: leave out words that occur less often.
+        vectors: FastText's `.vec` or `.vec.gz` files by language.
+        train_vectors: train vectors on the captions of languages that have no file.
+        max_text_length: words that are read of a text.
+    """
+
+    max_size: int | None = None
+    min_frequency: int = 1
+    vectors: dict[str, str] = field(default_factory=dict)
+    train_vectors: bool = True
+    max_text_length: int = 40
+
+
+@dataclass(frozen=True)
 class ImageSizes:
     """Side lengths in pixels: pictures are resized to `resize`, of which `crop` is seen."""
 
@@ -165,6 +184,9 @@ class Recipe:
         stages: the stages of training, in their order; default: one with all tasks.
         multilingual_tokenizer: MLA's second vocabulary; not needed where the model has one.
         text_model: the text encoder of MLA's baselines before they are trained.
+        words: SMALR's vocabularies and word vectors.
+        backbone: SMALR's vision backbone, a folder or Hub id of a vision model or of a dual encoder; default: the
+            configuration's, untrained.
         report: what to report at the end: `emoji` for the four questions, or nothing.
         unseen_languages: languages for the report that the model was never trained on.
         license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that
@@ -180,6 +202,8 @@ class Recipe:
     tokenizer: TokenizerSource | None = None
     multilingual_tokenizer: TokenizerSource | None = None
     text_model: TextModelSource | None = None
+    words: WordsSource | None = None
+    backbone: str | None = None
     image: ImageSizes = ImageSizes()
     report: str | None = None
     unseen_languages: list[str] = field(default_factory=list)
@@ -273,6 +297,7 @@ def _build(cls: type, content: Any, where: str) -> Any:
         "tokenizer": TokenizerSource,
         "multilingual_tokenizer": TokenizerSource,
         "text_model": TextModelSource,
+        "words": WordsSource,
         "image": ImageSizes,
         "validation": DataSource,
     }

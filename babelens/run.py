@@ -123,7 +123,8 @@ class RecipeRun:
                     with written_whole(finished) as scratch:
                         model.save_pretrained(scratch)
                 trainer.accelerator.wait_for_everyone()
-            model = type(model).from_pretrained(finished, attn_implementation=self.recipe.model.attn_implementation)
+            attention = self.recipe.model.attn_implementation
+            model = self.next_model(type(model).from_pretrained(finished, attn_implementation=attention))
         trainer = self._train_stage(last, model, processor)
         if trainer.is_world_process_zero():
             with written_whole(self.output) as scratch:
@@ -253,6 +254,10 @@ class RecipeRun:
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
         return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
+
+    def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
+        """What the next stage trains, after one that ended with `model`."""
+        return model
 
     def new_image_processor(self) -> BaseImageProcessor:
         sizes = self.recipe.image

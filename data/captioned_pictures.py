@@ -25,9 +25,7 @@ class CaptionedPictures:
         LanguageTagError: for an unknown language.
     """
 
-    def __init__(
-        self, corpus: Dataset, languages: Sequence[str] | None = None, *, with_pictures: bool = True
-    ) -> None:
+    def __init__(self, corpus: Dataset, languages: Sequence[str] | None = None, *, with_pictures: bool = True) -> None:
         present = languages_of(corpus)
         self.languages = normalize_languages(list(languages or present))
         captions = corpus.select_columns("captions")[:]["captions"]

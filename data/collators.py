@@ -50,7 +50,7 @@ class ContrastiveCollator:
                 encoded = processor(text=texts, language=languages, return_tensors="pt")
                 batch |= {prefix + name: value for name, value in encoded.items()}
         batch["positives"] = torch.tensor(
-            [[_label(example[c]) for example in examples] for c in self._identities(columns)]
+            [[identity_label(example[c]) for example in examples] for c in self._identities(columns)]
         )
         return batch
 
@@ -74,6 +74,6 @@ class TaskCollator:
         return batches
 
 
-def _label(value: str) -> int:
+def identity_label(value: str) -> int:
     """A 63-bit label of a string, the same in every process."""
     return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1

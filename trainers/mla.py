@@ -152,4 +152,3 @@ class MlaTrainer(ContrastiveTrainer):
         if not any(parameter.requires_grad for parameter in self.model.parameters()):
             raise ValueError("nothing is to be trained: the model has acquired no language, or its parts are frozen")
         return super().create_optimizer(model)
-
