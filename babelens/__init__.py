@@ -11,26 +11,30 @@ from .configuration.configuration_etcl import EtclConfig
 from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
+from .configuration.configuration_smalr import SmalrConfig
 from .configuration.presets import load_preset
 from .methods import METHODS, register
 from .modeling.modeling_etcl import EtclModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
+from .modeling.modeling_smalr import SmalrModel
 from .modeling.peft_mla import MlaAdapterConfig
 from .processing.processing_etcl import EtclProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
+from .processing.processing_smalr import SmalrProcessor
 
 if TYPE_CHECKING:
     from .configuration.configuration_consistency import CrossLingualConsistencyConfig
     from .evaluation.embedder import Embedder
     from .modeling.modeling_consistency import CrossLingualConsistency
-    from .trainers.arguments import ContrastiveTrainingArguments, MlaTrainingArguments
+    from .trainers.arguments import ContrastiveTrainingArguments, MlaTrainingArguments, SmalrTrainingArguments
     from .trainers.etcl import EtclTrainer
     from .trainers.mla import MlaTrainer
     from .trainers.mural import MuralTrainer
+    from .trainers.smalr import SmalrTrainer
 
 __version__ = "0.1.0"
 
@@ -43,6 +47,8 @@ _LAZY = {
     "MlaTrainer": "trainers.mla",
     "MlaTrainingArguments": "trainers.arguments",
     "MuralTrainer": "trainers.mural",
+    "SmalrTrainer": "trainers.smalr",
+    "SmalrTrainingArguments": "trainers.arguments",
 }
 
 __all__ = [
@@ -68,6 +74,11 @@ __all__ = [
     "MuralModel",
     "MuralProcessor",
     "MuralTrainer",
+    "SmalrConfig",
+    "SmalrModel",
+    "SmalrProcessor",
+    "SmalrTrainer",
+    "SmalrTrainingArguments",
     "load_preset",
 ]
 

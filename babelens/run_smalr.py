@@ -99,11 +99,13 @@ class SmalrRun(RecipeRun):
 
     @cached_property
     def _backbone(self) -> PreTrainedModel | None:
-        """A vision backbone: that of a dual encoder, or a model by itself."""
+        """A vision backbone: a model by itself, that of a dual encoder, or that of an MLA model's native one."""
         if self.recipe.backbone is None:
             return None
         model = AutoModel.from_pretrained(self.recipe.backbone)
-        return getattr(model, "vision_model", model)
+        for part in ("native_model", "vision_model"):
+            model = getattr(model, part, model)
+        return model
 
     def _with_backbone(self, model: SmalrModel) -> SmalrModel:
         if self._backbone is not None:

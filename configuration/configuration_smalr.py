@@ -13,8 +13,7 @@ Frequency thresholds and dictionary mapping are matters of the vocabularies, PCA
 from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
-from transformers.configuration_utils import SubConfigSpec
+from transformers import AutoConfig, PreTrainedConfig
 
 from .hub_code import HubCodeMixin
 from .languages import normalize_languages
@@ -54,7 +53,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
 
     model_type = "smalr"
     auto_classes = ("AutoConfig",)
-    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {}
+    sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {"vision_config": AutoConfig}
 
     languages: list[str] | tuple[str, ...] = SMALR_LANGUAGES
     vocabulary_sizes: list[int] | tuple[int, ...] | None = None
@@ -101,6 +100,8 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
         for name in ("temperature", "triplet_violations"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        if isinstance(self.vision_config, dict):
+            self.vision_config = AutoConfig.for_model(**self.vision_config)
         super().__post_init__(**kwargs)
 
     @property

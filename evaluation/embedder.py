@@ -191,7 +191,10 @@ class Embedder:
     def _token_counts(self, texts: list[str]) -> list[int]:
         if not texts:
             return []
-        return [len(tokens) for tokens in self.processor.tokenizer(texts, verbose=False)["input_ids"]]
+        tokenizer = self.processor.tokenizer
+        if not callable(tokenizer):  # a word-level method's, whose words are counted when they are encoded
+            return [len(text) for text in texts]
+        return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]
 
 
 def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:

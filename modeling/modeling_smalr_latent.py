@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from ..configuration.configuration_smalr import SmalrConfig
-from ..configuration.hub_code import HubCodeMixin
 from .modeling_dual_encoder import DualEncoderOutput, normalize
 from .triplet_losses import pairwise_distances, same_label, top_violation_triplet_loss
 from .word_embedding import SPECIAL_TOKENS, WordRows
@@ -47,7 +46,7 @@ class HardAttention(nn.Module):
         return best.gather(1, torch.where(explores, drawn, 0)[:, None]).squeeze(1)
 
 
-class SmalrLatentModel(HubCodeMixin, PreTrainedModel):
+class SmalrLatentModel(PreTrainedModel):
     """Learns the latent vocabulary; `assignment` says what it learned."""
 
     config_class = SmalrConfig

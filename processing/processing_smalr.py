@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import BatchFeature, ProcessorMixin
 from transformers.utils import cached_file
@@ -17,6 +17,14 @@ from .word_vocabulary import PADDING_ID, VocabularyError, WordVocabulary
 
 VOCABULARIES_FILE = "vocabularies.json"
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
+
+
+class SpecialIds(NamedTuple):
+    """Those that every language's words share."""
+
+    pad_token_id: int = PADDING_ID
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
 
 
 class SmalrProcessor(HubCodeMixin, ProcessorMixin):
@@ -104,6 +112,11 @@ class SmalrProcessor(HubCodeMixin, ProcessorMixin):
             "attention_mask": [[1] * len(ids) + [0] * (length - len(ids)) for ids in rows],
             "language_ids": numbers,
         }
+
+    @property
+    def tokenizer(self) -> "SpecialIds":
+        """The special ids, which transformers' `Trainer` looks for here."""
+        return SpecialIds()
 
     @property
     def model_input_names(self) -> list[str]:

@@ -30,9 +30,13 @@ from babelens import (  # noqa: E402
     MuralConfig,
     MuralModel,
     MuralProcessor,
+    SmalrConfig,
+    SmalrModel,
+    SmalrProcessor,
 )
 from babelens.processing.image_processing_mural import MuralImageProcessor  # noqa: E402
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
+from babelens.processing.word_vocabulary import frequent_words  # noqa: E402
 
 # The initial weights are wider than usual, so that what an untrained tower says depends on what it reads.
 TINY_TEXT = {
@@ -226,3 +230,32 @@ def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Callable[.
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def make_smalr() -> Callable[..., tuple[SmalrModel, SmalrProcessor]]:
+    """Builds the same tiny SMALR on a tiny EfficientNet at every call; keyword arguments are the configuration's."""
+
+    def make(**options: Any) -> tuple[SmalrModel, SmalrProcessor]:
+        vocabularies = {language: frequent_words([text], language) for language, text in CAPTIONS.items()}
+        processor = SmalrProcessor(_tiny_image_processor(), vocabularies)
+        torch.manual_seed(0)
+        config = SmalrConfig(
+            **{
+                "languages": list(vocabularies),
+                "vocabulary_sizes": [len(words) for words in vocabularies.values()],
+                "specific_words": 2,
+                "latent_tokens": 6,
+                "word_size": 5,
+                "hidden_size": 16,
+                "image_hidden_size": 16,
+                "initializer_range": 0.5,
+                "vision_config": {"model_type": "align_vision_model"} | TINY_VISION,
+            }
+            | options
+        )
+        model = SmalrModel(config)
+        settle_batch_norm(model, processor(images=pictures(16), return_tensors="pt")["pixel_values"])
+        return model, processor
+
+    return make

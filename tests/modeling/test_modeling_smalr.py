@@ -1,0 +1,220 @@
+"""SMALR: the contracts, the hybrid word embedding, the latent vocabulary, the objective, and the compressed model."""
+
+import pytest
+import torch
+from contracts import CAPTIONS, LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, image_text_batch, pictures
+
+from babelens import SmalrConfig, SmalrModel, load_preset
+from babelens.modeling.modeling_smalr_latent import HardAttention, SmalrLatentModel
+from babelens.modeling.triplet_losses import multimodal_triplet_loss, pairwise_distances, same_label
+from babelens.modeling.word_embedding import MASK, PADDING, SPECIAL_TOKENS, HybridWordEmbedding, WordRows
+
+TINY = {
+    "languages": ["en", "de"],
+    "vocabulary_sizes": [6, 5],
+    "word_size": 3,
+    "specific_words": 4,
+    "latent_tokens": 5,
+    "hidden_size": 8,
+    "image_feature_size": 7,
+    "image_hidden_size": 9,
+    "initializer_range": 0.3,
+}
+
+
+class TestSmalr(DualEncoderContract, PublishingContract):
+    factory = "make_smalr"
+    freezable = ("text_model", "image_branch")
+
+
+class TestSmalrWithBranches(DualEncoderContract):
+    factory = "make_smalr"
+    freezable = ("text_model", "image_branch")
+    options = {"language_branches": True, "specific_words": None}
+
+
+# ---- Words ----
+
+
+def test_frequent_words_have_rows_of_their_own_and_the_others_share():
+    words = WordRows(SmalrConfig(**TINY))
+    ids = torch.tensor([[PADDING, MASK, 3, 6, 7, 8], [PADDING, MASK, 3, 6, 7, 7]])
+    rows = words(ids, torch.tensor([0, 1]))
+    first_latent = SPECIAL_TOKENS + 8
+    assert rows[0].tolist() == [0, 1, 3, 6, first_latent, first_latent]
+    assert rows[1].tolist() == [0, 1, 7, 10, first_latent, first_latent]
+
+
+def test_the_embedding_is_the_table_of_all_rows():
+    torch.manual_seed(0)
+    config = SmalrConfig(**TINY)
+    embedding = SmalrModel(config).word_embedding
+    table = embedding.table()
+    assert table.shape == (3 + 8 + 5, 8)
+    assert not table[PADDING].any()
+    german = embedding.projections[1](embedding.specific[4:])
+    torch.testing.assert_close(table[7:11], german)
+    assert torch.equal(table[11:], embedding.latent)
+    rows = torch.tensor([[15, 0, 7], [7, 3, 2]])
+    torch.testing.assert_close(embedding(rows), table[rows])
+    assert isinstance(embedding, HybridWordEmbedding)
+
+
+# ---- The latent vocabulary ----
+
+
+def test_hard_attention_takes_the_best_token_and_its_gradient_is_weighted_by_the_score():
+    torch.manual_seed(0)
+    attention = HardAttention(SmalrConfig(**TINY)).eval()
+    torch.nn.init.normal_(attention.latent)
+    vectors, weight = torch.randn(4, 3), torch.randn(4, 8)
+    scores = attention.score(vectors)
+    best = scores.argmax(1)
+    embeds = attention(vectors)
+    assert torch.equal(embeds, attention.latent[best])
+    (embeds * weight).sum().backward()
+    # by hand: the token's own gradient, and d p / d score = p (1[j = best] - p_j) times what the token is worth
+    probabilities = scores.softmax(1).detach()
+    worth = (attention.latent[best] * weight).sum(1).detach()
+    chosen = torch.nn.functional.one_hot(best, 5)
+    p = (probabilities * chosen).sum(1, keepdim=True)
+    expected = worth[:, None] * p * (chosen - probabilities)  # [4, 5]
+    torch.testing.assert_close(attention.score.bias.grad, expected.sum(0))
+    torch.testing.assert_close(attention.score.weight.grad, expected.T @ vectors)
+    torch.testing.assert_close(attention.latent.grad, chosen.float().T @ weight)
+
+
+def test_exploration_takes_one_of_the_best_now_and_then():
+    torch.manual_seed(0)
+    attention = HardAttention(SmalrConfig(**TINY | {"exploration_probability": 0.5, "exploration_tokens": 2}))
+    scores = torch.tensor([[5.0, 4.0, 0.0, 0.0, 0.0]]).expand(4000, -1)
+    shares = attention._choose(scores).bincount(minlength=5) / 4000
+    torch.testing.assert_close(shares, torch.tensor([0.75, 0.25, 0, 0, 0]), atol=0.03, rtol=0)
+    assert attention.eval()._choose(scores).unique().tolist() == [0]
+
+
+def latent_model() -> SmalrLatentModel:
+    torch.manual_seed(1)
+    model = SmalrLatentModel(SmalrConfig(**TINY))
+    model.vectors[SPECIAL_TOKENS:].normal_()
+    return model
+
+
+def test_words_without_a_token_of_their_own_are_assigned_and_unused_tokens_dropped():
+    latent = latent_model()
+    assigned = latent.assignment()
+    shared = torch.cat([assigned[4:6], assigned[10:11]])  # the rare words of both languages
+    model = SmalrModel.from_latent(latent)
+    assert model.config.latent_tokens == len(shared.unique())
+    ids, languages = torch.tensor([[7, 8], [7, 0]]), torch.tensor([0, 1])
+    words = model.get_text_features(ids, language_ids=languages, output_hidden_states=True).hidden_states[0]
+    assert torch.equal(words[0], latent.attention.latent[shared[:2]])
+    assert torch.equal(words[1, 0], latent.attention.latent[shared[2]])
+    assert torch.equal(model.word_embedding.specific[4:], latent.vectors[SPECIAL_TOKENS:][6:10])
+
+
+def test_assignments_are_saved(tmp_path):
+    model = SmalrModel.from_latent(latent_model())
+    model.save_pretrained(tmp_path)
+    assert torch.equal(SmalrModel.from_pretrained(tmp_path).words.rows, model.words.rows)
+
+
+def test_sentences_of_a_picture_are_pulled_together():
+    latent = latent_model().eval()
+    ids, languages = torch.tensor([[3, 4], [3, 5], [6, 7], [4, 0]]), torch.tensor([0, 1, 0, 1])
+    mask = (ids > 0).long()
+    output = latent(ids, mask, languages)
+    words = latent.attention(latent.vectors[SPECIAL_TOKENS:])
+    expected = torch.stack([words[[0, 1]].mean(0), words[[6, 8]].mean(0), words[[3, 4]].mean(0), words[7]])
+    torch.testing.assert_close(output.text_embeds, torch.nn.functional.normalize(expected, dim=-1))
+    same = latent.contrastive_objective(output, positives=torch.zeros(1, 4, dtype=torch.long))
+    assert same.item() == 0  # no negatives
+    assert latent.contrastive_objective(output, positives=torch.tensor([[0, 0, 1, 1]])).isfinite()
+
+
+# ---- The objective ----
+
+
+def training_batch():
+    torch.manual_seed(2)
+    images, labels = torch.randn(3, 7), torch.tensor([5, 6, 7])
+    ids = torch.randint(3, 8, (12, 4))
+    languages = torch.tensor([0, 0, 1, 1]).repeat(3)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "language_ids": languages}
+    return inputs | {"image_features": images, "image_labels": labels}, labels.repeat_interleave(4)
+
+
+def test_without_the_other_terms_it_is_the_mean_over_languages_of_the_multimodal_loss():
+    torch.manual_seed(0)
+    alone = {"mask_weight": 0, "adversarial_weight": 0, "neighbourhood_weight": 0, "image_dropout": 0.0}
+    model = SmalrModel(SmalrConfig(**TINY | alone))
+    inputs, labels = training_batch()
+    output = model(**inputs)
+    expected = []
+    for language in (0, 1):
+        mine = inputs["language_ids"] == language
+        distances = pairwise_distances(output.image_embeds, output.text_embeds[mine])
+        expected.append(multimodal_triplet_loss(distances, same_label(inputs["image_labels"], labels[mine])))
+    loss = model.contrastive_objective(output, positives=labels[None])
+    torch.testing.assert_close(loss, torch.stack(expected).mean())
+
+
+def test_every_term_reaches_its_parameters():
+    torch.manual_seed(0)
+    model = SmalrModel(SmalrConfig(**TINY)).train()
+    model.training_progress = 0.5
+    inputs, labels = training_batch()
+    model.contrastive_objective(model(**inputs), positives=labels[None]).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    assert model.alignment.fill_text.weight.grad.any() and model.alignment.classifier.weight.grad.any()
+
+
+def test_masked_words_are_left_out_of_the_mean_and_read_as_mask():
+    torch.manual_seed(0)
+    model = SmalrModel(SmalrConfig(**TINY | {"mask_probability": 0.999999})).train()
+    ids = torch.tensor([[3, 4]])
+    output = model(input_ids=ids, language_ids=torch.tensor([0]))
+    assert not output.masked_sentence_embeds.any()  # an empty sentence after masking
+    masked = model(input_ids=torch.full_like(ids, MASK), language_ids=torch.tensor([0]))
+    torch.testing.assert_close(output.masked_text_embeds, masked.text_embeds)
+    assert model.eval()(input_ids=ids, language_ids=torch.tensor([0])).masked_text_embeds is None
+
+
+# ---- For use ----
+
+
+def test_the_compressed_model_embeds_the_same(make_smalr, tmp_path):
+    model, processor = make_smalr()
+    small = model.compress()
+    batch = image_text_batch(processor)
+    with torch.no_grad():
+        found, expected = small(**batch), model(**batch)
+    assert torch.equal(found.text_embeds, expected.text_embeds)
+    assert torch.equal(found.image_embeds, expected.image_embeds)
+    small.save_pretrained(tmp_path)
+    again = SmalrModel.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        assert torch.equal(again(**batch).text_embeds, expected.text_embeds)
+    assert set(small.parameter_parts()) == {"image", "transformer", "backbone", "embeddings"}
+
+
+def test_the_papers_parameters():
+    """Section 3.1 and METHODS: fewer than 20 M trainable in ten languages; 7.1 M besides the table of words at test
+    time; MULE more than five times as many."""
+    with torch.device("meta"):
+        smalr = SmalrModel(load_preset("smalr-base", latent_tokens=15_000)).parameter_parts()
+    assert (smalr["image"] + smalr["transformer"]) / 1e6 == pytest.approx(7.1, rel=0.01)
+
+
+def test_pictures_without_a_backbone_are_features():
+    model = SmalrModel(SmalrConfig(**TINY))
+    with pytest.raises(ValueError, match="no backbone"):
+        model.get_image_features(torch.zeros(1, 3, 8, 8))
+    assert model.get_image_features(image_features=torch.zeros(2, 7)).pooler_output.shape == (2, 8)
+
+
+def test_contract_captions_have_words(make_smalr):
+    _, processor = make_smalr()
+    assert set(processor.languages) == set(CAPTIONS) == set(LANGUAGES)
+    ids = processor(text=TEXTS, language=LANGUAGES, images=pictures(len(TEXTS)), return_tensors="pt")["input_ids"]
+    assert ids.shape[0] == len(TEXTS) and (ids >= SPECIAL_TOKENS).any(1).all()
