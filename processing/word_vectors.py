@@ -2,28 +2,28 @@
 reduced to 50 by principal components).
 
     read_vectors         those of published `.vec` files, as text or gzip
-    train_vectors        trained on captions, for languages that have none: nothing has to be downloaded
     reduce_vectors       principal components
+    train_vectors        trained on captions, for languages that have none: nothing has to be downloaded
     word_vectors         what a model is given: a row for each word of a language, from its file or its captions
 
 A `.vec` file says in its first line how many words there are and how long their vectors, and has a word and its
 numbers in every other line, by falling frequency. It is read once, in passing, and only what is wanted is kept. Its
 words are compared as the vocabulary spells words (`word_tokenizers.fold`), so that `hund` finds `Hund`.
 
-Vectors are trained by gensim's FastText (LGPL-2.1, 28 MB, wheels for every current Python): the skip-gram model with
-character n-grams of Bojanowski et al. (2017), of which every word has a vector, seen or not.
+Vectors are trained by factorising a matrix of associations between the words of a caption (Levy and Goldberg 2014).
+On as little text as captions are, that works better than predicting words, as FastText does (Sahlgren and Lenci 2016),
+and it needs torch alone.
 """
 
 import gzip
 import logging
-import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import torch
 
 from ..configuration.languages import normalize_language
 from .word_tokenizers import fold, split_words
@@ -109,12 +109,11 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
         WordVectorError: for a missing or damaged file, a broken line, or a first line that does not fit the others.
     """
     rows = {word: row for row, word in enumerate(words)}
+    vectors: dict[int, np.ndarray] = {}
     spellings: set[bytes] = set()
-    found = np.zeros(len(words), bool)
     repeated = 0
     lines = _lines(Path(path))
     count, size = _header(path, next(lines, b""))
-    matrix = np.zeros((len(words), size), np.float32)
     number = 1
     for number, line in enumerate(lines, 2):
         spelling, numbers = _split(path, number, line, size)
@@ -123,14 +122,16 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
             continue
         if spelling in spellings:
             repeated += 1
-        elif not found[row]:
-            matrix[row], found[row] = _parse(path, number, numbers), True
+        elif row not in vectors:
+            vectors[row] = _parse(path, number, numbers)
         spellings.add(spelling)
     if number - 1 != count:
         raise WordVectorError(f"{path}: the first line promises {count} words, and there are {number - 1}")
     if repeated:
         logger.warning("%s: %d lines repeat a word of the vocabulary; the first counts", path, repeated)
-    return WordVectors(matrix, _without(words, found), repeated)
+    matrix = np.zeros((len(words), size), np.float32)
+    matrix[list(vectors)] = list(vectors.values()) or 0
+    return WordVectors(matrix, _without(words, np.isin(np.arange(len(words)), list(vectors))), repeated)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -147,7 +148,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _header(path: str | Path, line: bytes) -> tuple[int, int]:
     fields = line.split()
-    if len(fields) != 2 or not all(field.isdigit() for field in fields) or int(fields[1]) < 1:
+    if len(fields) != 2 or not all(field.isdigit() and int(field) for field in fields):
         raise WordVectorError(
             f"{path}, line 1: {_shown(line)} is not the number of words and the size of their vectors"
         )
@@ -163,12 +164,12 @@ def _split(path: str | Path, number: int, line: bytes, size: int) -> tuple[bytes
     return fields[0], fields[1:]
 
 
-def _parse(path: str | Path, number: int, fields: list[bytes]) -> list[float]:
+def _parse(path: str | Path, number: int, fields: list[bytes]) -> np.ndarray:
     try:
-        values = [float(field) for field in fields]
+        values = np.array([float(field) for field in fields], np.float32)
     except ValueError as error:
         raise WordVectorError(f"{path}, line {number}: {error}") from error
-    if not all(map(math.isfinite, values)):
+    if not np.isfinite(values).all():
         raise WordVectorError(f"{path}, line {number}: a vector with infinite numbers, or what is no number")
     return values
 
@@ -188,7 +189,6 @@ def _without(words: Sequence[str], found: np.ndarray) -> tuple[str, ...]:
 def reduce_vectors(vectors: WordVectors, size: int = VECTOR_SIZE) -> WordVectors:
     """The first `size` principal components of the words that have a vector, centred; the others stay zeros.
 
-    An axis points to where its largest coefficient is positive, so that the result does not depend on the solver.
     Vectors that have the size already stay as they are.
 
     Raises:
@@ -203,10 +203,8 @@ def reduce_vectors(vectors: WordVectors, size: int = VECTOR_SIZE) -> WordVectors
     centred = vectors.matrix[known].astype(np.float64)  # [n, given]
     centred -= centred.mean(0) if len(centred) else 0
     _, axes = np.linalg.eigh(centred.T @ centred)  # columns by rising variance
-    axes = axes[:, ::-1][:, :size]  # [given, size]
-    axes *= np.sign(axes[np.abs(axes).argmax(0), np.arange(size)])
     matrix = np.zeros((len(known), size), np.float32)
-    matrix[known] = centred @ axes
+    matrix[known] = centred @ _signed(axes[:, ::-1][:, :size])
     return replace(vectors, matrix=matrix)
 
 
@@ -216,37 +214,45 @@ def reduce_vectors(vectors: WordVectors, size: int = VECTOR_SIZE) -> WordVectors
 def train_vectors(
     captions: Iterable[str], words: Sequence[str], language: str, *, size: int = VECTOR_SIZE, seed: int = 0
 ) -> WordVectors:
-    """FastText's skip-gram vectors trained on captions; a word that they do not have gets those of its n-grams.
+    """Vectors from which words stand together in captions: positive pointwise mutual information, factorised.
 
-    The same seed gives the same vectors.
+    The rows of U S^(1/2), where U S V^T is the matrix's truncated singular value decomposition (Levy and Goldberg
+    2014), found by random projections. A word that no caption has is left at zeros. The same seed gives the same
+    vectors.
 
     Raises:
         LanguageTagError: for an unknown language tag.
-        WordVectorError: for captions without any word.
-        ImportError: without `babelens[word-vectors]`, and as `split_words`.
+        WordVectorError: for captions without a word of the vocabulary.
+        ImportError: as `split_words`.
     """
-    sentences = [found for caption in captions if (found := split_words(caption, language))]
-    if not sentences:
-        raise WordVectorError(f"the captions in {language!r} have no words to train vectors on")
-    trained = _fasttext()(
-        sentences=sentences,
-        vector_size=size,
-        sg=1,
-        window=5,
-        min_count=1,
-        epochs=10,
-        min_n=2,  # a Chinese character with the word's boundary
-        max_n=5,
-        bucket=200_000,  # captions have far fewer n-grams than the web, for which two million is the default
-        workers=1,  # with more, the order of updates is left to chance
-        seed=seed,
-    )
-    return WordVectors(np.stack([trained.wv[word] for word in words]))
+    pairs, counts = _counted_pairs(captions, words, language)
+    if not counts.size:
+        raise WordVectorError(f"the captions in {language!r} have no word of the vocabulary to train vectors on")
+    totals = np.bincount(pairs[0], counts, len(words))  # [n_words]
+    information = np.log(counts * counts.sum() / totals[pairs[0]] / totals[pairs[1]])
+    positive = torch.sparse_coo_tensor(
+        pairs, information.clip(min=0), (len(words), len(words)), dtype=torch.float32, check_invariants=True
+    ).coalesce()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        left, scale, _ = torch.svd_lowrank(positive, min(size + 10, len(words)), niter=6)
+    matrix = np.zeros((len(words), size), np.float32)
+    components = (_signed(left.numpy()) * scale.sqrt().numpy())[:, :size]
+    matrix[:, : components.shape[1]] = components
+    return WordVectors(matrix, _without(words, totals > 0))
 
 
-def _fasttext() -> Any:
-    try:
-        from gensim.models import FastText
-    except ImportError as error:
-        raise ImportError("training word vectors needs gensim: pip install babelens[word-vectors]") from error
-    return FastText
+def _counted_pairs(captions: Iterable[str], words: Sequence[str], language: str) -> tuple[np.ndarray, np.ndarray]:
+    """The words that stand together in a caption, each also with itself: numbers of words [2, n], of captions [n]."""
+    numbers = {word: number for number, word in enumerate(words)}
+    codes = [np.empty(0, np.int64)]
+    for caption in captions:
+        present = np.array([numbers[word] for word in {*split_words(caption, language)} if word in numbers], np.int64)
+        codes.append((present[:, None] * len(words) + present).ravel())
+    pairs, counts = np.unique(np.concatenate(codes), return_counts=True)
+    return np.stack(np.divmod(pairs, len(words))), counts
+
+
+def _signed(axes: np.ndarray) -> np.ndarray:
+    """Columns turned to where their largest coefficient is positive: a solver may return either direction."""
+    return axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])

