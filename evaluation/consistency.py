@@ -1,8 +1,9 @@
 """Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder.
 
 A caption and its translations are scored with all pictures, and `CrossLingualConsistency` makes one score of theirs.
-Translations come from a translator, or from the corpus: its captions in the other languages. Those stand in for perfect
-translations; where people described the picture anew in each language, they tell more of it than a translation could.
+Translations come from a translator, or from the corpus: its captions in the other languages. Those stand in for
+perfect translations; where people described the picture anew in each language, they tell more of it than a translation
+could.
 
     scores, right = consistency_scores(embedder, validation, "en", languages)
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages))
@@ -15,7 +16,6 @@ A score is 1 + cosine: 2 less the paper's distance, and never negative, so that 
 from collections import defaultdict
 
 import datasets
-import numpy as np
 import torch
 from torch import Tensor
 

@@ -14,12 +14,16 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
 from ..configuration.hub_code import HubCodeMixin
 from .triplet_losses import multimodal_triplet_loss
+
+# Queries times candidates whose hidden units are held at once in training.
+_PAIRS_AT_ONCE = 2**18
 
 
 class ConsistencyScoresError(ValueError):
@@ -70,7 +74,10 @@ class CrossLingualConsistency(HubCodeMixin, PreTrainedModel):
             ConsistencyScoresError: for another shape, another number of languages, or scores that are not finite.
         """
         self._check(scores)
-        by_pair = scores.to(self.dtype).movedim(0, -1)  # [L, Nq, Nc] -> [Nq, Nc, L]
+        return self._join(scores.to(self.dtype))
+
+    def _join(self, scores: Tensor) -> Tensor:
+        by_pair = scores.movedim(0, -1)  # [L, Nq, Nc] -> [Nq, Nc, L]
         if self.config.aggregation == "mean":
             return by_pair @ self.language_weights
         return self.output(self.hidden(by_pair).relu()).squeeze(-1)
@@ -103,7 +110,8 @@ class CrossLingualConsistency(HubCodeMixin, PreTrainedModel):
             scores: [L, n_queries, n_candidates].
 
         Raises:
-            ConsistencyScoresError: as in `forward`; when the right candidates do not fit; when all joint scores are the same.
+            ConsistencyScoresError: as in `forward`; when the right candidates do not fit, or all joint scores are
+                the same.
             ValueError: for CLC-A, which has nothing to learn.
         """
         if self.config.aggregation == "mean":
@@ -112,29 +120,37 @@ class CrossLingualConsistency(HubCodeMixin, PreTrainedModel):
         positives = _mask(query_to_candidates, scores.shape[1], scores.shape[2]).to(scores.device)
         optimizer = torch.optim.Adam(self.parameters(), lr=learning_rate)
         losses = []
-        for _ in range(iterations):
-            loss = self._loss(scores, positives)
-            losses.append(loss.item())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        with torch.no_grad():
-            losses.append(self._loss(scores, positives).item())
-            self.output.weight *= self._scale(scores, self(scores))
-        return losses
+        dtype = self.dtype
+        # The loss does not depend on the scale of the weights, and of its gradient along them float32 leaves noise, of
+        # which Adam makes full steps.
+        self.double()
+        scores = scores.double()
+        try:
+            for _ in range(iterations):
+                loss, _ = self._loss(scores, positives)
+                losses.append(loss.item())
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            with torch.no_grad():
+                loss, scale = self._loss(scores, positives)
+                self.output.weight *= scale
+        finally:
+            self.to(dtype)
+        return [*losses, loss.item()]
 
-    def _loss(self, scores: Tensor, positives: Tensor) -> Tensor:
-        joint = self(scores)
-        return multimodal_triplet_loss(-(joint * self._scale(scores, joint)).T, positives.T)
-
-    def _scale(self, scores: Tensor, joint: Tensor) -> Tensor:
-        """The factor that gives joint scores the spread of CLC-A's, []."""
+    def _loss(self, scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of the joint scores, scaled to the spread of CLC-A's; and the scale."""
+        rows = max(1, _PAIRS_AT_ONCE // scores.shape[2])
+        # The hidden layer is held for some queries at a time, and computed again when the gradient needs it.
+        joint = torch.cat([checkpoint(self._join, part, use_reentrant=False) for part in scores.split(rows, dim=1)])
         spread = joint.std()
         if not spread > 0:
             raise ConsistencyScoresError(
                 "the joint scores are all the same; scores should differ and be positive, such as 1 + cosine"
             )
-        return scores.to(joint.dtype).mean(0).std() / spread
+        scale = scores.mean(0).std() / spread
+        return multimodal_triplet_loss(-(joint * scale).T, positives.T), scale
 
     def _check(self, scores: Tensor) -> None:
         languages = self.config.languages

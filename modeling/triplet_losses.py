@@ -9,6 +9,7 @@ triplets is made. The paper's distance is the cosine's, the code's the Euclidean
 """
 
 import math
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -160,7 +161,7 @@ def neighbourhood_loss(
         raise ValueError(
             f"{len(sentences)} sentences came with {len(image_ids)} image_ids and {len(language_ids)} language_ids"
         )
-    options = {"margin": margin, "top_n": top_n, "furthest_positive": True}
+    triplet_loss = partial(top_violation_triplet_loss, margin=margin, top_n=top_n, furthest_positive=True)
     members = [(language_ids == language).nonzero().squeeze(1) for language in language_ids.unique()]
     losses = []
     for number, rows in enumerate(members):
@@ -170,10 +171,9 @@ def neighbourhood_loss(
             positives = same_image & (rows[:, None] != columns[None, :])  # a sentence is no neighbour of its own
             if not positives.any():
                 continue
-            losses.append(top_violation_triplet_loss(distances, positives, negatives=~same_image, **options))
+            losses.append(triplet_loss(distances, positives, negatives=~same_image))
             if rows is not columns:
-                reverse = top_violation_triplet_loss(distances.T, positives.T, negatives=~same_image.T, **options)
-                losses.append(reverse)
+                losses.append(triplet_loss(distances.T, positives.T, negatives=~same_image.T))
     return torch.stack(losses).mean() if losses else sentences.sum() * 0
 
 

@@ -11,6 +11,7 @@ from transformers import AutoModel
 
 import babelens
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
+from babelens.modeling import modeling_consistency
 from babelens.modeling.modeling_consistency import ConsistencyScoresError
 from babelens.modeling.triplet_losses import multimodal_triplet_loss
 
@@ -29,11 +30,13 @@ save_file({"joint": model(load_file(sys.argv[3])["scores"]).detach()}, sys.argv[
 
 
 def make(*languages: str, **options) -> CrossLingualConsistency:
-    return CrossLingualConsistency(CrossLingualConsistencyConfig(**({"languages": languages} if languages else {}), **options))
+    return CrossLingualConsistency(
+        CrossLingualConsistencyConfig(**({"languages": languages} if languages else {}), **options)
+    )
 
 
 def scores_with_noise(seed: int) -> tuple[torch.Tensor, list[list[int]]]:
-    """Three languages that know something of 40 queries and their one or two candidates of 60, and one that does not."""
+    """Three languages know something of 40 queries and their one or two candidates among 60; the fourth does not."""
     generator = torch.Generator().manual_seed(seed)
     right = [[query] if query < 20 else [query, query + 20] for query in range(40)]
     scores = 0.2 * torch.randn(4, 40, 60, generator=generator)
@@ -165,6 +168,28 @@ def test_equal_scores_give_equal_weights_whatever_the_random_state():
         model.fit(*scores_with_noise(0))
     assert torch.equal(models[0].hidden.weight, models[1].hidden.weight)
     assert torch.equal(models[0].output.weight, models[1].output.weight)
+
+
+def test_only_what_ranking_depends_on_is_learned():
+    """All hidden units begin alike, so that weights of the second layer make a factor; noise must not move them."""
+    places = torch.arange(8)
+    near = 2 - (places[:, None] - places[None, :]).float().square() / 100
+    scores = torch.stack([near, near, near[(7 * places + 5) % 8], near])
+    model = make("en", "de", "fr", "ja")
+    losses = model.fit(scores, places[:, None].tolist())
+    assert losses[0] == max(losses) and losses[-1] < 0.9 * losses[0]
+    assert torch.equal(model.output.weight, model.output.weight[0, 0].expand(1, 32))
+    assert model.dtype == torch.float32
+
+
+def test_the_hidden_layer_in_parts_gives_the_same_weights(monkeypatch):
+    models = []
+    for pairs in (2**18, 7 * 60):
+        monkeypatch.setattr(modeling_consistency, "_PAIRS_AT_ONCE", pairs)
+        models.append(make("en", "de", "fr", "ja"))
+        models[-1].fit(*scores_with_noise(0))
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
 
 
 # ---- Refusals ----

@@ -23,9 +23,7 @@ from babelens.modeling.triplet_losses import (
 )
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]
-INPUTS = {
-    name: torch.tensor(FIXTURE["inputs"][name], dtype=torch.float64) for name in ("image", "sent_l1", "sent_l2")
-}
+INPUTS = {name: torch.tensor(FIXTURE["inputs"][name], dtype=torch.float64) for name in ("image", "sent_l1", "sent_l2")}
 IMAGES = torch.arange(FIXTURE["inputs"]["batch"])
 SENTENCES = IMAGES.repeat_interleave(FIXTURE["inputs"]["sample_size"])
 KINDS = {"euclidean": "euclid_code", "cosine": "cosine_paper"}
