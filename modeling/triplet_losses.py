@@ -96,17 +96,17 @@ def top_violation_triplet_loss(
     if top_n < 1:
         raise ValueError(f"top_n={top_n} must be at least 1")
     count = min(top_n, distances.shape[1])
-    nearest = distances.masked_fill(~negatives, torch.inf).topk(count, largest=False).values  # [A, N]
-    if furthest_positive:
-        anchor = positives.any(1).nonzero().squeeze(1)
-        furthest = distances.masked_fill(~positives, -torch.inf).amax(1)
-        positive = furthest[anchor]  # [P]
-    else:
-        anchor, other = positives.nonzero(as_tuple=True)
-        positive = distances[anchor, other]  # [P]
-    nearest = nearest[anchor]  # [P, N]
-    violations = (margin + positive[:, None] - nearest).clamp(min=0)  # an absent negative is infinitely far: 0
-    return violations.sum() / nearest.isfinite().sum().clamp(min=1)
+    with torch.no_grad():  # which pairs count; the gradient flows through these alone
+        nearest = distances.masked_fill(~negatives, torch.inf).topk(count, largest=False).indices  # [A, N]
+        if furthest_positive:
+            anchor = positives.any(1).nonzero().squeeze(1)  # [P]
+            other = distances.masked_fill(~positives, -torch.inf).argmax(1)[anchor]
+        else:
+            anchor, other = positives.nonzero(as_tuple=True)
+    positive, negative = distances[anchor, other], distances.gather(1, nearest)[anchor]  # [P], [P, N]
+    exists = negatives.gather(1, nearest)[anchor]  # an anchor may have fewer than N
+    violations = (margin + positive[:, None] - negative).clamp(min=0) * exists
+    return violations.sum() / exists.sum().clamp(min=1)
 
 
 def multimodal_triplet_loss(
