@@ -7,18 +7,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .consistency import consistency_scores, evaluate_consistent_retrieval
     from .embedder import Embedder
     from .emoji import EmojiBenchmark
     from .retrieval import RetrievalRecall, evaluate_retrieval
+    from .translation import Seq2SeqTranslator, Translator, TranslatorsByPair
 
 _MODULE_OF = {
     "Embedder": "embedder",
     "EmojiBenchmark": "emoji",
     "RetrievalRecall": "retrieval",
+    "Seq2SeqTranslator": "translation",
+    "Translator": "translation",
+    "TranslatorsByPair": "translation",
+    "consistency_scores": "consistency",
+    "evaluate_consistent_retrieval": "consistency",
     "evaluate_retrieval": "retrieval",
 }
 
-__all__ = ["Embedder", "EmojiBenchmark", "RetrievalRecall", "evaluate_retrieval"]
+__all__ = [
+    "Embedder",
+    "EmojiBenchmark",
+    "RetrievalRecall",
+    "Seq2SeqTranslator",
+    "Translator",
+    "TranslatorsByPair",
+    "consistency_scores",
+    "evaluate_consistent_retrieval",
+    "evaluate_retrieval",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -68,7 +68,7 @@ def embedding_ranks(
     Raises:
         ValueError: for embeddings that are not finite, a text without a right picture, a position out of range.
     """
-    images, texts = (_unit_rows(embeddings) for embeddings in (image_embeddings, text_embeddings))
+    images, texts = (unit_rows(embeddings) for embeddings in (image_embeddings, text_embeddings))
     scores = (lambda rows: texts[rows] @ images.T), (lambda rows: images[rows] @ texts.T)
     return _ranks(*scores, text_to_images, len(texts), len(images), protocol=protocol, tie=_COSINE_TIE)
 
@@ -175,7 +175,8 @@ def _percent_within(ranks: np.ndarray, k: int) -> float:
     return 100.0 * float(np.mean(ranks <= k)) if len(ranks) else math.nan
 
 
-def _unit_rows(embeddings: np.ndarray) -> Tensor:
+def unit_rows(embeddings: np.ndarray) -> Tensor:
+    """Embeddings as unit vectors, float32 [N, d]; raises `ValueError` when one is not finite, or there is none."""
     return nn.functional.normalize(_finite(embeddings, "embeddings").float(), dim=1)
 
 

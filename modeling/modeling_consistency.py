@@ -14,12 +14,16 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
 from ..configuration.hub_code import HubCodeMixin
 from .triplet_losses import multimodal_triplet_loss
+
+# Queries times candidates whose hidden units are held at once in training.
+_PAIRS_AT_ONCE = 2**18
 
 
 class ConsistencyScoresError(ValueError):
@@ -41,15 +45,21 @@ class CrossLingualConsistency(HubCodeMixin, PreTrainedModel):
 
     def __init__(self, config: CrossLingualConsistencyConfig) -> None:
         super().__init__(config)
+        n_languages = len(config.languages)
         if config.aggregation == "mlp":
-            self.hidden = nn.Linear(len(config.languages), config.hidden_size, bias=False)
+            self.hidden = nn.Linear(n_languages, config.hidden_size, bias=False)
             self.output = nn.Linear(config.hidden_size, 1, bias=False)
+        else:
+            # Constants, not trained; but a model without any tensor could be neither saved nor moved.
+            self.language_weights = nn.Parameter(torch.empty(n_languages), requires_grad=False)
         self.post_init()
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear):
             init.constant_(module.weight, 1 / module.in_features)  # "uniform weight": each layer is a mean
+        elif isinstance(module, CrossLingualConsistency) and module.config.aggregation == "mean":
+            init.constant_(module.language_weights, 1 / len(module.config.languages))
 
     def forward(self, scores: Tensor) -> Tensor:
         """The joint scores.
@@ -64,9 +74,12 @@ class CrossLingualConsistency(HubCodeMixin, PreTrainedModel):
             ConsistencyScoresError: for another shape, another number of languages, or scores that are not finite.
         """
         self._check(scores)
+        return self._join(scores.to(self.dtype))
+
+    def _join(self, scores: Tensor) -> Tensor:
+        by_pair = scores.movedim(0, -1)  # [L, Nq, Nc] -> [Nq, Nc, L]
         if self.config.aggregation == "mean":
-            return scores.mean(0)
-        by_pair = scores.to(self.dtype).movedim(0, -1)  # [L, Nq, Nc] -> [Nq, Nc, L]
+            return by_pair @ self.language_weights
         return self.output(self.hidden(by_pair).relu()).squeeze(-1)
 
     def fit(
@@ -75,18 +88,20 @@ class CrossLingualConsistency(HubCodeMixin, PreTrainedModel):
         query_to_candidates: Sequence[Sequence[int]],
         *,
         iterations: int = 30,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 1e-2,
     ) -> list[float]:
         """Trains CLC-C on the scores of a validation set, all of them in each iteration, from the weights it has.
 
-        The loss is L_mm (equation 3), with the negated score for a distance; the candidates are the images. Nothing
-        is drawn at random: equal scores give equal weights. The optimiser is Adam.
+        The loss is L_mm (equation 3), with the negated score for a distance; the candidates are the images. A factor
+        common to all weights changes no ranking, but the loss: where the nearest negatives are nearer than the
+        positive, it is least with weights of 0. So joint scores have the spread that CLC-A's have, in the loss and
+        with the weights that are left. Nothing is drawn at random.
 
         Args:
             scores: as in `forward`.
             query_to_candidates: for each query the positions of its right candidates, at least one.
             iterations: the paper's 30.
-            learning_rate: the paper does not say.
+            learning_rate: of Adam; the paper names neither.
 
         Returns:
             The loss before each iteration, and after the last [iterations + 1].
@@ -95,28 +110,47 @@ class CrossLingualConsistency(HubCodeMixin, PreTrainedModel):
             scores: [L, n_queries, n_candidates].
 
         Raises:
-            ConsistencyScoresError: as in `forward`; when the right candidates do not fit; when no score is positive.
+            ConsistencyScoresError: as in `forward`; when the right candidates do not fit, or all joint scores are
+                the same.
             ValueError: for CLC-A, which has nothing to learn.
         """
         if self.config.aggregation == "mean":
             raise ValueError("CLC-A (aggregation='mean') has nothing to learn; CLC-C is aggregation='mlp'")
         self._check(scores)
-        if not (scores > 0).any():
-            raise ConsistencyScoresError("no score is positive: the ReLU would make all of them 0; give 1 + cosine")
         positives = _mask(query_to_candidates, scores.shape[1], scores.shape[2]).to(scores.device)
         optimizer = torch.optim.Adam(self.parameters(), lr=learning_rate)
         losses = []
-        for _ in range(iterations):
-            loss = self._loss(scores, positives)
-            losses.append(loss.item())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        with torch.no_grad():
-            return [*losses, self._loss(scores, positives).item()]
+        dtype = self.dtype
+        # The loss does not depend on the scale of the weights, and of its gradient along them float32 leaves noise, of
+        # which Adam makes full steps.
+        self.double()
+        scores = scores.double()
+        try:
+            for _ in range(iterations):
+                loss, _ = self._loss(scores, positives)
+                losses.append(loss.item())
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            with torch.no_grad():
+                loss, scale = self._loss(scores, positives)
+                self.output.weight *= scale
+        finally:
+            self.to(dtype)
+        return [*losses, loss.item()]
 
-    def _loss(self, scores: Tensor, positives: Tensor) -> Tensor:
-        return multimodal_triplet_loss(-self(scores).T, positives.T)
+    def _loss(self, scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of the joint scores, scaled to the spread of CLC-A's; and the scale."""
+        rows = max(1, _PAIRS_AT_ONCE // scores.shape[2])
+        # The hidden layer is held for some queries at a time, and computed again when the gradient needs it.
+        joint = torch.cat([checkpoint(self._join, part, use_reentrant=False) for part in scores.split(rows, dim=1)])
+        spread = joint.std()
+        if not spread > 0:
+            raise ConsistencyScoresError(
+                "the joint scores are all the same; scores should differ and be positive, such as 1 + cosine"
+            )
+        scale = scores.mean(0).std() / spread
+        return multimodal_triplet_loss(-(joint * scale).T, positives.T), scale
 
     def _check(self, scores: Tensor) -> None:
         languages = self.config.languages

@@ -9,6 +9,7 @@ triplets is made. The paper's distance is the cosine's, the code's the Euclidean
 """
 
 import math
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -95,17 +96,17 @@ def top_violation_triplet_loss(
     if top_n < 1:
         raise ValueError(f"top_n={top_n} must be at least 1")
     count = min(top_n, distances.shape[1])
-    nearest = distances.masked_fill(~negatives, torch.inf).topk(count, largest=False).values  # [A, N]
-    if furthest_positive:
-        anchor = positives.any(1).nonzero().squeeze(1)
-        furthest = distances.masked_fill(~positives, -torch.inf).amax(1)
-        positive = furthest[anchor]  # [P]
-    else:
-        anchor, other = positives.nonzero(as_tuple=True)
-        positive = distances[anchor, other]  # [P]
-    nearest = nearest[anchor]  # [P, N]
-    violations = (margin + positive[:, None] - nearest).clamp(min=0)  # an absent negative is infinitely far: 0
-    return violations.sum() / nearest.isfinite().sum().clamp(min=1)
+    with torch.no_grad():  # which pairs count; the gradient flows through these alone
+        nearest = distances.masked_fill(~negatives, torch.inf).topk(count, largest=False).indices  # [A, N]
+        if furthest_positive:
+            anchor = positives.any(1).nonzero().squeeze(1)  # [P]
+            other = distances.masked_fill(~positives, -torch.inf).argmax(1)[anchor]
+        else:
+            anchor, other = positives.nonzero(as_tuple=True)
+    positive, negative = distances[anchor, other], distances.gather(1, nearest)[anchor]  # [P], [P, N]
+    exists = negatives.gather(1, nearest)[anchor]  # an anchor may have fewer than N
+    violations = (margin + positive[:, None] - negative).clamp(min=0) * exists
+    return violations.sum() / exists.sum().clamp(min=1)
 
 
 def multimodal_triplet_loss(
@@ -160,7 +161,7 @@ def neighbourhood_loss(
         raise ValueError(
             f"{len(sentences)} sentences came with {len(image_ids)} image_ids and {len(language_ids)} language_ids"
         )
-    options = {"margin": margin, "top_n": top_n, "furthest_positive": True}
+    triplet_loss = partial(top_violation_triplet_loss, margin=margin, top_n=top_n, furthest_positive=True)
     members = [(language_ids == language).nonzero().squeeze(1) for language in language_ids.unique()]
     losses = []
     for number, rows in enumerate(members):
@@ -170,10 +171,9 @@ def neighbourhood_loss(
             positives = same_image & (rows[:, None] != columns[None, :])  # a sentence is no neighbour of its own
             if not positives.any():
                 continue
-            losses.append(top_violation_triplet_loss(distances, positives, negatives=~same_image, **options))
+            losses.append(triplet_loss(distances, positives, negatives=~same_image))
             if rows is not columns:
-                reverse = top_violation_triplet_loss(distances.T, positives.T, negatives=~same_image.T, **options)
-                losses.append(reverse)
+                losses.append(triplet_loss(distances.T, positives.T, negatives=~same_image.T))
     return torch.stack(losses).mean() if losses else sentences.sum() * 0
 
 

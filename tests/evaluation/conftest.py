@@ -158,3 +158,20 @@ def emoji_corpus() -> Dataset:
             )
     columns = {name: Value("string") for name in ("image_id", "split", "vendor", "category")}
     return Dataset.from_list(rows, features=Features({"image": datasets.Image(), "captions": CAPTIONS, **columns}))
+
+
+class WordTranslator:
+    """Translates between the languages of corpora whose texts are a word and a number; remembers what it was asked."""
+
+    def __init__(self, words: dict[str, str]) -> None:
+        self.words = words
+        self.asked: list[tuple[str, str, int]] = []
+
+    def translate(self, texts, source, target) -> list[str]:
+        self.asked.append((source, target, len(texts)))
+        return [text.replace(self.words[source], self.words[target]) for text in texts]
+
+
+@pytest.fixture
+def word_translator():
+    return WordTranslator

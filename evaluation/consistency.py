@@ -1,0 +1,180 @@
+"""Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder.
+
+A caption and its translations are scored with all pictures, and `CrossLingualConsistency` makes one score of theirs.
+Translations come from a translator, or from the corpus: its captions in the other languages. Those stand in for
+perfect translations; where people described the picture anew in each language, they tell more of it than a translation
+could.
+
+    scores, right = consistency_scores(embedder, validation, "en", languages)
+    consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages))
+    consistency.fit(scores, right)
+    evaluate_consistent_retrieval(embedder, test, "en", consistency)
+
+A score is 1 + cosine: 2 less the paper's distance, and never negative, so that CLC-C's ReLU keeps it.
+"""
+
+from collections import defaultdict
+
+import datasets
+import torch
+from torch import Tensor
+
+from ..configuration.languages import language_id, normalize_languages
+from ..data.errors import CorpusError
+from ..data.views import Pictures, RetrievalSet, retrieval_set, translation_pairs
+from ..modeling.modeling_consistency import CrossLingualConsistency
+from .embedder import Embedder
+from .ranking import check_protocol, score_ranks, unit_rows
+from .translation import TranslationError, Translator
+
+# Scores that CLC is given at once, over all languages; its hidden layer holds several times as many numbers.
+_SCORES_AT_ONCE = 2**22
+
+
+def evaluate_consistent_retrieval(
+    embedder: Embedder,
+    corpus: datasets.Dataset,
+    languages: str | list[str] | tuple[str, ...],
+    consistency: CrossLingualConsistency,
+    *,
+    translator: Translator | None = None,
+    protocol: str = "standard",
+    show_progress: bool | None = None,
+) -> dict[str, dict[str, float]]:
+    """`evaluate_retrieval`, where a caption's translations into all of `consistency`'s languages are scored, too.
+
+    Args:
+        embedder, corpus, protocol, show_progress: as in `evaluate_retrieval`.
+        languages: of the captions that ask and are asked for, among those of `consistency`.
+        consistency: CLC-A or a trained CLC-C.
+        translator: by default the corpus' captions in the other languages are the translations, paired as in
+            `translation_pairs`; the scores of several are averaged.
+
+    Returns:
+        The numbers of `evaluate_retrieval`, for each of `languages`.
+
+    Raises:
+        As `evaluate_retrieval`, and
+        UnknownLanguageError: for a language that `consistency` or the translator does not have.
+        CorpusError: for a caption that has no translation in the corpus.
+        TranslationError: for one of which the translator made nothing.
+    """
+    check_protocol(protocol)
+    known = consistency.config.languages
+    languages = normalize_languages(languages)
+    for language in languages:
+        language_id(language, known)
+    sets = [retrieval_set(corpus, language) for language in languages]
+    texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
+    images = unit_rows(embedder.encode_image(Pictures(corpus), show_progress=show_progress))
+    results = {}
+    for queries in sets:
+        scores = _joint_scores(consistency, texts.embed(queries, known), images)
+        ranks = score_ranks(scores.numpy(), queries.text_to_images, protocol=protocol)
+        results[queries.language] = ranks.recalls()
+    return results
+
+
+def consistency_scores(
+    embedder: Embedder,
+    corpus: datasets.Dataset,
+    language: str,
+    languages: list[str] | tuple[str, ...],
+    *,
+    translator: Translator | None = None,
+    show_progress: bool | None = None,
+) -> tuple[Tensor, list[list[int]]]:
+    """What `CrossLingualConsistency.fit` takes: 1 + cosine of each caption in `language`, and of its translations into
+    `languages`, with each picture; and each caption's right pictures.
+
+    Args:
+        languages: the languages of the scores, in their order; `language` is one of them.
+        embedder, corpus, translator, show_progress: as in `evaluate_consistent_retrieval`, which says what is raised.
+
+    Returns:
+        Scores [L, n_texts, n_images] and, for each text, the positions of its pictures.
+    """
+    languages = normalize_languages(languages)
+    language_id(language, languages)
+    queries = retrieval_set(corpus, language)
+    texts = _TranslatedTexts(embedder, corpus, translator, show_progress).embed(queries, languages)
+    images = unit_rows(embedder.encode_image(Pictures(corpus), show_progress=show_progress))
+    return _scores(texts, images), queries.text_to_images
+
+
+def parallel_captions(corpus: datasets.Dataset, queries: RetrievalSet, language: str) -> list[list[str]]:
+    """The captions in `language` that say the same as each query, at least one, as `translation_pairs` pairs them.
+
+    Raises:
+        CorpusError: when a query has none.
+    """
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for pair in translation_pairs(corpus, [(queries.language, language)])[:]:
+        found[pair["image_id"], pair["text_a"]].append(pair["text_b"])
+    for image_id, text in zip(queries.text_image_ids, queries.texts, strict=True):
+        if (image_id, text) not in found:
+            raise CorpusError(
+                f"image_id {image_id!r}: {text!r} ({queries.language}) has no caption in {language} beside it; leave "
+                "the picture or the language out, or give a translator"
+            )
+    return [found[key] for key in zip(queries.text_image_ids, queries.texts, strict=True)]
+
+
+class _TranslatedTexts:
+    """Embeds captions and their translations; each text of a language once, whoever translates to it."""
+
+    def __init__(
+        self, embedder: Embedder, corpus: datasets.Dataset, translator: Translator | None, show_progress: bool | None
+    ) -> None:
+        self._embedder = embedder
+        self._corpus = corpus
+        self._translator = translator
+        self._show_progress = show_progress
+        self._known: dict[str, dict[str, Tensor]] = defaultdict(dict)  # language -> text -> unit vector [d]
+
+    def embed(self, queries: RetrievalSet, languages: list[str]) -> Tensor:
+        """Embeddings of the queries in each language, their mean where one has several translations, [L, n_texts, d].
+
+        Cosines with a mean are the means of the cosines.
+        """
+        translated = [self._translations(queries, language) for language in languages]
+        return torch.stack(
+            [self._means(texts, language) for texts, language in zip(translated, languages, strict=True)]
+        )
+
+    def _translations(self, queries: RetrievalSet, language: str) -> list[list[str]]:
+        if language == queries.language:
+            return [[text] for text in queries.texts]
+        if self._translator is None:
+            return parallel_captions(self._corpus, queries, language)
+        texts = self._translator.translate(queries.texts, queries.language, language)
+        if len(texts) != len(queries.texts):
+            raise TranslationError(f"{len(queries.texts)} texts were translated to {len(texts)} ({language})")
+        for text, translation in zip(queries.texts, texts, strict=True):
+            if not translation.strip():
+                raise TranslationError(f"the translation of {text!r} ({queries.language}) into {language} is empty")
+        return [[text] for text in texts]
+
+    def _means(self, texts: list[list[str]], language: str) -> Tensor:
+        known = self._known[language]
+        new = list(dict.fromkeys(text for several in texts for text in several if text not in known))
+        if new:
+            vectors = self._embedder.encode_text(new, language=language, show_progress=self._show_progress)
+            known.update(zip(new, unit_rows(vectors), strict=True))
+        return torch.stack([torch.stack([known[text] for text in several]).mean(0) for several in texts])
+
+
+def _scores(texts: Tensor, images: Tensor) -> Tensor:
+    """1 + cosine. [L, n_texts, d], [n_images, d] -> [L, n_texts, n_images]"""
+    return (1 + texts @ images.T).clamp(min=0)
+
+
+@torch.no_grad()
+def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: Tensor) -> Tensor:
+    """[n_texts, n_images]; the scores of all languages are held for some texts at a time."""
+    chunk = max(1, _SCORES_AT_ONCE // (len(texts) * len(images)))
+    joint = [consistency(_scores(part, images).to(consistency.device)).cpu() for part in texts.split(chunk, dim=1)]
+    return torch.cat(joint).float()
+
+
+__all__ = ["consistency_scores", "evaluate_consistent_retrieval", "parallel_captions"]

@@ -1,0 +1,224 @@
+"""Retrieval with cross-lingual consistency: against brute force, with parallel captions and with translators."""
+
+import numpy as np
+import pytest
+import torch
+
+from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
+from babelens.configuration.languages import LanguageTagError, UnknownLanguageError
+from babelens.data.errors import CorpusError
+from babelens.data.views import retrieval_set
+from babelens.evaluation import consistency as consistency_module
+from babelens.evaluation import consistency_scores, evaluate_consistent_retrieval, evaluate_retrieval
+from babelens.evaluation.consistency import parallel_captions
+from babelens.evaluation.embedder import Embedder
+from babelens.evaluation.ranking import score_ranks
+from babelens.evaluation.translation import TranslationError
+
+LANGUAGES = ["en", "de", "es", "ar"]
+WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}
+
+
+def clc(*languages: str, aggregation: str = "mean") -> CrossLingualConsistency:
+    return CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages, aggregation=aggregation))
+
+
+def trained_clc(n_languages: int = 4) -> CrossLingualConsistency:
+    """A CLC-C with weights of its own for each language."""
+    model = clc(*LANGUAGES[:n_languages], aggregation="mlp")
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.rand(weight.shape, generator=generator) - 0.3)
+    return model
+
+
+@pytest.fixture
+def one_vendor(emoji_corpus):
+    """Twelve concepts, each with a name in four languages."""
+    return emoji_corpus.filter(lambda row: row["vendor"] == "twemoji")
+
+
+# ---- Parallel captions ----
+
+
+def test_captions_are_paired_as_translations(caption_corpus):
+    """Odd things have two captions in de and one in en; two of the ten stand in two rows."""
+    from_english = parallel_captions(caption_corpus, retrieval_set(caption_corpus, "en"), "de")
+    assert from_english == [[f"ding {n}", f"sache {n}"] if n % 20 else [f"ding {n}"] for n in range(0, 100, 10)]
+    german = retrieval_set(caption_corpus, "de")
+    expected = [[f"thing {text.split()[1]}"] for text in german.texts]
+    assert parallel_captions(caption_corpus, german, "en") == expected
+
+
+def test_a_caption_without_a_translation_is_named(one_vendor):
+    def without_spanish(row, number):
+        kept = [caption for caption in row["captions"] if number != 5 or caption["language"] != "es"]
+        return {"captions": kept}
+
+    corpus = one_vendor.map(without_spanish, with_indices=True)
+    with pytest.raises(CorpusError, match=r"image_id '1f605': 'gesicht 50' \(de\) has no caption in es beside it"):
+        evaluate_consistent_retrieval(Indifferent(), corpus, "de", clc(*LANGUAGES))
+
+
+class Indifferent:
+    """Embeds everything alike."""
+
+    def encode_image(self, images, *, show_progress=None):
+        return np.ones((len(images), 2), dtype=np.float32)
+
+    def encode_text(self, texts, *, language, show_progress=None):
+        return np.ones((len(texts), 2), dtype=np.float32)
+
+
+# ---- The numbers ----
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "mlp"])
+def test_a_real_model_equals_brute_force(clip_parts, caption_corpus, aggregation):
+    embedder = Embedder(*clip_parts, batch_size=5)
+    model = clc("en", "de") if aggregation == "mean" else trained_clc(2)
+    images = embedder.encode_image(retrieval_set(caption_corpus, "en").images).astype(np.float64)
+
+    def encode(text, language):
+        return embedder.encode_text([text], language=language)[0].astype(np.float64)
+
+    for language in ("en", "de"):
+        queries = retrieval_set(caption_corpus, language)
+        other = "de" if language == "en" else "en"
+        scores = np.zeros((2, len(queries.texts), 12))
+        for number, text in enumerate(queries.texts):
+            translations = parallel_captions(caption_corpus, queries, other)[number]
+            by_language = {language: [text], other: translations}
+            for place, tag in enumerate(("en", "de")):
+                cosines = [images @ encode(one, tag) for one in by_language[tag]]
+                scores[place, number] = 1 + np.mean(cosines, axis=0)
+
+        found, right = consistency_scores(embedder, caption_corpus, language, ["en", "de"])
+        np.testing.assert_allclose(found.numpy(), scores, rtol=0, atol=1e-5)
+        assert right == queries.text_to_images
+        with torch.no_grad():
+            joint = model(found).numpy()
+        for protocol in ("standard", "mla"):
+            numbers = evaluate_consistent_retrieval(embedder, caption_corpus, language, model, protocol=protocol)
+            assert numbers == {language: score_ranks(joint, right, protocol=protocol).recalls()}
+
+
+def test_the_result_has_the_form_of_evaluate_retrieval(color_embedder, one_vendor):
+    plain = evaluate_retrieval(color_embedder(), one_vendor, ["DE", "en"])
+    consistent = evaluate_consistent_retrieval(color_embedder(), one_vendor, ["DE", "en"], clc(*LANGUAGES))
+    assert consistent == plain
+    assert list(consistent) == ["de", "en"] and consistent["de"]["mean_recall"] == 100
+
+
+def test_a_mistake_in_one_language_is_outvoted_by_the_others(color_embedder, one_vendor):
+    mistakes = {"face 30": 40, "gesicht 50": 60}
+    alone = evaluate_retrieval(color_embedder(mistakes), one_vendor, ["en", "de", "es"])
+    assert [alone[language]["t2i_r1"] for language in alone] == [pytest.approx(100 * 11 / 12)] * 2 + [100]
+    together = evaluate_consistent_retrieval(color_embedder(mistakes), one_vendor, ["en", "de"], clc(*LANGUAGES))
+    assert [numbers["t2i_r1"] for numbers in together.values()] == [100, 100]
+
+
+def test_clc_c_is_fitted_on_scores_of_one_split_and_asked_about_another(color_embedder, one_vendor):
+    """Spanish is wrong about everything: fitted CLC-C hears it least."""
+    wrong = {f"cara {10 * n}": 10 * ((7 * n + 5) % 12) for n in range(12)}
+    embedder = color_embedder(wrong)
+    train, test = (one_vendor.filter(lambda row, s=split: row["split"] == s) for split in ("train", "test"))
+    scores, right = consistency_scores(embedder, train, "en", LANGUAGES)
+    assert scores.shape == (4, 8, 8) and right == [[n] for n in range(8)]
+    model = clc(*LANGUAGES, aggregation="mlp")
+    losses = model.fit(scores, right)
+    weights = (model.output.weight @ model.hidden.weight).squeeze(0)
+    assert losses[-1] < losses[0] and weights.argmin() == 2
+    numbers = evaluate_consistent_retrieval(embedder, test, "en", model)["en"]
+    assert numbers["t2i_r1"] == 100
+
+
+def test_scores_are_joined_in_parts_to_the_same_numbers(color_embedder, one_vendor, monkeypatch):
+    model = trained_clc()
+    embedder = color_embedder({"face 30": 40, "gesicht 50": 60})
+    whole = evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, model)
+    monkeypatch.setattr(consistency_module, "_SCORES_AT_ONCE", 5 * 4 * 12)
+    assert evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, model) == whole
+
+
+def test_every_picture_and_text_is_encoded_once(color_embedder, one_vendor):
+    embedder = color_embedder()
+    evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, clc(*LANGUAGES))
+    assert embedder.n_pictures == 12
+    assert len(embedder.texts) == len(set(embedder.texts)) == 4 * 12
+
+
+# ---- Translators ----
+
+
+def test_a_translator_that_knows_the_names_gives_the_numbers_of_the_corpus(
+    color_embedder, word_translator, one_vendor
+):
+    mistakes = {"face 30": 40, "gesicht 50": 60}
+    translator = word_translator(WORDS)
+    model = trained_clc()
+    expected = evaluate_consistent_retrieval(color_embedder(mistakes), one_vendor, ["en", "de"], model)
+    found = evaluate_consistent_retrieval(
+        color_embedder(mistakes), one_vendor, ["en", "de"], model, translator=translator
+    )
+    assert found == expected
+    assert translator.asked == [(a, b, 12) for a in ("en", "de") for b in LANGUAGES if b != a]
+
+
+def test_a_corpus_of_one_language_is_enough_with_a_translator(color_embedder, word_translator, one_vendor):
+    def only_english(row):
+        return {"captions": [caption for caption in row["captions"] if caption["language"] == "en"]}
+
+    corpus = one_vendor.map(only_english)
+    found, _ = consistency_scores(color_embedder(), corpus, "en", LANGUAGES, translator=word_translator(WORDS))
+    expected, _ = consistency_scores(color_embedder(), one_vendor, "en", LANGUAGES)
+    assert torch.equal(found, expected)
+
+
+class Mute:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def translate(self, texts, source, target):
+        return self.answer(list(texts))
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (lambda texts: texts[:-1], r"12 texts were translated to 11 \(de\)"),
+        (lambda texts: [*texts[:3], " ", *texts[4:]], r"the translation of 'face 30' \(en\) into de is empty"),
+    ],
+)
+def test_what_a_translator_leaves_out_is_named(color_embedder, one_vendor, answer, complaint):
+    with pytest.raises(TranslationError, match=complaint):
+        evaluate_consistent_retrieval(color_embedder(), one_vendor, "en", clc("en", "de"), translator=Mute(answer))
+
+
+# ---- Refusals ----
+
+
+def test_what_cannot_be_asked_is_refused_before_anything_is_encoded(color_embedder, one_vendor):
+    embedder = color_embedder()
+    model = clc("en", "de", "fr")
+    with pytest.raises(UnknownLanguageError, match="'es'"):
+        evaluate_consistent_retrieval(embedder, one_vendor, ["en", "es"], model)
+    with pytest.raises(UnknownLanguageError, match="'es'"):
+        consistency_scores(embedder, one_vendor, "es", ["en", "de"])
+    with pytest.raises(LanguageTagError, match="'english'"):
+        evaluate_consistent_retrieval(embedder, one_vendor, "english", model)
+    with pytest.raises(CorpusError, match="no captions in fr"):
+        evaluate_consistent_retrieval(embedder, one_vendor, "fr", model)
+    with pytest.raises(ValueError, match="unknown protocol 'usual'"):
+        evaluate_consistent_retrieval(embedder, one_vendor, "en", model, protocol="usual")
+    assert (embedder.n_pictures, embedder.texts) == (0, [])
+
+
+def test_embeddings_that_are_not_finite_are_refused(one_vendor):
+    class Diverged(Indifferent):
+        def encode_text(self, texts, *, language, show_progress=None):
+            return np.full((len(texts), 2), np.nan, dtype=np.float32)
+
+    with pytest.raises(ValueError, match="12 of 12 rows hold NaN"):
+        evaluate_consistent_retrieval(Diverged(), one_vendor, "en", clc("en", "de"))

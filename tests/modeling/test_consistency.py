@@ -1,0 +1,241 @@
+"""Cross-lingual consistency: the fixtures, saving and loading, what CLC-C learns, refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassFieldValidationError
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel
+
+import babelens
+from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
+from babelens.modeling import modeling_consistency
+from babelens.modeling.modeling_consistency import ConsistencyScoresError
+from babelens.modeling.triplet_losses import multimodal_triplet_loss
+
+FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]["clc"]
+SCORES = torch.tensor(FIXTURE["scores"], dtype=torch.float64).movedim(-1, 0)  # [Nq, Nc, L] -> [L, Nq, Nc]
+
+WITHOUT_PACKAGE = """
+import sys
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel
+
+model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
+model.save_pretrained(sys.argv[2])
+save_file({"joint": model(load_file(sys.argv[3])["scores"]).detach()}, sys.argv[4])
+"""
+
+
+def make(*languages: str, **options) -> CrossLingualConsistency:
+    return CrossLingualConsistency(
+        CrossLingualConsistencyConfig(**({"languages": languages} if languages else {}), **options)
+    )
+
+
+def scores_with_noise(seed: int) -> tuple[torch.Tensor, list[list[int]]]:
+    """Three languages know something of 40 queries and their one or two candidates among 60; the fourth does not."""
+    generator = torch.Generator().manual_seed(seed)
+    right = [[query] if query < 20 else [query, query + 20] for query in range(40)]
+    scores = 0.2 * torch.randn(4, 40, 60, generator=generator)
+    for query, candidates in enumerate(right):
+        scores[:3, query, candidates] += 0.3
+    scores[3] *= 3
+    return 3 + scores, right
+
+
+# ---- Fixtures ----
+
+
+def test_fixture_of_clc_a():
+    joint = make(aggregation="mean").double()(SCORES)
+    torch.testing.assert_close(joint, torch.tensor(FIXTURE["CLC_A"]).double(), rtol=0, atol=1e-7)
+
+
+def test_fixture_of_clc_c_as_it_begins():
+    model = make()
+    assert sum(parameter.numel() for parameter in model.parameters()) == FIXTURE["n_params"] == 352
+    expected = torch.tensor(FIXTURE["CLC_C_uniform_init"])
+    torch.testing.assert_close(model(SCORES.float()), expected, rtol=0, atol=1e-6)
+
+
+def test_fixture_of_clc_c_with_any_weights():
+    model = make().double()
+    with torch.no_grad():
+        model.hidden.weight.copy_(torch.tensor(FIXTURE["random"]["W1"], dtype=torch.float64))
+        model.output.weight.copy_(torch.tensor(FIXTURE["random"]["W2"], dtype=torch.float64))
+    expected = torch.tensor(FIXTURE["random"]["relu"], dtype=torch.float64)
+    torch.testing.assert_close(model(SCORES), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_clc_a_has_nothing_to_train():
+    assert not any(parameter.requires_grad for parameter in make(aggregation="mean").parameters())
+
+
+# ---- Saving and loading ----
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "mlp"])
+def test_saved_and_loaded_to_the_same_bits(aggregation, tmp_path):
+    scores, right = scores_with_noise(0)
+    model = make("en", "DE", "zh_hant", "ja", aggregation=aggregation)
+    if aggregation == "mlp":
+        model.fit(scores, right)
+    model.save_pretrained(tmp_path)
+    again, info = CrossLingualConsistency.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    assert again.config.languages == ["en", "de", "zh-Hant", "ja"]
+    assert torch.equal(again(scores), model(scores))
+    assert torch.equal(AutoModel.from_pretrained(tmp_path, trust_remote_code=True)(scores), model(scores))
+
+
+def test_loaded_without_the_package_to_the_same_bits(run_without_babelens, tmp_path):
+    scores, right = scores_with_noise(0)
+    model = make("en", "de", "fr", "ja")
+    model.fit(scores, right)
+    model.save_pretrained(tmp_path / "model")
+    save_file({"scores": scores}, tmp_path / "scores")
+    paths = [tmp_path / name for name in ("model", "again", "scores", "joint")]
+    run_without_babelens(WITHOUT_PACKAGE, *paths)
+    assert torch.equal(load_file(tmp_path / "joint")["joint"], model(scores))
+    files = [{path.name for path in folder.iterdir() if path.is_file()} for folder in paths[:2]]
+    assert files[0] == files[1] and "modeling_consistency.py" in files[0]
+
+
+def test_the_public_names_are_imported_when_asked_for():
+    assert {"CrossLingualConsistency", "CrossLingualConsistencyConfig"} <= set(babelens.__all__)
+    assert babelens.CrossLingualConsistency is CrossLingualConsistency
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"languages": ["en", "EN"]}, r"languages=\['en', 'EN'\]: name each language of the scores once"),
+        ({"languages": []}, "at least one"),
+        ({"languages": ["en", "english"]}, "'english'"),
+        ({"hidden_size": 0}, "hidden_size=0 must be at least 1"),
+        ({"hiden_size": 32}, "no key 'hiden_size'; did you mean 'hidden_size'"),
+    ],
+)
+def test_configurations_that_make_no_sense_are_refused(options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        CrossLingualConsistencyConfig(**options)
+
+
+def test_an_unknown_aggregation_is_refused():
+    with pytest.raises(StrictDataclassFieldValidationError, match="aggregation"):
+        CrossLingualConsistencyConfig(aggregation="median")
+
+
+# ---- What CLC-C learns ----
+
+
+def test_the_first_loss_is_that_of_clc_a_and_the_last_that_of_the_weights():
+    scores, right = scores_with_noise(0)
+    model = make("en", "de", "fr", "ja")
+    losses = model.fit(scores, right)
+    positives = torch.zeros(60, 40, dtype=torch.bool)
+    for query, candidates in enumerate(right):
+        positives[candidates, query] = True
+    mean, joint = make("en", "de", "fr", "ja", aggregation="mean")(scores), model(scores).detach()
+    expected = [multimodal_triplet_loss(-matrix.T, positives).item() for matrix in (mean, joint)]
+    assert len(losses) == 31
+    assert (losses[0], losses[-1]) == pytest.approx(tuple(expected), rel=1e-5)
+    assert losses[-1] < losses[0]
+    assert joint.std().item() == pytest.approx(mean.std().item(), rel=1e-5)
+
+
+def test_a_language_that_knows_nothing_loses_its_say():
+    model = make("en", "de", "fr", "ja")
+    model.fit(*scores_with_noise(0))
+    weights = (model.output.weight @ model.hidden.weight).squeeze(0)
+    assert weights[3] < 0.5 * weights[:3].min()
+    scores, right = scores_with_noise(1)  # others than it was trained on
+    means = make("en", "de", "fr", "ja", aggregation="mean")(scores)
+
+    def found(joint):
+        return sum(int(row.argmax()) in candidates for row, candidates in zip(joint, right, strict=True))
+
+    assert found(model(scores)) > found(means)
+
+
+def test_equal_scores_give_equal_weights_whatever_the_random_state():
+    models = [make("en", "de", "fr", "ja") for _ in range(2)]
+    for seed, model in enumerate(models):
+        torch.manual_seed(seed)
+        model.fit(*scores_with_noise(0))
+    assert torch.equal(models[0].hidden.weight, models[1].hidden.weight)
+    assert torch.equal(models[0].output.weight, models[1].output.weight)
+
+
+def test_only_what_ranking_depends_on_is_learned():
+    """All hidden units begin alike, so that weights of the second layer make a factor; noise must not move them."""
+    places = torch.arange(8)
+    near = 2 - (places[:, None] - places[None, :]).float().square() / 100
+    scores = torch.stack([near, near, near[(7 * places + 5) % 8], near])
+    model = make("en", "de", "fr", "ja")
+    losses = model.fit(scores, places[:, None].tolist())
+    assert losses[0] == max(losses) and losses[-1] < 0.9 * losses[0]
+    assert torch.equal(model.output.weight, model.output.weight[0, 0].expand(1, 32))
+    assert model.dtype == torch.float32
+
+
+def test_the_hidden_layer_in_parts_gives_the_same_weights(monkeypatch):
+    models = []
+    for pairs in (2**18, 7 * 60):
+        monkeypatch.setattr(modeling_consistency, "_PAIRS_AT_ONCE", pairs)
+        models.append(make("en", "de", "fr", "ja"))
+        models[-1].fit(*scores_with_noise(0))
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
+
+
+# ---- Refusals ----
+
+
+def broken(value: float) -> torch.Tensor:
+    scores = torch.ones(3, 4, 5)
+    scores[1, 2, 4] = value
+    return scores
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "mlp"])
+@pytest.mark.parametrize(
+    ("scores", "complaint"),
+    [
+        (torch.ones(4, 5), r"must be \[L, n_queries, n_candidates\] and not empty, but are \[4, 5\]"),
+        (torch.ones(3, 0, 5), r"\[3, 0, 5\]"),
+        (torch.ones(2, 4, 5), "those of 2 languages; this CLC was made for 3, in this order: en, de, ja"),
+        (torch.ones(4, 4, 5), "those of 4 languages"),
+        (broken(torch.nan), "1 scores are NaN or infinite, the first in de, of query 2 with candidate 4"),
+        (broken(torch.inf), "in de, of query 2 with candidate 4"),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(aggregation, scores, complaint):
+    model = make("en", "de", "ja", aggregation=aggregation)
+    with pytest.raises(ConsistencyScoresError, match=complaint):
+        model(scores)
+
+
+@pytest.mark.parametrize(
+    ("scores", "right", "complaint"),
+    [
+        (torch.ones(2, 4, 5), [[0]] * 4, "those of 2 languages"),
+        (torch.rand(3, 4, 5), [[0]] * 3, "scores of 4 queries, but right candidates for 3"),
+        (torch.rand(3, 4, 5), [[0], [], [1], [2]], r"query 1 has the right candidates \[\]"),
+        (torch.rand(3, 4, 5), [[0], [1], [5], [2]], r"query 2 has the right candidates \[5\]: .* 0 to 4"),
+        (torch.rand(3, 4, 5), [[0], [1], [-1], [2]], r"query 2 has the right candidates \[-1\]"),
+        (-torch.rand(3, 4, 5), [[0]] * 4, "joint scores are all the same; .* such as 1 . cosine"),
+        (torch.ones(3, 4, 5), [[0]] * 4, "joint scores are all the same"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(scores, right, complaint):
+    with pytest.raises(ConsistencyScoresError, match=complaint):
+        make("en", "de", "ja").fit(scores, right)
+
+
+def test_clc_a_is_not_trained():
+    with pytest.raises(ValueError, match=r"CLC-A \(aggregation='mean'\) has nothing to learn"):
+        make("en", "de", "ja", aggregation="mean").fit(torch.rand(3, 4, 5), [[0]] * 4)
