@@ -46,7 +46,7 @@ class SmalrOutput(DualEncoderOutput):
         sentence_embeds ([n_texts, width]): mean universal embeddings of the texts' words.
         masked_text_embeds, masked_sentence_embeds: the same of the texts with some of their words masked; in training.
         language_ids ([n_texts]): of the texts.
-        image_labels ([n_images]): what the pictures show; texts of the same carry the same among `positives`.
+        image_labels ([n_images]), text_labels ([n_texts]): what the pictures show and what the texts describe.
     """
 
     sentence_embeds: Tensor | None = None
@@ -54,6 +54,7 @@ class SmalrOutput(DualEncoderOutput):
     masked_sentence_embeds: Tensor | None = None
     language_ids: Tensor | None = None
     image_labels: Tensor | None = None
+    text_labels: Tensor | None = None
 
 
 class SentenceEncoder(nn.Module):
@@ -101,12 +102,13 @@ class LanguageAlignment(nn.Module):
 
 class SmalrModel(DualEncoderPreTrainedModel):
     """
-    Training takes texts of several languages about the same pictures, in one batch: `image_labels` and `positives` say
-    which belong together.
+    Training takes texts of several languages about the same pictures, in one batch: `image_labels` and `text_labels`
+    say which belong together.
     """
 
     config_class = SmalrConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+    supports_gradient_checkpointing = False  # nothing here is deep
     # How much of the training is over, from 0 to 1, for the schedule of the adversarial loss; the trainer sets it.
     training_progress = 0.0
 
@@ -184,6 +186,9 @@ class SmalrModel(DualEncoderPreTrainedModel):
 
     # ---- Embedding ----
 
+    def get_input_embeddings(self) -> nn.Module:
+        raise NotImplementedError("every language has a vocabulary of its own: see `words` and `word_embedding`")
+
     def _embed_words(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
         """Universal embeddings, [N, T] -> [N, T, width]."""
         rows = self.words(input_ids, language_ids)
@@ -253,6 +258,7 @@ class SmalrModel(DualEncoderPreTrainedModel):
         language_ids: Tensor | None = None,
         image_features: Tensor | None = None,
         image_labels: Tensor | None = None,
+        text_labels: Tensor | None = None,
         return_loss: bool | None = None,
         return_logits: bool = True,
     ) -> SmalrOutput:
@@ -261,11 +267,12 @@ class SmalrModel(DualEncoderPreTrainedModel):
         Args:
             input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
             pixel_values ([M, 3, H, W]) or image_features ([M, F]): pictures.
-            image_labels ([M]): what the pictures show; default: the n-th what the n-th text describes.
+            image_labels ([M]), text_labels ([N]): what the pictures show and what the texts describe; default: the
+                n-th of both belong together.
             return_loss: compute `contrastive_objective`; in training mode, with masked texts.
             return_logits: compute the similarities of all pictures with all texts.
         """
-        output = SmalrOutput(image_labels=image_labels)
+        output = SmalrOutput(image_labels=image_labels, text_labels=text_labels)
         if input_ids is not None:
             output = replace(output, **self._embed_texts(input_ids, attention_mask, language_ids))
         if pixel_values is not None or image_features is not None:
@@ -306,47 +313,32 @@ class SmalrModel(DualEncoderPreTrainedModel):
     def contrastive_objective(
         self, output: SmalrOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_SMALR (equation 4); `positives` [N] or [1, N] are the labels of what the texts describe."""
-        if output.text_embeds is None or output.image_embeds is None:
+        """L_SMALR (equation 4), of texts and pictures with their labels; further `positives` it has none."""
+        texts, images, languages = output.text_embeds, output.image_embeds, output.language_ids
+        if texts is None or images is None or languages is None:
             raise ValueError("a loss needs texts and their pictures")
-        texts, images = len(output.text_embeds), len(output.image_embeds)
-        labels = torch.arange(texts, device=output.text_embeds.device) if positives is None else positives.reshape(-1)
-        image_labels = output.image_labels
-        if image_labels is None:
-            if images != texts:
-                raise ValueError(f"{texts} texts need as many pictures or image_labels, not [{images}, 3, H, W]")
-            image_labels = labels
-        multimodal = self._multimodal(
-            output.image_embeds, output.text_embeds, image_labels, labels, output.language_ids
-        )
-        zero = multimodal.new_zeros(())
-        mask = zero
+        if output.text_labels is None and len(texts) != len(images):
+            raise ValueError(
+                f"{list(texts.shape)} texts and {list(images.shape)} pictures need text_labels and image_labels"
+            )
+        order = torch.arange(len(texts), device=texts.device)
+        labels = order if output.text_labels is None else output.text_labels
+        image_labels = order if output.image_labels is None else output.image_labels
+        multimodal = self._multimodal(images, texts, image_labels, labels, languages)
+        mask = neighbourhood = adversarial = texts.new_zeros(())
         if output.masked_text_embeds is not None:
             masked = output.masked_text_embeds
-            multimodal = multimodal + self._multimodal(
-                output.image_embeds, masked, image_labels, labels, output.language_ids
-            )
+            multimodal = multimodal + self._multimodal(images, masked, image_labels, labels, languages)
             mask = self._mask_loss(output, labels)
-        config, constraints = self.config, self._constraints
-        neighbourhood = (
-            sum(
-                (
-                    neighbourhood_loss(embeds, labels, output.language_ids, **constraints)
-                    for embeds in (output.sentence_embeds, output.text_embeds)
-                ),
-                zero,
-            )
-            if config.neighbourhood_weight
-            else zero
-        )
-        adversarial = zero
-        if config.adversarial_weight:
-            classifier = self.alignment.classifier
+        if self.config.neighbourhood_weight:
+            for embeds in (output.sentence_embeds, texts):
+                neighbourhood = neighbourhood + neighbourhood_loss(embeds, labels, languages, **self._constraints)
+        if self.config.adversarial_weight:
             adversarial = adversarial_language_loss(
                 output.sentence_embeds,
-                classifier.weight,
-                classifier.bias,
-                output.language_ids,
+                self.alignment.classifier.weight,
+                self.alignment.classifier.bias,
+                languages,
                 reversal=reversal_schedule(self.training_progress),
             )
         return smalr_loss(
@@ -354,9 +346,9 @@ class SmalrModel(DualEncoderPreTrainedModel):
             mask,
             adversarial,
             neighbourhood,
-            mask_weight=config.mask_weight,
-            adversarial_weight=config.adversarial_weight,
-            neighbourhood_weight=config.neighbourhood_weight,
+            mask_weight=self.config.mask_weight,
+            adversarial_weight=self.config.adversarial_weight,
+            neighbourhood_weight=self.config.neighbourhood_weight,
         )
 
     @property

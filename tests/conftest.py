@@ -250,6 +250,7 @@ def make_smalr() -> Callable[..., tuple[SmalrModel, SmalrProcessor]]:
                 "hidden_size": 16,
                 "image_hidden_size": 16,
                 "initializer_range": 0.5,
+                "mask_probability": 0.0,
                 "vision_config": {"model_type": "align_vision_model"} | TINY_VISION,
             }
             | options

@@ -115,5 +115,7 @@ class SentenceCollator:
         if "image_features" in examples[0]:
             batch["image_features"] = torch.from_numpy(np.stack([example["image_features"] for example in examples]))
         if batch.keys() & {"pixel_values", "image_features"}:
+            batch["text_labels"] = torch.tensor(labels)
             batch["image_labels"] = torch.tensor([identity_label(example["image_id"]) for example in examples])
-        return batch | {"positives": torch.tensor([labels])}
+        batch["positives"] = torch.tensor([labels])
+        return batch

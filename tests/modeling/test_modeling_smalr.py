@@ -22,15 +22,25 @@ TINY = {
 }
 
 
-class TestSmalr(DualEncoderContract, PublishingContract):
+class SmalrContract(DualEncoderContract):
     factory = "make_smalr"
     freezable = ("text_model", "image_branch")
+    has_one_vocabulary = False
+
+    def training_batches(self, processor):
+        """Every two texts describe the same picture."""
+        labels = torch.arange(len(TEXTS)) // 2
+        images = processor(images=pictures(len(TEXTS) // 2), return_tensors="pt")
+        texts = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
+        return {"image_text": dict(texts) | dict(images) | {"text_labels": labels, "image_labels": labels.unique()}}
 
 
-class TestSmalrWithBranches(DualEncoderContract):
-    factory = "make_smalr"
-    freezable = ("text_model", "image_branch")
-    options = {"language_branches": True, "specific_words": None}
+class TestSmalr(SmalrContract, PublishingContract):
+    in_pipelines = False
+
+
+class TestSmalrWithBranchesAndWordsOfItsOwn(SmalrContract):
+    options = {"language_branches": True, "specific_words": None, "latent_tokens": 0}
 
 
 # ---- Words ----
@@ -141,21 +151,27 @@ def training_batch():
     ids = torch.randint(3, 8, (12, 4))
     languages = torch.tensor([0, 0, 1, 1]).repeat(3)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "language_ids": languages}
-    return inputs | {"image_features": images, "image_labels": labels}, labels.repeat_interleave(4)
+    return inputs | {
+        "image_features": images,
+        "image_labels": labels,
+        "text_labels": labels.repeat_interleave(4),
+    }
 
 
 def test_without_the_other_terms_it_is_the_mean_over_languages_of_the_multimodal_loss():
     torch.manual_seed(0)
     alone = {"mask_weight": 0, "adversarial_weight": 0, "neighbourhood_weight": 0, "image_dropout": 0.0}
     model = SmalrModel(SmalrConfig(**TINY | alone))
-    inputs, labels = training_batch()
+    inputs = training_batch()
     output = model(**inputs)
     expected = []
     for language in (0, 1):
         mine = inputs["language_ids"] == language
         distances = pairwise_distances(output.image_embeds, output.text_embeds[mine])
-        expected.append(multimodal_triplet_loss(distances, same_label(inputs["image_labels"], labels[mine])))
-    loss = model.contrastive_objective(output, positives=labels[None])
+        expected.append(
+            multimodal_triplet_loss(distances, same_label(inputs["image_labels"], inputs["text_labels"][mine]))
+        )
+    loss = model.contrastive_objective(output)
     torch.testing.assert_close(loss, torch.stack(expected).mean())
 
 
@@ -163,8 +179,8 @@ def test_every_term_reaches_its_parameters():
     torch.manual_seed(0)
     model = SmalrModel(SmalrConfig(**TINY)).train()
     model.training_progress = 0.5
-    inputs, labels = training_batch()
-    model.contrastive_objective(model(**inputs), positives=labels[None]).backward()
+    inputs = training_batch()
+    model(**inputs, return_loss=True).loss.backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
     assert model.alignment.fill_text.weight.grad.any() and model.alignment.classifier.weight.grad.any()
 
