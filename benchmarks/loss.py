@@ -40,6 +40,7 @@ from babelens.modeling.losses import symmetric_contrastive_loss
 
 TEMPERATURE = 0.05
 MEBIBYTE = 2**20
+PLOT = Path(__file__).with_name("loss.png")
 OURS, OPEN_CLIP, CACHED = "babelens", "open_clip", "sentence-transformers"
 
 # (x, y, temperature) -> loss and the gradients of x and y
@@ -188,7 +189,7 @@ def curve(
     largest: Annotated[int, typer.Option(help="Pairs, at most; from 1024 on, doubled.")] = 65536,
     largest_dense: Annotated[int, typer.Option(help="The same for open_clip, whose memory grows with N^2.")] = 16384,
     threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
-    plot: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path(__file__).with_name("loss.png"),
+    plot: Annotated[Path, typer.Option(help="Where the picture goes.")] = PLOT,
 ) -> None:
     """Time and peak memory against the number of pairs, one run each, as a table and a picture."""
     _print_setting(f"d={width}, one run for each size", threads)
