@@ -15,21 +15,20 @@ itself, so that no gradient in chunks would equal the whole batch's.
 
 import importlib.metadata
 import platform
-import re
 import tempfile
 import time
 from collections.abc import Callable
 from copy import deepcopy
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 import typer
+from loss import resident_peak
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PrinterCallback
 
 from babelens import load_preset
 from babelens.methods import METHODS
@@ -96,8 +95,11 @@ def make_trainer(model: PreTrainedModel, folder: str, batch: dict[str, Batch], *
                 [batch], batch_size=None, collate_fn=lambda tasks: {k: dict(v) for k, v in tasks.items()}
             )
 
-    arguments = made.arguments_class(output_dir=folder, use_cpu=True, report_to="none", save_strategy="no", **settings)
-    return OneBatch(model, arguments, processing_class=None)
+    options = {"use_cpu": True, "report_to": "none", "save_strategy": "no", **settings}
+    arguments = made.arguments_class(output_dir=folder, **options)
+    trainer = OneBatch(model, arguments, processing_class=None)
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 # ---- The comparison ----
@@ -158,14 +160,14 @@ def compare(
     preset: Annotated[str, typer.Option(help="Whose text tower, heads and objective.")] = "mural-tiny",
     batch_size: Annotated[int, typer.Option(help="Image-text pairs.")] = 512,
     chunk: Annotated[int, typer.Option(help="Examples that are embedded at a time, on both sides.")] = 32,
-    length_groups: Annotated[int, typer.Option(help="babelens' `text_length_groups`, in each chunk.")] = 4,
+    length_groups: Annotated[int, typer.Option(help="babelens' `text_length_groups`, in each chunk.")] = 1,
     picture_size: Annotated[int, typer.Option(help="In pixels.")] = 64,
     rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 15,
     threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
 ) -> None:
     """Time of babelens' step by sentence-transformers', and how far gradients in chunks are from the whole batch's."""
     torch.set_num_threads(threads)
-    print(f"{_versions('sentence-transformers')}, {threads} threads")
+    print(f"{versions('sentence-transformers')}, {threads} threads")
     print(
         f"{preset} with a small ViT, batch {batch_size} in chunks of {chunk}, pictures of {picture_size} pixels, ",
         end="",
@@ -234,13 +236,12 @@ def large(
 ) -> None:
     """One optimisation step of the trainer; prints its time and the peak memory of the whole process."""
     torch.set_num_threads(threads)
-    print(f"{_versions()}, {threads} threads")
+    print(f"{versions()}, {threads} threads")
     model = make_model(preset, picture_size)
     before = deepcopy(model.state_dict())
     batch = make_batch(model, task, batch_size, picture_size)
-    print(
-        f"{preset} with a small ViT, {task}: {batch_size} examples in chunks of {chunk}, pictures of {picture_size} pixels"
-    )
+    sizes = f"{batch_size} examples in chunks of {chunk}, pictures of {picture_size} pixels"
+    print(f"{preset} with a small ViT, {task}: {sizes}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(
             model, folder, {task: batch}, embed_chunk_size=chunk, max_steps=1, warmup_steps=0, disable_tqdm=True
@@ -249,17 +250,10 @@ def large(
         loss = trainer.train().training_loss
     moved = sum(not torch.equal(value, before[name]) for name, value in model.state_dict().items())
     print(f"loss {loss:.4f}, {moved} of {len(before)} tensors moved by {type(trainer.optimizer.optimizer).__name__}")
-    print(f"{time.perf_counter() - start:.0f} s, peak resident memory {_peak_gibibytes():.2f} GiB")
+    print(f"{time.perf_counter() - start:.0f} s, peak resident memory {resident_peak() / 2**30:.2f} GiB")
 
 
-def _peak_gibibytes() -> float:
-    """Of this process since it began, on Linux."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) / 2**20
-
-
-def _versions(*packages: str) -> str:
+def versions(*packages: str) -> str:
     named = ("torch", "transformers", *packages)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in named)
     return f"{versions}, Python {platform.python_version()}"

@@ -12,7 +12,8 @@ All compute the mean of both directions of the same loss on the same float32 emb
   each, with its default mini-batch of 32 unless `--mini-batch` says otherwise. Its temperature is a number without a
   gradient.
 
-Times are taken by turns in one process. Peak memory is the growth of the resident set's high-water mark (Linux's
+`compare` takes wall-clock times by turns in one process; `curve` takes the processor's time, which other work on the
+machine disturbs less. Peak memory is the growth of the resident set's high-water mark (Linux's
 `VmHWM`) over what was resident before, in a process of its own for each size and side: it counts the gradients and
 everything on the way to them, not the embeddings themselves.
 """
@@ -123,7 +124,7 @@ def seconds(side: Side, inputs: tuple[Tensor, Tensor, Tensor]) -> float:
 
 
 def measured_alone(name: str, count: int, width: int, threads: int, mini_batch: int = 32) -> dict[str, float]:
-    """{"mebibytes", "seconds"} of one side in a process of its own."""
+    """{"mebibytes", "seconds"} of one side in a process of its own, the seconds of all its threads together."""
     options = {"--width": width, "--threads": threads, "--mini-batch": mini_batch}
     arguments = ["alone", name, str(count), *(str(word) for option in options.items() for word in option)]
     run = subprocess.run([sys.executable, __file__, *arguments], check=True, stdout=subprocess.PIPE, text=True)
@@ -137,12 +138,14 @@ def alone(name: str, count: int, width: int = 512, threads: int = 1, mini_batch:
     side = make_side(name, mini_batch)
     side(*embeddings(64, width))  # what libraries set up at their first use is not counted
     inputs = embeddings(count, width)
-    before = _resident_peak(reset=True)
-    duration = seconds(side, inputs)
-    print(json.dumps({"mebibytes": (_resident_peak() - before) / MEBIBYTE, "seconds": duration}))
+    before = resident_peak(reset=True)
+    start = time.process_time()
+    side(*inputs)
+    duration = time.process_time() - start
+    print(json.dumps({"mebibytes": (resident_peak() - before) / MEBIBYTE, "seconds": duration}))
 
 
-def _resident_peak(*, reset: bool = False) -> int:
+def resident_peak(*, reset: bool = False) -> int:
     """Bytes of the resident set at its highest; with `reset`, counted from now on."""
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
@@ -193,10 +196,13 @@ def curve(
 ) -> None:
     """Time and peak memory against the number of pairs, one run each, as a table and a picture."""
     _print_setting(f"d={width}, one run for each size", threads)
-    print("\n| N | side | peak MiB | KiB for each pair | seconds | ns for each logit |\n|---|---|---|---|---|---|")
+    print(
+        "\n| N | side | peak MiB | KiB for each pair | processor seconds | ns for each logit |"
+        "\n|---|---|---|---|---|---|"
+    )
     curves: dict[str, list[tuple[int, float, float]]] = {OURS: [], OPEN_CLIP: []}
-    for name, limit in ((OURS, largest), (OPEN_CLIP, largest_dense)):
-        for count in (2**power for power in range(10, limit.bit_length())):
+    for count in (2**power for power in range(10, largest.bit_length())):
+        for name in (OURS, OPEN_CLIP) if count <= largest_dense else (OURS,):
             found = measured_alone(name, count, width, threads)
             mebibytes, duration = found["mebibytes"], found["seconds"]
             curves[name].append((count, mebibytes, 1e9 * duration / count**2))
@@ -215,7 +221,7 @@ def _draw(curves: dict[str, list[tuple[int, float, float]]], path: Path) -> None
         duration.semilogx(counts, nanoseconds, "o-", base=2, label=name)
     duration.set_ylim(bottom=0)
     memory.set(title="Peak memory of loss and gradients", xlabel="pairs N", ylabel="MiB")
-    duration.set(title="Time of forward and backward", xlabel="pairs N", ylabel="ns for each of N² logits")
+    duration.set(title="Processor time of forward and backward", xlabel="pairs N", ylabel="ns for each of N² logits")
     for axes in (memory, duration):
         axes.grid(alpha=0.3)
         axes.legend()
