@@ -3,9 +3,10 @@ GradCache).
 
 The embeddings are computed chunk by chunk without a graph; the loss on all of them gives the gradient of every
 embedding; each chunk is then embedded again, with the same random numbers, and its embeddings' gradients are
-propagated. With towers whose outputs for one example do not depend on the others the gradient is that of the whole
-batch, exactly. A batch-norm tower in training mode normalises each chunk by the chunk's statistics, as it would on as
-many devices, and counts it twice in its running averages.
+propagated. Chunks are made of texts of similar length, so that little of them is padding. With towers whose outputs
+for one example do not depend on the others the gradient is that of the whole batch, exactly. A batch-norm tower in
+training mode normalises each chunk by the chunk's statistics, as it would on as many devices, and counts it twice in
+its running averages.
 """
 
 from collections.abc import Callable, Iterator
@@ -60,45 +61,61 @@ def backward_in_chunks(
     Returns:
         The loss, detached.
     """
-    count = len(next(iter(inputs.values())))
-    chunks = [{k: v[start : start + chunk_size] for k, v in inputs.items()} for start in range(0, count, chunk_size)]
+    order = _by_length(inputs)
+    chunks = order.split(chunk_size)
     states, outputs = [], []
-    for chunk in chunks:
-        states.append(RandomState(next(iter(chunk.values())).device))
+    for rows in chunks:
+        states.append(RandomState(rows.device))
         with torch.no_grad(), autocast():
-            outputs.append(model(**chunk, return_logits=False))
-    cached = _concatenate(outputs)
+            outputs.append(model(**_take(inputs, rows), return_logits=False))
+    cached = _concatenate(outputs, order.argsort())
     loss = objective(cached)
     leaves = {field.name: value for field in fields(cached) if (value := cached.get(field.name)) is not None}
     gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
-    start = 0
-    for number, (chunk, state) in enumerate(zip(chunks, states, strict=True)):
+    for number, (rows, state) in enumerate(zip(chunks, states, strict=True)):
         is_last = number == len(chunks) - 1
         with nullcontext() if is_last else without_sync():
             with state.replayed(), autocast():
-                output = model(**chunk, return_logits=False)
-            backward(_surrogate(output, gradients, start, is_last))
-        start += chunk_size
+                output = model(**_take(inputs, rows), return_logits=False)
+            backward(_surrogate(output, gradients, rows, is_last))
     return loss.detach()
 
 
-def _concatenate(outputs: list[DualEncoderOutput]) -> DualEncoderOutput:
-    """One output of all chunks whose tensors are leaves: embeddings in a row, scalars (the temperature) once."""
+def _by_length(inputs: dict[str, Tensor]) -> Tensor:
+    """The rows of a batch in the order of their texts' lengths, [N]; as they are where there are no texts."""
+    if "attention_mask" in inputs:
+        return inputs["attention_mask"].sum(1).argsort(stable=True)
+    some = next(iter(inputs.values()))
+    return torch.arange(len(some), device=some.device)
+
+
+def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """Some rows of a batch, their texts padded no further than to the longest of them."""
+    taken = {name: value[rows] for name, value in inputs.items()}
+    for name in [name for name in taken if name.endswith("attention_mask")]:
+        longest = int(taken[name].sum(1).max())
+        for padded in (name, name.replace("attention_mask", "input_ids")):
+            taken[padded] = taken[padded][:, :longest]
+    return taken
+
+
+def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoderOutput:
+    """One output of all chunks whose tensors are leaves: embeddings in `order`, scalars (the temperature) once."""
     joined = type(outputs[0])()
     for name, value in outputs[0].items():
-        whole = torch.cat([output[name] for output in outputs]) if value.dim() else value.clone()
+        whole = torch.cat([output[name] for output in outputs])[order] if value.dim() else value.clone()
         joined[name] = whole.requires_grad_()
     return joined
 
 
-def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], start: int, is_last: bool) -> Tensor:
-    """A scalar whose gradient is the cached one: embeddings times their gradients; the scalars' share comes with the
-    last chunk."""
+def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], rows: Tensor, is_last: bool) -> Tensor:
+    """A scalar whose gradient is the cached one: embeddings of `rows` times their gradients; the scalars' share comes
+    with the last chunk."""
     total = torch.zeros((), device=next(iter(output.values())).device)
     for name, value in output.items():
         gradient = gradients[name]
         if gradient is not None and value.dim():
-            total = total + (value * gradient[start : start + len(value)]).sum()
+            total = total + (value * gradient[rows]).sum()
         elif gradient is not None:
             # Every chunk touches the scalar, so that a wrapped model sees the same weights used in each.
             total = total + value * (gradient if is_last else torch.zeros_like(gradient))
