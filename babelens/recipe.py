@@ -32,8 +32,8 @@ class DataSource:
 
     Args:
         source: `emoji`, or whatever `load_captions` or `load_translations` take: a folder, a file, a Hub id.
-        options: keyword arguments of the loader, such as `streaming: true`; training then needs `max_steps`, an existing
-            vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
+        options: keyword arguments of the loader, such as `streaming: true`; the recipe then needs `max_steps`, an
+            existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
         languages: languages of image-text pairs; default: all.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
             combinations.

@@ -35,6 +35,7 @@ Languages = str | list[str] | tuple[str, ...] | None
 METADATA = "metadata.jsonl"
 TRANSLATION_FILES = (".tsv", ".jsonl")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_SHARDS = 64  # of a stream that is made of a dataset: enough for the processes and workers of one machine
 _PART = 10_000  # rows of a translation file that are held as Python objects
 
 
@@ -97,7 +98,7 @@ def load_captions(
     images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
     if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
         dataset, place = _picture_folder(Path(source), captions)
-        dataset = dataset.to_iterable_dataset() if streaming else dataset
+        dataset = _streamed(dataset) if streaming else dataset
     elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
         dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
     else:
@@ -171,8 +172,12 @@ def _opened(
     if isinstance(source, DatasetDict | IterableDatasetDict):
         source, split = source[_one_of(list(source), split)], None
     if streaming and isinstance(source, Dataset):
-        source = source.to_iterable_dataset()
+        source = _streamed(source)
     return source, split, place
+
+
+def _streamed(dataset: Dataset) -> IterableDataset:
+    return dataset.to_iterable_dataset(num_shards=min(max(len(dataset), 1), _SHARDS))
 
 
 def _tar_shards(source: str | Path, streaming: bool) -> list[str]:

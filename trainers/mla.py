@@ -75,8 +75,8 @@ class MlaTrainer(ContrastiveTrainer):
     def make_view(self, task: str, data: TaskData) -> SizedView:
         if isinstance(data.corpus, IterableDataset):
             raise ValueError(
-                f"{task}: MLA takes its data language by language, and computes frozen features beforehand: it needs a "
-                "Dataset, not a stream"
+                f"{task}: MLA takes its data language by language and computes frozen features beforehand, so that it "
+                "needs a Dataset, not a stream"
             )
         native = self._native.processor.native_language
         present = languages_of(data.corpus)

@@ -90,14 +90,14 @@ class StreamMixture(IterableDataset):
         shards, workers = view.rows.num_shards, max(self.num_workers, 1)
         if shards < workers:
             raise ValueError(
-                f"task {task!r}: a stream of {shards} shards cannot be shared by {workers} workers: write the data as "
-                f"more files, or set dataloader_num_workers to {shards} or less"
+                f"task {task!r}: a stream of {shards} shards cannot be shared by {workers} workers: bring the data as "
+                f"more files or as a Dataset, or set dataloader_num_workers to {shards} or less"
             )
         by_shards = shards >= self.num_processes * workers
         if not by_shards and self.process == 0:
             logger.warning(
-                "task %r: a stream of %d shards is too few for %d processes with %d workers each; every process reads "
-                "all of it and keeps each %d-th row. Data in more files is read once.",
+                "task %r: %d shards are too few for %d processes with %d workers each: every process reads them all "
+                "and keeps one row of %d",
                 *(task, shards, self.num_processes, workers, self.num_processes),
             )
         strategy = "shards" if by_shards else "examples"
