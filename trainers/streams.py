@@ -176,6 +176,7 @@ class _Reader:
     ) -> None:
         self.view, self.all_rows, self.name, self.block_size = view, rows, name, block_size
         self.shard_seed, self.row_seed = shard_seed, row_seed
+        self.block: Any = None
         self.order = np.empty(0, dtype=np.int64)
         at = state or {"pass": 0, "seen": 0, "taken": 0, "rows": None}
         self.number, self.seen, self.taken = at["pass"], at["seen"], at["taken"]
@@ -201,7 +202,7 @@ class _Reader:
 
     def _next_block(self) -> None:
         self.seen += len(self.order)
-        self.taken = 0
+        self.block, self.taken = None, 0  # no two blocks are held at a time
         while not (rows := self._read()):
             if not self.seen:
                 raise CorpusError(f"{self.name}: a pass over the stream gave no example in the languages asked for")
