@@ -4,6 +4,7 @@ The processes are forked from a server that has imported the package before, so 
 they see of their group is what torchrun would have told them.
 """
 
+import gc
 import multiprocessing
 import os
 import socket
@@ -17,7 +18,7 @@ import torch
 _FORKS = multiprocessing.get_context("forkserver")
 _MODELS = [f"transformers.models.{name}.modeling_{name}" for name in ("bert", "clip", "resnet")]
 _FORKS.set_forkserver_preload(["babelens.trainers.mural", "PIL.IcnsImagePlugin", *_MODELS])
-_TIMEOUT = 120
+_TIMEOUT = 60
 
 
 class ProcessesDied(Exception):
@@ -77,6 +78,7 @@ def _run(
     pipe: Connection, rank: int, count: int, port: int, function: Callable[..., Any], args: tuple, kwargs: dict
 ) -> None:
     torch.set_num_threads(1)
+    gc.freeze()  # what all share is not looked through, and so not copied
     if count > 1:
         group = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}

@@ -80,6 +80,7 @@ def record_losses(trainer: ContrastiveTrainer) -> dict[str, list[float]]:
 
 
 def whole_weights(trainer: ContrastiveTrainer) -> dict[str, np.ndarray]:
+    """The weights; where they are sharded, in the first process only."""
     weights = trainer.accelerator.get_state_dict(trainer.model)
     return {name: value.detach().numpy().copy() for name, value in weights.items()}
 

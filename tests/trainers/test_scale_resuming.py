@@ -1,19 +1,16 @@
 """A killed run resumes to the weights of an unbroken one, bitwise, whatever is combined."""
 
-import json
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from killed_saving import kill_while_saving
 from processes import ProcessesDied, together
 from scaled_training import BATCH_NORM, train
+from tiny_training import shapes_trainer
 
 from babelens.trainers.checkpoints import newest_checkpoint
 
-PROGRAM = Path(__file__).parents[1] / "killed_saving.py"
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
 
 
@@ -51,3 +48,30 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, processes, settings)
         assert found.weights.keys() == expected.weights.keys()
         for name, value in expected.weights.items():
             assert np.array_equal(found.weights[name], value), name
+
+
+def test_fifty_kills_while_saving_lose_nothing(tmp_path):
+    """Each life goes on from the newest checkpoint that was saved whole, and all of them make one unbroken run."""
+    ((kills, unbroken),) = together(1, kill_while_saving, tmp_path / "killed", kills=50, seed=0)
+    for kill in kills:
+        assert kill.reported <= kill.found <= kill.saving
+        assert kill.digest == unbroken.get(kill.found, "")
+    torn = [kill for kill in kills if kill.found < kill.saving]
+    print(f"{len(torn)} of {len(kills)} kills tore a checkpoint; the last was of step {kills[-1].found}")
+    assert len(torn) > 25
+    assert kills[-1].found > 5
+
+
+def test_a_checkpoint_that_is_overwritten_does_not_count_until_it_is_whole(tmp_path, monkeypatch):
+    """A run goes on from an earlier checkpoint than its newest one, whose folder it overwrites."""
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    shapes_trainer(tmp_path, **settings).train()
+    again = shapes_trainer(tmp_path, **settings)
+    monkeypatch.setattr(again, "_save_rng_state", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert newest_checkpoint(tmp_path).name == "checkpoint-2"
+
+
+def _interrupted(folder):
+    raise KeyboardInterrupt
