@@ -36,7 +36,7 @@ from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture
 from .optimizers import Lamb, TaskOptimizer
-from .sharding import make_shardable, shard_embedding_methods
+from .sharding import check_shardable, make_shardable, shard_embedding_methods
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,7 @@ class ContrastiveTrainer(Trainer):
     def _prepare_for_training(
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader]:
+        check_shardable(self.args, self.accelerator.state)
         if not self.is_fsdp_enabled:
             return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         make_shardable(self.model, self.accelerator.state.fsdp_plugin, self.args.device)

@@ -1,4 +1,4 @@
-"""Sharded training, by accelerate's FSDP: what it leaves to the trainer.
+"""Sharded training, by accelerate's FSDP or DeepSpeed: what they leave to the trainer, and what cannot be sharded.
 
 FSDP2 shards each weight along its first dimension. A scalar such as the temperature has none: it stays whole in every
 process, where transformers' `Trainer` averages its gradient. Embeddings that evaluation asks for come from methods other
@@ -6,23 +6,39 @@ than `forward`, which have to gather the weights as well.
 """
 
 import torch
+from accelerate.state import AcceleratorState
 from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import get_parameters_from_modules
 from torch import nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 
+from .arguments import LAMB, ContrastiveTrainingArguments
 
-def make_shardable(model: nn.Module, plugin: FullyShardedDataParallelPlugin, device: torch.device) -> None:
-    """Prepares a model, and the plugin that will shard it.
+
+def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState) -> None:
+    """Refuses what cannot be sharded as `state` says.
 
     Raises:
-        ValueError: for FSDP's first version, which shards no single weights, and for sharded checkpoints, from which no
-            model folder comes.
+        ValueError: for settings that FSDP or DeepSpeed would get wrong.
     """
-    if plugin.fsdp_version != 2:
-        raise ValueError(f"fsdp_version={plugin.fsdp_version} must be 2")
-    if plugin.state_dict_type.name != "FULL_STATE_DICT":
-        raise ValueError(f"fsdp_state_dict_type={plugin.state_dict_type.name} must be FULL_STATE_DICT")
+    fsdp, deepspeed = (getattr(state, f"{name}_plugin", None) for name in ("fsdp", "deepspeed"))
+    if (fsdp or deepspeed) and args.task_learning_rates:
+        raise ValueError("task_learning_rates cannot go with FSDP or DeepSpeed, which save the state of one optimiser")
+    if deepspeed and args.optim == LAMB:
+        raise ValueError(
+            "optim='lamb' cannot go with DeepSpeed, whose shards are flat: LAMB needs the norms of whole weights; use "
+            "FSDP, or optim='adamw_torch'"
+        )
+    if fsdp and fsdp.fsdp_version != 2:
+        raise ValueError(f"fsdp_version={fsdp.fsdp_version} must be 2")
+    if fsdp and fsdp.state_dict_type.name != "FULL_STATE_DICT":
+        raise ValueError(
+            f"fsdp_state_dict_type={fsdp.state_dict_type.name} must be FULL_STATE_DICT: a model folder is not sharded"
+        )
+
+
+def make_shardable(model: nn.Module, plugin: FullyShardedDataParallelPlugin, device: torch.device) -> None:
+    """Prepares a model, and the plugin that will shard it with FSDP2."""
     for parameter in model.parameters():
         parameter.data = parameter.data.contiguous()  # FSDP refuses channels_last
     scalars = {parameter for parameter in model.parameters() if parameter.dim() == 0}
