@@ -172,12 +172,12 @@ class ContrastiveTrainer(Trainer):
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader]:
         check_shardable(self.args, self.accelerator.state)
-        if not self.is_fsdp_enabled:
-            return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
-        make_shardable(self.model, self.accelerator.state.fsdp_plugin, self.args.device)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            make_shardable(self.model, self.accelerator.state, self.args.device)
         model, loader = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
-        self._sync_replicated_trainable_parameters(model)
-        shard_embedding_methods(model)
+        if self.is_fsdp_enabled:
+            self._sync_replicated_trainable_parameters(model)
+            shard_embedding_methods(model)
         return model, loader
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:

@@ -6,8 +6,8 @@ than `forward`, which have to gather the weights as well.
 """
 
 import torch
+import torch.distributed as dist
 from accelerate.state import AcceleratorState
-from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import get_parameters_from_modules
 from torch import nn
 from torch.distributed.fsdp import register_fsdp_forward_method
@@ -37,15 +37,21 @@ def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState)
         )
 
 
-def make_shardable(model: nn.Module, plugin: FullyShardedDataParallelPlugin, device: torch.device) -> None:
-    """Prepares a model, and the plugin that will shard it with FSDP2."""
+def make_shardable(model: nn.Module, state: AcceleratorState, device: torch.device) -> None:
+    """Prepares a model for the FSDP2 or DeepSpeed of `state`, neither of which takes scalars or `channels_last`."""
     for parameter in model.parameters():
-        parameter.data = parameter.data.contiguous()  # FSDP refuses channels_last
+        parameter.data = parameter.data.contiguous()
     scalars = {parameter for parameter in model.parameters() if parameter.dim() == 0}
     for parameter in scalars:
         parameter.data = parameter.data.to(device)
-    whole = scalars | get_parameters_from_modules(plugin.ignored_modules, model, device)
-    plugin.ignored_modules = [nn.ParameterList(whole)]
+        if dist.is_initialized():
+            dist.broadcast(parameter.data, src=0)
+        parameter.ds_optim_param = True  # DeepSpeed's mark of what it shall not broadcast
+    fsdp = getattr(state, "fsdp_plugin", None)
+    if fsdp:
+        fsdp.ignored_modules = [
+            nn.ParameterList(scalars | get_parameters_from_modules(fsdp.ignored_modules, model, device))
+        ]
 
 
 def shard_embedding_methods(model: nn.Module) -> None:
