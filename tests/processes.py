@@ -52,7 +52,7 @@ def together(count: int, function: Callable[..., Any], /, *args: Any, **kwargs: 
             for process, _ in started:
                 process.join(10)
             raise ProcessesDied([process.exitcode for process, _ in started])
-        for result, error in answers:
+        for _, error in answers:
             if error:
                 raise RuntimeError(error)
         for process, pipe in started:

@@ -21,8 +21,8 @@ from babelens.trainers.contrastive import ContrastiveTrainer
 from babelens.trainers.gathering import gather_labels, gather_rows, row_counts
 from babelens.trainers.mixture import Draw, TaskBatchSampler
 
-# What an epoch of tests that compare runs must not have: random numbers that depend on how a batch is divided, and a
-# step that depends on the sign of a gradient that is zero but for rounding (a key's bias under LAMB or Adam).
+# For runs that divide a batch differently: no random numbers that depend on how, and no optimiser that makes whole
+# steps of a gradient that is zero but for rounding (a key's bias under LAMB or Adam).
 PLAIN = {"dropout": 0.0, "vision": {**VISION, "attention_dropout": 0.0}, "optim": "sgd", "learning_rate": 0.1}
 BATCH_NORM = {
     "model_type": "resnet",

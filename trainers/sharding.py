@@ -1,8 +1,8 @@
 """Sharded training, by accelerate's FSDP or DeepSpeed: what they leave to the trainer, and what cannot be sharded.
 
 FSDP2 shards each weight along its first dimension. A scalar such as the temperature has none: it stays whole in every
-process, where transformers' `Trainer` averages its gradient. Embeddings that evaluation asks for come from methods other
-than `forward`, which have to gather the weights as well.
+process, where transformers' `Trainer` averages its gradient. The embeddings that evaluation asks for come from other
+methods than `forward`, which have to gather the weights as well.
 """
 
 import torch

@@ -76,9 +76,7 @@ class Triplets(nn.Module):
 
 def _three_losses(output):
     sides = (output.image_embeds, output.text_embeds, output.paired_text_embeds)
-    return sum(
-        symmetric_contrastive_loss(sides[a], sides[b], output.temperature) for a, b in ((0, 1), (0, 2), (1, 2))
-    )
+    return sum(symmetric_contrastive_loss(sides[a], sides[b], output.temperature) for a, b in ((0, 1), (0, 2), (1, 2)))
 
 
 def _batch(trainer, task):

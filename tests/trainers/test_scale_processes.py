@@ -1,5 +1,7 @@
 """Several processes train as one that has all of the batch, whatever rows each of them has."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -10,11 +12,19 @@ from babelens.modeling.losses import contrastive_loss
 from babelens.trainers.gathering import gather_labels, gather_rows, row_counts
 
 TEN_STEPS = {"max_steps": 10, "double": True, "max_grad_norm": 0.0, **PLAIN}
+SAME_RATE = {"image_text": 0.1, "text_text": 0.1}  # two optimisers that do together what one would
 
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory):
-    return together(1, train, tmp_path_factory.mktemp("one"), shares=[8], **TEN_STEPS)[0]
+    """Its losses and weights, by the number of batches that are accumulated."""
+
+    @cache
+    def run(accumulated):
+        settings = TEN_STEPS | {"gradient_accumulation_steps": accumulated}
+        return together(1, train, tmp_path_factory.mktemp("one"), shares=[8], **settings)[0]
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -23,17 +33,19 @@ def one_process(tmp_path_factory):
         ([4, 4], {}),
         ([4, 1, 3], {}),
         ([5, 3], {"embed_chunk_size": 2, "loss_tile_size": 3}),
-        ([3, 5], {"task_learning_rates": {"image_text": 0.1, "text_text": 0.1}}),
+        ([3, 5], {"task_learning_rates": SAME_RATE, "embed_chunk_size": 2, "gradient_accumulation_steps": 2}),
     ],
-    ids=["halves", "three uneven", "uneven in chunks and tiles", "uneven with two optimisers"],
+    ids=["halves", "three uneven", "uneven in chunks and tiles", "uneven with two optimisers, chunks, accumulation"],
 )
 def test_processes_train_as_one_does(tmp_path, one_process, shares, settings):
     """Ten steps in float64: the loss of each, and the weights after them. Pictures recur across processes."""
+    accumulated = settings.get("gradient_accumulation_steps", 1)
+    expected = one_process(accumulated)
     for rank in together(len(shares), train, tmp_path, shares=shares, **TEN_STEPS | settings):
-        for task, losses in one_process.losses.items():
-            assert len(losses) == 10
+        for task, losses in expected.losses.items():
+            assert len(losses) == 10 * accumulated
             np.testing.assert_allclose(rank.losses[task], losses, rtol=1e-9, err_msg=task)
-        for name, value in one_process.weights.items():
+        for name, value in expected.weights.items():
             np.testing.assert_allclose(rank.weights[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
 
 

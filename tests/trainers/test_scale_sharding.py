@@ -27,7 +27,10 @@ def test_accelerate_reads_the_examples(name):
 # LAMB and a clipped gradient need the norms of whole weights; chunks gather them again and again.
 @pytest.mark.parametrize(
     "settings",
-    [{"optim": "lamb", "learning_rate": 1e-3, "max_grad_norm": 0.5}, {"embed_chunk_size": 2, "eval_strategy": "steps", "eval_steps": 4}],
+    [
+        {"optim": "lamb", "learning_rate": 1e-3, "max_grad_norm": 0.5},
+        {"embed_chunk_size": 2, "eval_strategy": "steps", "eval_steps": 4},
+    ],
     ids=["lamb, clipped", "chunks, evaluated"],
 )
 def test_sharded_weights_train_as_whole_ones(tmp_path, settings):
