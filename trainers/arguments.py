@@ -92,6 +92,11 @@ class ContrastiveTrainingArguments(TrainingArguments):
         super().__post_init__()
         if is_lamb:
             self.optim = LAMB
+        if self.task_learning_rates:
+            # Gradients of several batches are of several tasks. DistributedDataParallel and FSDP would hold them
+            # together until they are synchronised.
+            accumulation = self.accelerator_config.gradient_accumulation_kwargs or {}
+            self.accelerator_config.gradient_accumulation_kwargs = accumulation | {"sync_each_batch": True}
         # Examples reach the collator whole, whatever the model's forward() calls them, and a contrastive batch has no
         # labels.
         self.remove_unused_columns = False

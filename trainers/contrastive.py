@@ -6,6 +6,7 @@ loses on embeddings (`contrastive_objective`).
 """
 
 import math
+import shutil
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -31,10 +32,11 @@ from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import LAMB, ContrastiveTrainingArguments
 from .checkpoints import mark_complete, newest_checkpoint, remove_torn_checkpoints, removed_on_failure, written_whole
-from .gathering import gather_rows
+from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture
 from .optimizers import Lamb, TaskOptimizer
+from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .streams import ShareOfSteps, StreamLoader, StreamMixture
 
 
@@ -200,27 +202,43 @@ class ContrastiveTrainer(Trainer):
 
     # ---- One step ----
 
+    def _prepare_for_training(
+        self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
+    ) -> tuple[nn.Module, DataLoader]:
+        check_shardable(self.args, self.accelerator.state)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            make_shardable(self.model, self.accelerator.state, self.args.device)
+        model, loader = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+        if self.is_fsdp_enabled:
+            self._sync_replicated_trainable_parameters(model)
+            shard_embedding_methods(model)
+        return model, loader
+
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Adds every task's gradient to the weights; returns the weighted sum of the losses."""
         model.train()
         total = torch.zeros((), device=self.args.device)
-        for task, batch in self._prepare_inputs(inputs).items():
+        batches = self._prepare_inputs(inputs)
+        for task, batch in batches.items():
             weight = self.weights[task] / self.current_gradient_accumulation_steps
             with self._gradients_of(task):
-                loss = self._backward(model, task, batch, weight)
+                loss = self._backward(model, task, batch, weight, is_last_task=task == next(reversed(batches)))
             self._logged_losses[task] = (
                 self._logged_losses.get(task, 0) + loss / self.current_gradient_accumulation_steps
             )
             total += weight * loss
         return total
 
-    def _backward(self, model: nn.Module, task: str, batch: dict[str, Tensor], weight: float) -> Tensor:
+    def _backward(
+        self, model: nn.Module, task: str, batch: dict[str, Tensor], weight: float, *, is_last_task: bool
+    ) -> Tensor:
         """One task's forward and backward pass; returns its loss, not weighted."""
         positives = batch.pop("positives")
-        size, chunk_size = positives.shape[-1], self.args.embed_chunk_size
+        size = positives.shape[-1]
+        counts = row_counts(size, positives.device)
 
         def objective(output: DualEncoderOutput) -> Tensor:
-            loss = self._objective(output, positives)
+            loss = self._objective(output, positives, counts)
             if not loss.isfinite():
                 raise NonFiniteLossError(
                     f"the loss of task {task!r} is {loss.item()} in step {self.state.global_step + 1}; training "
@@ -229,29 +247,40 @@ class ContrastiveTrainer(Trainer):
                 )
             return loss
 
-        if chunk_size is None or chunk_size >= size:
+        def backward(loss: Tensor, is_last_chunk: bool) -> None:
+            if self.is_deepspeed_enabled:  # whose engine steps with a backward pass that is to be synchronised
+                is_last = self.accelerator.sync_gradients and is_last_task and is_last_chunk
+                engine = self.accelerator.deepspeed_engine_wrapped
+                engine.backward(weight * loss, sync_gradients=is_last, scale_wrt_gas=False)
+            else:
+                self.accelerator.backward(weight * loss)
+
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            size = max(counts)  # every process has as many chunks: sharded weights are gathered for each of them
+        chunks = math.ceil(size / (self.args.embed_chunk_size or size))
+        if chunks == 1:
             with self.compute_loss_context_manager():
                 output = model(**batch, return_logits=False)
             loss = objective(output)
-            self.accelerator.backward(weight * loss)
+            backward(loss, True)
             return loss.detach()
         return backward_in_chunks(
             model,
             batch,
             objective,
-            chunk_size=chunk_size,
-            backward=lambda surrogate: self.accelerator.backward(weight * surrogate),
+            chunks=chunks,
+            backward=backward,
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
         )
 
-    def _objective(self, output: DualEncoderOutput, positives: Tensor) -> Tensor:
-        """The method's loss on the embeddings of all processes."""
+    def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
+        """The method's loss on the embeddings of all processes, which have `counts` rows."""
         if self.args.gather_negatives:
             output = type(output)(
-                {name: gather_rows(value) if value.dim() else value for name, value in output.items()}
+                {name: gather_rows(value, counts) if value.dim() else value for name, value in output.items()}
             )
-            positives = gather_rows(positives.T).T
+            positives = gather_labels(positives, counts)
         return self.model.contrastive_objective(output, positives=positives, tile_size=self.args.loss_tile_size)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -379,6 +408,11 @@ class ContrastiveTrainer(Trainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
+        # What a run that went on from an earlier step has left here is complete, and would seem so while it is
+        # overwritten.
+        if self.args.should_save and folder.exists():
+            shutil.rmtree(folder)
+        self.accelerator.wait_for_everyone()
         # The older checkpoints may go only when this one is known to be complete.
         keep, self.args.save_total_limit = self.args.save_total_limit, None
         try:

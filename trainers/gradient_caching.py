@@ -4,9 +4,11 @@ GradCache).
 The embeddings are computed chunk by chunk without a graph; the loss on all of them gives the gradient of every
 embedding; each chunk is then embedded again, with the same random numbers, and its embeddings' gradients are
 propagated. Chunks are made of texts of similar length, so that little of them is padding. With towers whose outputs
-for one example do not depend on the others the gradient is that of the whole batch, exactly. A batch-norm tower in
-training mode normalises each chunk by the chunk's statistics, as it would on as many devices, and counts it twice in
-its running averages.
+for one example do not depend on the others the gradient is that of the whole batch, exactly.
+
+A batch-norm tower in training mode normalises each chunk by the chunk's own mean and variance, as it would on as many
+devices, and the gradient is exactly that of a batch that is normalised so. Its running statistics move once for each
+chunk, as they would for as many batches: the first pass leaves them alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from dataclasses import fields
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 
@@ -38,46 +41,66 @@ class RandomState:
             yield
 
 
+@contextmanager
+def still_running_statistics(model: nn.Module) -> Iterator[None]:
+    """Within, normalisation layers in training mode use a batch's statistics and leave the running ones, and the
+    number of batches that they have seen, as they are."""
+    moving = [
+        module
+        for module in model.modules()
+        if isinstance(module, _NormBase) and module.training and module.track_running_stats
+    ]
+    for module in moving:
+        module.track_running_stats = False
+    try:
+        yield
+    finally:
+        for module in moving:
+            module.track_running_stats = True
+
+
 def backward_in_chunks(
     model: nn.Module,
     inputs: dict[str, Tensor],
     objective: Callable[[DualEncoderOutput], Tensor],
     *,
-    chunk_size: int,
-    backward: Callable[[Tensor], None],
+    chunks: int,
+    backward: Callable[[Tensor, bool], None],
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
 ) -> Tensor:
-    """Adds the gradient of `objective(model(**inputs))` to the weights, `chunk_size` examples at a time.
+    """Adds the gradient of `objective(model(**inputs))` to the weights, a chunk of the examples at a time.
 
     Args:
         model: a dual encoder, wrapped or not.
         inputs: its inputs, the same number of rows in all.
         objective: loss of all embeddings.
-        backward: propagates a scalar, such as `accelerator.backward`.
+        chunks: into how many the examples are cut, evenly.
+        backward: propagates a scalar, such as `accelerator.backward`; its second argument says whether it is the last.
         autocast: context of the forward passes.
-        without_sync: context of all backward passes but the last, such as `accelerator.no_sync`.
+        without_sync: context of all chunks' second passes but the last, such as `accelerator.no_sync`.
 
     Returns:
         The loss, detached.
     """
     order = _by_length(inputs)
-    chunks = order.split(chunk_size)
+    parts = order.tensor_split(chunks)
     states, outputs = [], []
-    for rows in chunks:
-        states.append(RandomState(rows.device))
-        with torch.no_grad(), autocast():
-            outputs.append(model(**_take(inputs, rows), return_logits=False))
+    with still_running_statistics(model), torch.no_grad():
+        for rows in parts:
+            states.append(RandomState(rows.device))
+            with autocast():
+                outputs.append(model(**_take(inputs, rows), return_logits=False))
     cached = _concatenate(outputs, order.argsort())
     loss = objective(cached)
     leaves = {field.name: value for field in fields(cached) if (value := cached.get(field.name)) is not None}
     gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
-    for number, (rows, state) in enumerate(zip(chunks, states, strict=True)):
-        is_last = number == len(chunks) - 1
+    for number, (rows, state) in enumerate(zip(parts, states, strict=True)):
+        is_last = number == chunks - 1
         with nullcontext() if is_last else without_sync():
             with state.replayed(), autocast():
                 output = model(**_take(inputs, rows), return_logits=False)
-            backward(_surrogate(output, gradients, rows, is_last))
+            backward(_surrogate(output, gradients, rows, is_last), is_last)
     return loss.detach()
 
 
