@@ -6,15 +6,17 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+BENCH_VENV ?= .venv-bench
 METHOD ?=
 TESTS ?=
 WORKERS ?= auto
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+BENCH_INSTALLED := $(BENCH_VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-data check format build clean
+.PHONY: help demo test test-data check format build bench-env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,12 +42,23 @@ format: $(INSTALLED) ## Format the code and mend what lint can mend
 build: $(INSTALLED) ## Build the wheel and the source distribution into dist/
 	$(BIN)/python -m build
 
-clean: ## Remove the virtual environment, builds and caches; what was trained in runs/ stays
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+bench-env: $(BENCH_INSTALLED) ## Make .venv-bench, where benchmarks/ find the libraries that they compare with
+
+clean: ## Remove the virtual environments, builds and caches; what was trained in runs/ stays
+	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml constraints.txt
+.PHONY: python-version
+python-version:
 	@$(PYTHON) -c 'import sys; sys.exit("babelens needs Python 3.11 or later; name one: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+
+$(INSTALLED): pyproject.toml constraints.txt | python-version
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(BENCH_INSTALLED): pyproject.toml constraints.txt benchmarks/requirements.txt | python-version
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install -c constraints.txt -e .
+	$(BENCH_VENV)/bin/python -m pip install --no-deps -r benchmarks/requirements.txt
 	@touch $@

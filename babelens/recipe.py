@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 
 from .data.emoji import load_emoji
 from .data.loading import load_captions, load_translations
@@ -32,7 +32,8 @@ class DataSource:
 
     Args:
         source: `emoji`, or whatever `load_captions` or `load_translations` take: a folder, a file, a Hub id.
-        options: keyword arguments of the loader.
+        options: keyword arguments of the loader, such as `streaming: true`; the recipe then needs `max_steps`, an
+            existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
         languages: languages of image-text pairs; default: all.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
             combinations.
@@ -53,7 +54,7 @@ class DataSource:
             return [(a, b) for a in self.pairs["from"] for b in self.pairs["to"] if a != b]
         return [(a, b) for a, b in self.pairs] if self.pairs else None
 
-    def load(self, *, translations: bool = False) -> Dataset:
+    def load(self, *, translations: bool = False) -> Dataset | IterableDataset:
         """The caption corpus, or the translation corpus."""
         load = (
             load_emoji

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from rich.console import Console
 from transformers import (
     AutoModel,
@@ -63,15 +63,20 @@ class RecipeRun:
     command: str
 
     @cached_property
-    def corpora(self) -> dict[str, Dataset]:
+    def corpora(self) -> dict[str, Dataset | IterableDataset]:
         """The corpus of each task."""
         return {task: source.load(translations=task == TEXT_TEXT) for task, source in self.recipe.train.items()}
 
     @cached_property
+    def streams(self) -> list[str]:
+        """The tasks whose corpus is read in passing."""
+        return [task for task, corpus in self.corpora.items() if isinstance(corpus, IterableDataset)]
+
+    @cached_property
     def captions(self) -> dict[str, list[str]]:
-        """The captions of all tasks' corpora by language; what several rows say counts once."""
+        """The captions of all tasks' corpora that are no streams, by language; what several rows say counts once."""
         found: dict[str, dict[str, None]] = {}
-        for corpus in self.corpora.values():
+        for corpus in (corpus for task, corpus in self.corpora.items() if task not in self.streams):
             for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
                 found.setdefault(caption["language"], {}).setdefault(caption["text"])
         return {language: list(found[language]) for language in sorted(found)}
@@ -97,6 +102,8 @@ class RecipeRun:
         source = self.recipe.train[task]
         if source.language_pairs:
             return list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
+        if source.languages is None and task in self.streams:
+            raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
         return source.languages or list(languages_of(self.corpora[task]))
 
     def train(self, *, resume: bool = False) -> ContrastiveTrainer:
@@ -206,8 +213,11 @@ class RecipeRun:
             print_report(report, console)
             console.print(f"Gallery of queries: {self.output / EVALUATION / 'gallery.png'}")
         unknown = json.loads((self.output / EVALUATION / "tokenizer.json").read_text(encoding="utf-8"))
-        language, rate = max(unknown.items(), key=lambda item: item[1])
-        console.print(f"[UNK] in {len(unknown)} languages: at most {rate} % of the tokens ({language})", markup=False)
+        if unknown:  # not of streams alone
+            language, rate = max(unknown.items(), key=lambda item: item[1])
+            console.print(
+                f"[UNK] in {len(unknown)} languages: at most {rate} % of the tokens ({language})", markup=False
+            )
         console.print(f"Model and card: {self.output}")
 
     # ---- Parts ----
@@ -276,6 +286,11 @@ class RecipeRun:
             raise RecipeError(f"{key}: a model trained from scratch needs one")
         if source.vocab_size is None:
             return AutoTokenizer.from_pretrained(source.from_pretrained)
+        if self.streams:
+            raise RecipeError(
+                f"{key}.vocab_size: word pieces are trained on captions at hand, and train.{self.streams[0]} is a "
+                f"stream: give {key}.from_pretrained"
+            )
         return train_wordpiece(
             self._texts_in(source.languages or languages),
             source.vocab_size,

@@ -1,6 +1,7 @@
 """What a caption is: a text in a named language. Captions in any of the forms people keep them in become a list of
 {language, text}, or an error that names the row."""
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -74,6 +75,29 @@ def normalize_rows(values: Iterable[Any], rules: CaptionRules, place: Place) -> 
             yield []
     if incomplete:
         logger.warning("left out %d rows with too few texts: %s", len(incomplete), enumeration(incomplete))
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        CorpusError: for anything else, and for one that gives a name twice, of which JSON would keep the last.
+    """
+    try:
+        record = json.loads(text, object_pairs_hook=_without_repeats)
+    except ValueError as error:
+        raise CorpusError(f"no JSON that can be used: {error}") from error
+    if not isinstance(record, dict):
+        raise CorpusError("a JSON object is expected, such as {…: …}")
+    return record
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return record
 
 
 def enumeration(names: list[str], shown: int = 10) -> str:

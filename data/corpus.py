@@ -15,11 +15,13 @@ datasets are brought into that form and checked; `loading` reads files and the H
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import fsspec
+import numpy as np
 import PIL.Image
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +37,6 @@ AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 
 CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
-CAPTIONS_TYPE = Features(captions=CAPTIONS).arrow_schema.field("captions").type
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
 _BATCH = 256  # rows read at a time: at most so many pictures are held as files in memory while they are checked
@@ -59,12 +60,12 @@ class ImageRules:
     Args:
         max_pixels: a larger picture is refused before it is decoded; by default Pillow's own limit.
         skip: leave bad pictures out, named in a warning, instead of raising an error at the first.
-        skipped: receives what was left out.
+        skipped: receives what was left out. A stream that is read for long grows it without end.
     """
 
     max_pixels: int | None = None
     skip: bool = False
-    skipped: list[SkippedImage] = field(default_factory=list)
+    skipped: list[SkippedImage] | None = None
 
 
 def as_caption_corpus(
@@ -79,7 +80,8 @@ def as_caption_corpus(
 
     Captions are found in the column `captions`, as a list of {language, text} or as {language: text or texts}; or,
     given `captions.language`, as a text or list of texts in the column `captions`, `caption` or `text`. Without a
-    column `image_id` every row is taken for a picture of its own, and called by its number.
+    column `image_id` every row is taken for a picture of its own, and called by its number; in a stream, which several
+    workers count each for itself, by a digest of the picture.
 
     Args:
         dataset: with a column `image` (paths, bytes or pictures), or `features` for training without pictures.
@@ -217,13 +219,16 @@ class _Normalizer:
             desc="Reading captions",
         )
 
-    def _texts(self, batch: dict[str, list[Any]], rows: Sequence[int]) -> dict[str, list[Any]]:
+    def _texts(
+        self, batch: dict[str, list[Any]], rows: Sequence[int], places: Sequence[str] | None = None
+    ) -> dict[str, list[Any]]:
         """Captions, empty where the row is to be left out, and the image_id of every row."""
-        captions = normalize_rows(batch[self.column], self.captions, lambda index: self.place(rows[index]))
+        place = places.__getitem__ if places else lambda index: self.place(rows[index])
+        captions = normalize_rows(batch[self.column], self.captions, place)
         texts: dict[str, list[Any]] = {"captions": list(captions)}
         if "image_id" in batch:
             if None in batch["image_id"]:
-                raise CorpusError(f"{self.place(rows[batch['image_id'].index(None)])}: no image_id")
+                raise CorpusError(f"{place(batch['image_id'].index(None))}: no image_id")
             texts["image_id"] = [str(image_id) for image_id in batch["image_id"]]
         elif self.number_rows:
             texts["image_id"] = [str(row) for row in rows]
@@ -256,13 +261,15 @@ class _Normalizer:
         """Which rows of `corpus` have a picture that can be read; `rows` are their numbers in the source."""
         pictures = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
         readable: list[int] = []
-        before = len(rules.skipped)
+        skipped: list[SkippedImage] = []
         with tqdm(total=len(corpus), desc="Checking pictures", unit=" pictures", leave=False) as progress:
             for indices, batch in _batches(pictures):
                 places = [self.place(rows[index]) for index in indices]
-                readable += [indices[good] for good in _readable(batch, places, rules)]
+                good, bad = _readable(batch, places, rules)
+                readable += [indices[index] for index in good]
+                skipped += bad
                 progress.update(len(indices))
-        _warn_of(rules.skipped[before:])
+        _warn_of(skipped)
         return readable
 
     def _stream(self, dataset: IterableDataset) -> IterableDataset:
@@ -278,20 +285,28 @@ class _Normalizer:
 
     def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
         """A batch of the corpus: without the rows to leave out."""
-        batch = {name: cells for name, cells in batch.items() if name != self.column} | self._texts(batch, rows)
+        # Each worker counts the rows that it reads: their number does not say which one of the source's it is.
+        places = [self.place(row) for row in rows]
+        if "image_id" in batch:
+            places = [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
+        elif self.number_rows:
+            batch["image_id"] = [_digest(cell) for cell in batch["image" if "image" in batch else "features"]]
+        texts = self._texts(batch, rows, places)
+        batch = {name: cells for name, cells in batch.items() if name != self.column} | texts
         kept = [index for index, captions in enumerate(batch["captions"]) if captions]
         if self.split is not None:
             kept = [index for index in kept if batch["split"][index] == self.split]
         if self.images is not None and "image" in batch:
             pictures = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
-            places = [self.place(rows[index]) for index in kept]
-            before = len(self.images.skipped)
-            kept = [kept[good] for good in _readable(pictures, places, self.images)]
-            _warn_of(self.images.skipped[before:])
+            good, bad = _readable(pictures, [places[index] for index in kept], self.images)
+            kept = [kept[index] for index in good]
+            _warn_of(bad)
         return {name: [cells[index] for index in kept] for name, cells in batch.items()}
 
 
-def _readable(batch: dict[str, list[Any]], places: list[str], rules: ImageRules) -> list[int]:
+def _readable(
+    batch: dict[str, list[Any]], places: list[str], rules: ImageRules
+) -> tuple[list[int], list[SkippedImage]]:
     """Which pictures of a batch of `image` and `image_id` can be read. The others are refused, or noted as skipped."""
     with ThreadPoolExecutor() as pool:
         problems = list(pool.map(partial(_problem, max_pixels=rules.max_pixels), batch["image"]))
@@ -302,8 +317,17 @@ def _readable(batch: dict[str, list[Any]], places: list[str], rules: ImageRules)
     ]
     if skipped and not rules.skip:
         raise BadImageError(f"{skipped[0].place}: {skipped[0].reason}")
-    rules.skipped.extend(skipped)
-    return [index for index, problem in enumerate(problems) if problem is None]
+    if rules.skipped is not None:
+        rules.skipped.extend(skipped)
+    return [index for index, problem in enumerate(problems) if problem is None], skipped
+
+
+def _digest(cell: Any) -> str:
+    """What a row without an image_id is called by its picture, as {bytes, path}, or its features."""
+    if not isinstance(cell, dict):
+        return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
+    content = cell["bytes"] if cell["bytes"] is not None else (cell["path"] or "").encode()
+    return blake2b(content, digest_size=8).hexdigest()
 
 
 def _warn_of(skipped: list[SkippedImage]) -> None:

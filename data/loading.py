@@ -1,13 +1,13 @@
 """Loading what people bring: captioned pictures and translations, from files, folders, the Hub or memory.
 
-    load_captions      a folder of pictures with a metadata.jsonl, parquet files, a saved dataset, a Hub id, a dataset
+    load_captions      a folder of pictures with a metadata.jsonl, parquet files, tar shards, a saved dataset, a Hub
+                       id, a dataset
     load_translations  a TSV with a header of language tags, JSON lines {"en": …, "de": …}, and all of the above
 
 What was read is a caption corpus or a translation corpus (`corpus`). What cannot be used is refused with the file and
 the line, or left out with a warning that counts and names it, where skipping was asked for.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +24,10 @@ from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from huggingface_hub.errors import HfHubHTTPError
 
 from ..configuration.languages import LanguageTagError, normalize_language, normalize_languages
-from .captions import CaptionRules, Place, canonical, normalize_rows
+from .captions import CaptionRules, Place, canonical, normalize_rows, parse_object
 from .corpus import CAPTIONS, ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus, captions_column
 from .errors import CorpusError, SourceUnavailableError
+from .tar_shards import tar_shards, tar_stream
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
@@ -34,6 +35,7 @@ Languages = str | list[str] | tuple[str, ...] | None
 METADATA = "metadata.jsonl"
 TRANSLATION_FILES = (".tsv", ".jsonl")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_SHARDS = 64  # of a stream that is made of a dataset: enough for the processes and workers of one machine
 _PART = 10_000  # rows of a translation file that are held as Python objects
 
 
@@ -60,6 +62,8 @@ def load_captions(
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, with
               `image_id` (by default the file name), `split` and other columns if wanted;
             - a parquet file, or a pattern such as `data/*.parquet`;
+            - tar shards in WebDataset's layout (`data.tar_shards`), as a stream: a folder of them, or
+              `train-{000..099}.tar`, local or a URL. A sample's `image_id` is its name;
             - a folder written by `save_to_disk`, or a folder of parquet files;
             - the id of a data set on the Hugging Face Hub;
             - a `datasets.Dataset` or `IterableDataset`. For other column names, bring one:
@@ -68,7 +72,8 @@ def load_captions(
         language: of captions that come as plain text (`caption`, `text` or `captions`); never guessed.
         name: the configuration of a Hub data set.
         split: the split to load, where the source has several.
-        streaming: read the corpus in passing instead of preparing it on disk; an `IterableDataset`.
+        streaming: read the corpus in passing instead of preparing it on disk; an `IterableDataset`. Row numbers in
+            errors then count what the process or the data loader's worker has read.
         check_images: open every picture now (in a stream: in passing). Without it, a bad picture is an error where it
             is first used.
         on_bad_image: what to do about a picture that is missing, truncated, unreadable or too large: raise an
@@ -90,10 +95,12 @@ def load_captions(
         languages=_tags(languages),
         max_characters=max_caption_characters,
     )
-    images = ImageRules(max_image_pixels, on_bad_image == "skip", [] if skipped is None else skipped)
+    images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
     if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
         dataset, place = _picture_folder(Path(source), captions)
-        dataset = dataset.to_iterable_dataset() if streaming else dataset
+        dataset = _streamed(dataset) if streaming else dataset
+    elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
+        dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
     else:
         dataset, split, place = _opened(source, name, split, streaming)
     return as_caption_corpus(
@@ -165,8 +172,20 @@ def _opened(
     if isinstance(source, DatasetDict | IterableDatasetDict):
         source, split = source[_one_of(list(source), split)], None
     if streaming and isinstance(source, Dataset):
-        source = source.to_iterable_dataset()
+        source = _streamed(source)
     return source, split, place
+
+
+def _streamed(dataset: Dataset) -> IterableDataset:
+    return dataset.to_iterable_dataset(num_shards=min(max(len(dataset), 1), _SHARDS))
+
+
+def _tar_shards(source: str | Path, streaming: bool) -> list[str]:
+    with _errors_naming(source):
+        shards = tar_shards(str(source))
+    if shards and not streaming:
+        raise CorpusError(f"{source}: tar shards are read in passing: load them with streaming=True")
+    return shards
 
 
 def _read(
@@ -314,20 +333,9 @@ def _json_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, object) of a file of JSON lines."""
     for line, text in _lines(file):
         try:
-            record = json.loads(text, object_pairs_hook=_object)
-        except ValueError as error:
-            raise CorpusError(f"{file} line {line}: no JSON that can be used: {error}") from error
-        if not isinstance(record, dict):
-            raise CorpusError(f"{file} line {line}: a JSON object is expected, such as {{…: …}}")
-        yield line, record
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):  # JSON would silently keep the last
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
-    return record
+            yield line, parse_object(text)
+        except CorpusError as error:
+            raise CorpusError(f"{file} line {line}: {error}") from error
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:

@@ -6,14 +6,15 @@
     retrieval_set      the queries, pictures and right answers of one language
 
 A view holds two or three numbers for each example, found with Arrow in the captions alone: the row, and which of the
-row's captions it takes. Pictures stay on disk until an example is read, and come as upright RGB. A view of a stream is
-a stream of the same examples. Examples carry a corpus's `features` beside the picture, or in its place without one.
+row's captions it takes. Pictures stay on disk until an example is read, and come as upright RGB. A view of a stream
+gives the same examples, block by block of its rows. Examples carry a corpus's `features` beside the picture, or in its
+place without one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -24,20 +25,21 @@ import pyarrow.compute as pc
 from datasets import Dataset, Image, IterableDataset
 
 from ..configuration.languages import normalize_language, normalize_languages
-from .corpus import CAPTIONS_TYPE, describe, languages_of, read_image
+from .corpus import describe, languages_of, read_image
 from .errors import CorpusError
 
 LanguagePair = tuple[str, str]
 Example = dict[str, Any]
 Places = dict[str, np.ndarray]  # by suffix of the columns `text` and `language`: which of its row's captions it takes
 Selection = tuple[np.ndarray, Places]  # the row of every example, ascending, and the places of its texts
+Select = Callable[[pa.Table], dict[str, Selection]]  # the examples of rows, for every language or pair of languages
 
-_STREAM_BATCH = 256  # rows of a stream that are looked at together
+_STREAM_BLOCK = 256  # rows of a stream that are looked at together
 
 
 def image_text_pairs(
     corpus: Dataset | IterableDataset, languages: str | list[str] | tuple[str, ...] | None = None
-) -> "CorpusView | IterableDataset":
+) -> "View":
     """Examples {image, image_id, text, language}: one for every caption in `languages`, by default in any.
 
     Raises:
@@ -48,9 +50,7 @@ def image_text_pairs(
     return _view("image_text_pairs", corpus, partial(_texts_in, languages=wanted), ["image", "features", "image_id"])
 
 
-def translation_pairs(
-    corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None
-) -> "CorpusView | IterableDataset":
+def translation_pairs(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None) -> "View":
     """Examples {text_a, language_a, text_b, language_b}, with `image_id` where the corpus has it. No picture is read.
 
     Where both languages have equally many captions in a row, the first says the same as the first, and so on; else
@@ -70,9 +70,7 @@ def translation_pairs(
     return _view("translation_pairs", corpus, select, ["image_id"])
 
 
-def triplets(
-    corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None
-) -> "CorpusView | IterableDataset":
+def triplets(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None) -> "View":
     """Examples {image, image_id, text_a, language_a, text_b, language_b}: every picture with every pair of its texts.
 
     Texts are paired, and errors raised, as in `translation_pairs`.
@@ -202,6 +200,44 @@ class CorpusView(Sequence[Example]):
         return f"{self._name}: {len(self):,} examples ({columns}) from {len(self._corpus):,} rows"
 
 
+class StreamView(Iterable[Example]):
+    """Examples made from the rows of a stream, read in passing: a block of rows becomes a `CorpusView`."""
+
+    def __init__(self, name: str, corpus: IterableDataset, columns: list[str], select: Select) -> None:
+        """
+        Args:
+            name: what the view is called.
+            corpus: where the examples come from.
+            columns: what they carry beside texts and languages.
+            select: finds the examples of rows.
+        """
+        self._name = name
+        self._rows = _undecoded(corpus.select_columns([*columns, "captions"]).with_format(None))
+        self._columns = columns
+        self._select = select
+
+    @property
+    def rows(self) -> IterableDataset:
+        """The rows of the stream, their pictures unread."""
+        return self._rows
+
+    def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
+        """The examples of some of the `rows`, none where they have no text in the view's languages."""
+        block = Dataset.from_list(rows, features=self._rows.features)
+        return CorpusView(self._name, block, self._columns, *_merged(self._select(_text_table(block))))
+
+    def __iter__(self) -> Iterator[Example]:
+        rows = iter(self._rows)
+        while block := list(islice(rows, _STREAM_BLOCK)):
+            yield from self.examples_of(block)
+
+    def __repr__(self) -> str:
+        return f"{self._name}: examples of a stream of {self._rows.num_shards:,} shards"
+
+
+View = CorpusView | Any  # a StreamView of a stream, which the type checker cannot tell from a Dataset
+
+
 class Pictures(Sequence[PIL.Image.Image]):
     """The pictures of a corpus as upright RGB, each read when asked for."""
 
@@ -233,17 +269,15 @@ class Pictures(Sequence[PIL.Image.Image]):
 def _view(
     name: str,
     corpus: Dataset | IterableDataset,
-    select: Callable[[pa.Table], dict[str, Selection]],
+    select: Select,
     columns: list[str],
-) -> CorpusView | IterableDataset:
+) -> View:
     """The view whose examples `select` finds, from the rows' captions, for every language or pair of languages."""
+    if "captions" not in (corpus.column_names or []):
+        raise CorpusError("no column 'captions': bring it into form with as_caption_corpus or as_translation_corpus")
     columns = [column for column in columns if column in corpus.column_names]
     if isinstance(corpus, IterableDataset):
-        expand = partial(_expanded, select=select, columns=columns)
-        texts = _undecoded(corpus.with_format(None)).map(
-            expand, batched=True, batch_size=_STREAM_BATCH, remove_columns=corpus.column_names
-        )
-        return texts.map(_with_picture) if "image" in columns else texts
+        return StreamView(name, corpus, columns, select)
     selections = select(_text_table(corpus))
     absent = [languages for languages, (rows, _) in selections.items() if not len(rows)]
     if absent:
@@ -392,16 +426,3 @@ def _with_picture(example: Example, row: int | None = None) -> Example:
         return example
     place = f"image_id {example['image_id']!r}" + (f", row {row}" if row is not None else "")
     return example | {"image": read_image(example["image"], place)}
-
-
-def _expanded(
-    batch: dict[str, list[Any]], select: Callable[[pa.Table], dict[str, Selection]], columns: list[str]
-) -> dict[str, list[Any]]:
-    """The examples of a batch of a stream's rows, as columns, their pictures still unread."""
-    texts = {"captions": pa.array(batch["captions"], type=CAPTIONS_TYPE)}
-    if "image_id" in batch:
-        texts["image_id"] = pa.array(batch["image_id"], type=pa.string())
-    table = pa.table(texts)
-    rows, places = _merged(select(table))
-    expanded = {name: [batch[name][row] for row in rows] for name in columns}
-    return expanded | _text_columns(table["captions"].combine_chunks().take(pa.array(rows)), places)

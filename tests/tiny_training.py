@@ -99,9 +99,11 @@ def shapes_trainer(
     vision: dict | None = None,
     tasks: tuple[str, ...] = ("image_text", "text_text"),
     dropout: float = 0.1,
+    shards: dict[str, int] | None = None,
     **changes,
 ):
-    """A trainer on the shapes: English and German have pictures, French has translations only."""
+    """A trainer on the shapes: English and German have pictures, French has translations only. `shards` says which
+    tasks have a stream of how many shards."""
     corpus = shapes_corpus()
     processor = shapes_processor(corpus)
     settings = {
@@ -125,15 +127,21 @@ def shapes_trainer(
         "attention_probs_dropout_prob": dropout,
     }
     model = MuralModel(MuralConfig(text_config=text, vision_config=vision or VISION, temperature_init_value=0.1))
+    data = {
+        task: as_caption_corpus(corpus.to_iterable_dataset(num_shards=shards[task]))
+        if task in (shards or {})
+        else corpus
+        for task in tasks
+    }
     views = {
-        "image_text": image_text_pairs(corpus, ["en", "de"]),
-        "text_text": translation_pairs(corpus, [("en", "fr"), ("de", "fr")]),
+        "image_text": lambda corpus: image_text_pairs(corpus, ["en", "de"]),
+        "text_text": lambda corpus: translation_pairs(corpus, [("en", "fr"), ("de", "fr")]),
     }
     return MuralTrainer(
         model=model,
         args=arguments,
         processing_class=processor,
-        train_dataset={task: views[task] for task in tasks},
+        train_dataset={task: views[task](data[task]) for task in tasks},
         eval_dataset=corpus,
     )
 

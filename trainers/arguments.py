@@ -39,6 +39,13 @@ class ContrastiveTrainingArguments(TrainingArguments):
             "to the longest one. The result is the same; on a CPU 3 or 4 save time."
         },
     )
+    shuffle_buffer_size: int = field(
+        default=1000,
+        metadata={
+            "help": "Rows of a streamed corpus that each worker holds, pictures undecoded, and shuffles at a time. "
+            "The order of the shards is shuffled as well."
+        },
+    )
     task_weights: dict[str, float] | None = field(
         default=None,
         metadata={
@@ -67,7 +74,7 @@ class ContrastiveTrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups"):
+        for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups", "shuffle_buffer_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
         for name in ("task_weights", "task_learning_rates"):
@@ -85,6 +92,11 @@ class ContrastiveTrainingArguments(TrainingArguments):
         super().__post_init__()
         if is_lamb:
             self.optim = LAMB
+        if self.task_learning_rates:
+            # Gradients of several batches are of several tasks. DistributedDataParallel and FSDP would hold them
+            # together until they are synchronised.
+            accumulation = self.accelerator_config.gradient_accumulation_kwargs or {}
+            self.accelerator_config.gradient_accumulation_kwargs = accumulation | {"sync_each_batch": True}
         # Examples reach the collator whole, whatever the model's forward() calls them, and a contrastive batch has no
         # labels.
         self.remove_unused_columns = False

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 MARKER = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+_PARTIAL = ".partial"
 
 
 def mark_complete(folder: str | Path) -> None:
@@ -25,7 +26,7 @@ def mark_complete(folder: str | Path) -> None:
     sizes = {
         str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()
     }
-    partial = folder / f"{MARKER}.partial"
+    partial = folder / f"{MARKER}{_PARTIAL}"
     partial.write_text(json.dumps(sizes, indent=1), encoding="utf-8")
     os.replace(partial, folder / MARKER)
 
@@ -56,8 +57,9 @@ def newest_checkpoint(output_dir: str | Path) -> Path | None:
 
 
 def remove_torn_checkpoints(output_dir: str | Path) -> list[Path]:
-    """Deletes the checkpoint folders that were never completed, and returns them."""
+    """Deletes the checkpoint folders that were never completed, with their scratch folders, and returns them."""
     torn = [path for path in checkpoints(output_dir) if not is_complete(path)]
+    torn += Path(output_dir).glob(f"checkpoint-*{_PARTIAL}")
     for path in torn:
         shutil.rmtree(path)
     return torn
@@ -71,7 +73,7 @@ def written_whole(folder: str | Path) -> Iterator[Path]:
         OSError: when the block cannot write, with `folder` named.
     """
     folder = Path(folder)
-    scratch = folder.with_name(f"{folder.name}.partial")
+    scratch = folder.with_name(f"{folder.name}{_PARTIAL}")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:

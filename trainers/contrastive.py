@@ -6,6 +6,7 @@ loses on embeddings (`contrastive_objective`).
 """
 
 import math
+import shutil
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
@@ -24,17 +25,19 @@ from transformers.trainer_utils import TrainOutput, rotate_checkpoints, seed_wor
 from ..configuration.tasks import IMAGE_TEXT
 from ..data.collators import ContrastiveCollator, TaskCollator
 from ..data.corpus import languages_of
-from ..data.views import image_text_pairs, translation_pairs
+from ..data.views import StreamView, image_text_pairs, translation_pairs
 from ..evaluation.embedder import Embedder
 from ..evaluation.retrieval import evaluate_retrieval
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import LAMB, ContrastiveTrainingArguments
 from .checkpoints import mark_complete, newest_checkpoint, remove_torn_checkpoints, removed_on_failure, written_whole
-from .gathering import gather_rows
+from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture
 from .optimizers import Lamb, TaskOptimizer
+from .sharding import check_shardable, make_shardable, shard_embedding_methods
+from .streams import ShareOfSteps, StreamLoader, StreamMixture
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,12 @@ class TaskData:
     """What a task takes of a corpus.
 
     Args:
-        corpus: a caption corpus or a translation corpus.
+        corpus: a caption corpus or a translation corpus, or a stream of one.
         languages: of pictures' captions; by default the arguments' `languages`, else all.
         pairs: of translations; by default all.
     """
 
-    corpus: Dataset
+    corpus: Dataset | IterableDataset
     languages: list[str] | None = None
     pairs: list[tuple[str, str]] | None = None
 
@@ -64,7 +67,7 @@ class ContrastiveTrainer(Trainer):
         args: `ContrastiveTrainingArguments`.
         processing_class: the model's processor.
         train_dataset: a caption corpus (the first task's data), or a dict task -> corpus, `TaskData` or view (see
-            `babelens.data`).
+            `babelens.data`). Streams are read in passing, and need `max_steps`.
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
         kwargs: as for `Trainer`.
     """
@@ -83,7 +86,7 @@ class ContrastiveTrainer(Trainer):
         args: ContrastiveTrainingArguments,
         *,
         processing_class: ProcessorMixin,
-        train_dataset: Dataset | dict[str, Any] | None = None,
+        train_dataset: Dataset | IterableDataset | dict[str, Any] | None = None,
         eval_dataset: Dataset | dict[str, Dataset] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -99,18 +102,20 @@ class ContrastiveTrainer(Trainer):
             model=model,
             args=args,
             processing_class=processing_class,
-            train_dataset=TaskMixture(self.tasks) if self.tasks else None,
+            train_dataset=self._mixture() if self.tasks else None,
             eval_dataset=eval_dataset,
             data_collator=TaskCollator({task: self.make_collator(task) for task in self.tasks}),
             **kwargs,
         )
+        if isinstance(self.train_dataset, StreamMixture):
+            self.add_callback(ShareOfSteps)
         self.loss_is_scaled_for_ga = False
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
 
     # ---- What a method defines ----
 
-    def make_view(self, task: str, data: TaskData) -> SizedView:
+    def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:
         """The examples of a task, one of `task_weights`."""
         if task == IMAGE_TEXT:
             return image_text_pairs(data.corpus, data.languages or self.args.languages)
@@ -125,12 +130,14 @@ class ContrastiveTrainer(Trainer):
 
     # ---- Data ----
 
-    def _make_views(self, train_dataset: Any) -> dict[str, SizedView]:
+    def _make_views(self, train_dataset: Any) -> dict[str, SizedView | StreamView]:
         given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}
         self._check_tasks(given)
         # In the order of the method's tasks: the first is the one whose data an epoch goes through.
         ordered = [(task, given[task]) for task in self.task_weights if task in given]
-        taken = {task: TaskData(data) if isinstance(data, Dataset) else data for task, data in ordered}
+        taken = {
+            task: TaskData(data) if isinstance(data, Dataset | IterableDataset) else data for task, data in ordered
+        }
         return {
             task: self.make_view(task, data) if isinstance(data, TaskData) else data for task, data in taken.items()
         }
@@ -142,51 +149,96 @@ class ContrastiveTrainer(Trainer):
                     f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}"
                 )
 
-    def get_train_dataloader(self) -> DataLoader:
+    @property
+    def _data_seed(self) -> int:
+        return self.args.data_seed if self.args.data_seed is not None else self.args.seed
+
+    def _mixture(self) -> TaskMixture | StreamMixture:
+        """All tasks' data; a stream of batches when there is a stream among them."""
+        at_hand = {task: view for task, view in self.tasks.items() if not isinstance(view, StreamView)}
+        if len(at_hand) == len(self.tasks):
+            return TaskMixture(at_hand)
+        if self.args.max_steps <= 0:
+            raise ValueError("a stream does not say how long it is: training on one needs max_steps")
+        # A stream goes on from its own state. transformers would read all that was seen before once more.
+        self.args.ignore_data_skip = True
+        return StreamMixture(
+            self.tasks,
+            self.args.train_batch_size,
+            seed=self._data_seed,
+            block_size=self.args.shuffle_buffer_size,
+            process=self.args.process_index,
+            num_processes=self.args.world_size,
+            num_workers=self.args.dataloader_num_workers,
+        )
+
+    def get_train_dataloader(self) -> DataLoader | StreamLoader:
         if self.train_dataset is None:
             raise ValueError("training needs a train_dataset")
-        sampler = TaskBatchSampler(
-            self.train_dataset,
-            self._train_batch_size,
-            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-            num_processes=self.args.world_size,
-        )
         workers = self.args.dataloader_num_workers
+        options = {
+            "pin_memory": self.args.dataloader_pin_memory and torch.accelerator.is_available(),
+            "persistent_workers": self.args.dataloader_persistent_workers,
+            "prefetch_factor": self.args.dataloader_prefetch_factor,
+            "worker_init_fn": partial(seed_worker, num_workers=workers, rank=self.args.process_index),
+        }
+        if isinstance(self.train_dataset, StreamMixture):
+            # Not prepared by accelerate, which would share the batches out: every process reads its own.
+            self.train_dataset.batch_size = self._train_batch_size
+            length = self.args.max_steps * self.args.gradient_accumulation_steps
+            self._stream = StreamLoader(self.train_dataset, self.data_collator, length=length, **options)
+            return self._stream
+        sampler = TaskBatchSampler(
+            self.train_dataset, self._train_batch_size, seed=self._data_seed, num_processes=self.args.world_size
+        )
         loader = DataLoader(
             self.train_dataset,
             batch_sampler=sampler,
             collate_fn=self.data_collator,
             num_workers=workers,
-            pin_memory=self.args.dataloader_pin_memory and torch.accelerator.is_available(),
-            persistent_workers=self.args.dataloader_persistent_workers,
-            prefetch_factor=self.args.dataloader_prefetch_factor,
-            worker_init_fn=partial(seed_worker, num_workers=workers, rank=self.args.process_index),
+            **options,
         )
         return self.accelerator.prepare(loader)
 
     # ---- One step ----
 
+    def _prepare_for_training(
+        self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
+    ) -> tuple[nn.Module, DataLoader]:
+        check_shardable(self.args, self.accelerator.state)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            make_shardable(self.model, self.accelerator.state, self.args.device)
+        model, loader = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+        if self.is_fsdp_enabled:
+            self._sync_replicated_trainable_parameters(model)
+            shard_embedding_methods(model)
+        return model, loader
+
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Adds every task's gradient to the weights; returns the weighted sum of the losses."""
         model.train()
         total = torch.zeros((), device=self.args.device)
-        for task, batch in self._prepare_inputs(inputs).items():
+        batches = self._prepare_inputs(inputs)
+        for task, batch in batches.items():
             weight = self.weights[task] / self.current_gradient_accumulation_steps
             with self._gradients_of(task):
-                loss = self._backward(model, task, batch, weight)
+                loss = self._backward(model, task, batch, weight, is_last_task=task == next(reversed(batches)))
             self._logged_losses[task] = (
                 self._logged_losses.get(task, 0) + loss / self.current_gradient_accumulation_steps
             )
             total += weight * loss
         return total
 
-    def _backward(self, model: nn.Module, task: str, batch: dict[str, Tensor], weight: float) -> Tensor:
+    def _backward(
+        self, model: nn.Module, task: str, batch: dict[str, Tensor], weight: float, *, is_last_task: bool
+    ) -> Tensor:
         """One task's forward and backward pass; returns its loss, not weighted."""
         positives = batch.pop("positives")
-        size, chunk_size = positives.shape[-1], self.args.embed_chunk_size
+        size = positives.shape[-1]
+        counts = row_counts(size, positives.device)
 
         def objective(output: DualEncoderOutput) -> Tensor:
-            loss = self._objective(output, positives)
+            loss = self._objective(output, positives, counts)
             if not loss.isfinite():
                 raise NonFiniteLossError(
                     f"the loss of task {task!r} is {loss.item()} in step {self.state.global_step + 1}; training "
@@ -195,29 +247,40 @@ class ContrastiveTrainer(Trainer):
                 )
             return loss
 
-        if chunk_size is None or chunk_size >= size:
+        def backward(loss: Tensor, is_last_chunk: bool) -> None:
+            if self.is_deepspeed_enabled:  # whose engine steps with a backward pass that is to be synchronised
+                is_last = self.accelerator.sync_gradients and is_last_task and is_last_chunk
+                engine = self.accelerator.deepspeed_engine_wrapped
+                engine.backward(weight * loss, sync_gradients=is_last, scale_wrt_gas=False)
+            else:
+                self.accelerator.backward(weight * loss)
+
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            size = max(counts)  # every process has as many chunks: sharded weights are gathered for each of them
+        chunks = math.ceil(size / (self.args.embed_chunk_size or size))
+        if chunks == 1:
             with self.compute_loss_context_manager():
                 output = model(**batch, return_logits=False)
             loss = objective(output)
-            self.accelerator.backward(weight * loss)
+            backward(loss, True)
             return loss.detach()
         return backward_in_chunks(
             model,
             batch,
             objective,
-            chunk_size=chunk_size,
-            backward=lambda surrogate: self.accelerator.backward(weight * surrogate),
+            chunks=chunks,
+            backward=backward,
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
         )
 
-    def _objective(self, output: DualEncoderOutput, positives: Tensor) -> Tensor:
-        """The method's loss on the embeddings of all processes."""
+    def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
+        """The method's loss on the embeddings of all processes, which have `counts` rows."""
         if self.args.gather_negatives:
             output = type(output)(
-                {name: gather_rows(value) if value.dim() else value for name, value in output.items()}
+                {name: gather_rows(value, counts) if value.dim() else value for name, value in output.items()}
             )
-            positives = gather_rows(positives.T).T
+            positives = gather_labels(positives, counts)
         return self.model.contrastive_objective(output, positives=positives, tile_size=self.args.loss_tile_size)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -327,11 +390,29 @@ class ContrastiveTrainer(Trainer):
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        if not self.args.should_save:  # FSDP and DeepSpeed ask every process
+            return super()._save(output_dir, state_dict)
         with written_whole(output_dir or self.args.output_dir) as scratch:
             super()._save(str(scratch), state_dict)
 
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Saves what the next batches depend on, for each process: random numbers, and where its stream stands."""
+        super()._save_rng_state(output_dir)
+        if isinstance(self.train_dataset, StreamMixture):
+            self._stream.save(output_dir)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        super()._load_rng_state(checkpoint)
+        if isinstance(self.train_dataset, StreamMixture) and checkpoint is not None:
+            self._stream.load(checkpoint)
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
+        # What a run that went on from an earlier step has left here is complete, and would seem so while it is
+        # overwritten.
+        if self.args.should_save and folder.exists():
+            shutil.rmtree(folder)
+        self.accelerator.wait_for_everyone()
         # The older checkpoints may go only when this one is known to be complete.
         keep, self.args.save_total_limit = self.args.save_total_limit, None
         try:

@@ -3,7 +3,7 @@
 from itertools import combinations
 
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
-from ..data.views import triplets
+from ..data.views import StreamView, triplets
 from .contrastive import ContrastiveTrainer, TaskData
 from .mixture import SizedView
 
@@ -20,7 +20,7 @@ class EtclTrainer(ContrastiveTrainer):
 
     task_weights = {TRIPLET: 1.0, IMAGE_TEXT: 0.5, TEXT_TEXT: 0.5}
 
-    def make_view(self, task: str, data: TaskData) -> SizedView:
+    def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:
         if task != TRIPLET:
             return super().make_view(task, data)
         languages = data.languages or self.args.languages

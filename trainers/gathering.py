@@ -1,4 +1,9 @@
-"""Embeddings of all processes as one batch, with gradient."""
+"""Embeddings and labels of all processes as one batch, with gradient; processes may have different numbers of rows.
+
+Every process computes the whole batch's loss on the gathered embeddings. The gradient of its own rows is the sum over
+the processes; DistributedDataParallel, FSDP and DeepSpeed then average the weights' gradients. Sum and average cancel
+whatever rows each process has, so that the result is the gradient of one process with all of the batch.
+"""
 
 from typing import Any
 
@@ -7,30 +12,57 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-class _GatherWithGradient(torch.autograd.Function):
-    """[N, d] on every process -> [world * N, d] on all of them.
+def row_counts(count: int, device: torch.device) -> list[int]:
+    """How many rows each process has, in the order of their ranks; `[count]` where there is one process."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return [count]
+    counts = [torch.empty((), dtype=torch.long, device=device) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, torch.tensor(count, device=device))
+    return torch.stack(counts).tolist()
 
-    Every process computes the whole batch's loss. The gradient of its own rows is the sum over the processes;
-    DistributedDataParallel then averages the weights' gradients, so that the result is the gradient of one process
-    with all of the batch.
+
+def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
+    """Rows of all processes in the order of their ranks; as they are where there is one process.
+
+    Args:
+        rows: this process's.
+        counts: `row_counts` of them.
+
+    Shape:
+        rows: [n, ...], n = `counts[rank]`; returns [N, ...], N = `sum(counts)`.
     """
+    return rows if len(counts) == 1 else _GatherWithGradient.apply(rows, counts)
+
+
+def gather_labels(positives: Tensor, counts: list[int]) -> Tensor:
+    """Labels of further positives (`contrastive_loss`) of all processes. [n] or [K, n] integer -> [N] or [K, N]
+
+    Raises:
+        TypeError: for a boolean mask with several processes; it cannot say which of their rows match.
+    """
+    if len(counts) > 1 and positives.dtype == torch.bool:
+        raise TypeError(
+            f"positives of {len(counts)} processes must be integer labels [K, n], which say what is equal across "
+            f"them; a boolean mask {list(positives.shape)} knows the rows of its own process only"
+        )
+    return gather_rows(positives.movedim(-1, 0), counts).movedim(0, -1)
+
+
+class _GatherWithGradient(torch.autograd.Function):
+    """[n, ...] on each process -> [N, ...] on all of them."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        gathered = rows.new_empty(dist.get_world_size() * len(rows), *rows.shape[1:])
-        dist.all_gather_into_tensor(gathered, rows.contiguous())
-        return gathered
+    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+        ctx.counts = counts
+        largest = max(counts)
+        missing = largest - len(rows)  # collectives exchange tensors of one size
+        padded = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows.contiguous()
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         gradient = gradient.contiguous()
         dist.all_reduce(gradient)
-        return gradient.chunk(dist.get_world_size())[dist.get_rank()]
-
-
-def gather_rows(rows: Tensor) -> Tensor:
-    """Rows of all processes in the order of their ranks; as they are where there is one process. [N, ...] -> [world *
-    N, ...]"""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-        return rows
-    return _GatherWithGradient.apply(rows)
+        return gradient.split(ctx.counts)[dist.get_rank()], None

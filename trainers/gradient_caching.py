@@ -3,9 +3,12 @@ GradCache).
 
 The embeddings are computed chunk by chunk without a graph; the loss on all of them gives the gradient of every
 embedding; each chunk is then embedded again, with the same random numbers, and its embeddings' gradients are
-propagated. With towers whose outputs for one example do not depend on the others the gradient is that of the whole
-batch, exactly. A batch-norm tower in training mode normalises each chunk by the chunk's statistics, as it would on as
-many devices, and counts it twice in its running averages.
+propagated. Chunks are made of texts of similar length, so that little of them is padding. With towers whose outputs
+for one example do not depend on the others the gradient is that of the whole batch, exactly.
+
+A batch-norm tower in training mode normalises each chunk by the chunk's own mean and variance, as it would on as many
+devices, and the gradient is exactly that of a batch that is normalised so. Its running statistics move once for each
+chunk, as they would for as many batches: the first pass leaves them alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +17,7 @@ from dataclasses import fields
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 
@@ -37,68 +41,104 @@ class RandomState:
             yield
 
 
+@contextmanager
+def still_running_statistics(model: nn.Module) -> Iterator[None]:
+    """Within, normalisation layers in training mode use a batch's statistics and leave the running ones, and the
+    number of batches that they have seen, as they are."""
+    moving = [
+        module
+        for module in model.modules()
+        if isinstance(module, _NormBase) and module.training and module.track_running_stats
+    ]
+    for module in moving:
+        module.track_running_stats = False
+    try:
+        yield
+    finally:
+        for module in moving:
+            module.track_running_stats = True
+
+
 def backward_in_chunks(
     model: nn.Module,
     inputs: dict[str, Tensor],
     objective: Callable[[DualEncoderOutput], Tensor],
     *,
-    chunk_size: int,
-    backward: Callable[[Tensor], None],
+    chunks: int,
+    backward: Callable[[Tensor, bool], None],
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
 ) -> Tensor:
-    """Adds the gradient of `objective(model(**inputs))` to the weights, `chunk_size` examples at a time.
+    """Adds the gradient of `objective(model(**inputs))` to the weights, a chunk of the examples at a time.
 
     Args:
         model: a dual encoder, wrapped or not.
         inputs: its inputs, the same number of rows in all.
         objective: loss of all embeddings.
-        backward: propagates a scalar, such as `accelerator.backward`.
+        chunks: into how many the examples are cut, evenly.
+        backward: propagates a scalar, such as `accelerator.backward`; its second argument says whether it is the last.
         autocast: context of the forward passes.
-        without_sync: context of all backward passes but the last, such as `accelerator.no_sync`.
+        without_sync: context of all chunks' second passes but the last, such as `accelerator.no_sync`.
 
     Returns:
         The loss, detached.
     """
-    count = len(next(iter(inputs.values())))
-    chunks = [{k: v[start : start + chunk_size] for k, v in inputs.items()} for start in range(0, count, chunk_size)]
+    order = _by_length(inputs)
+    parts = order.tensor_split(chunks)
     states, outputs = [], []
-    for chunk in chunks:
-        states.append(RandomState(next(iter(chunk.values())).device))
-        with torch.no_grad(), autocast():
-            outputs.append(model(**chunk, return_logits=False))
-    cached = _concatenate(outputs)
+    with still_running_statistics(model), torch.no_grad():
+        for rows in parts:
+            states.append(RandomState(rows.device))
+            with autocast():
+                outputs.append(model(**_take(inputs, rows), return_logits=False))
+    cached = _concatenate(outputs, order.argsort())
     loss = objective(cached)
     leaves = {field.name: value for field in fields(cached) if (value := cached.get(field.name)) is not None}
     gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
-    start = 0
-    for number, (chunk, state) in enumerate(zip(chunks, states, strict=True)):
-        is_last = number == len(chunks) - 1
+    for number, (rows, state) in enumerate(zip(parts, states, strict=True)):
+        is_last = number == chunks - 1
         with nullcontext() if is_last else without_sync():
             with state.replayed(), autocast():
-                output = model(**chunk, return_logits=False)
-            backward(_surrogate(output, gradients, start, is_last))
-        start += chunk_size
+                output = model(**_take(inputs, rows), return_logits=False)
+            backward(_surrogate(output, gradients, rows, is_last), is_last)
     return loss.detach()
 
 
-def _concatenate(outputs: list[DualEncoderOutput]) -> DualEncoderOutput:
-    """One output of all chunks whose tensors are leaves: embeddings in a row, scalars (the temperature) once."""
+def _by_length(inputs: dict[str, Tensor]) -> Tensor:
+    """The rows of a batch in the order of their texts' lengths, [N]; as they are where there are no texts."""
+    if "attention_mask" in inputs:
+        return inputs["attention_mask"].sum(1).argsort(stable=True)
+    some = next(iter(inputs.values()))
+    return torch.arange(len(some), device=some.device)
+
+
+def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """Some rows of a batch, their texts padded no further than to the longest of them."""
+    taken = {name: value[rows] for name, value in inputs.items()}
+    for name in [name for name in taken if name.endswith("attention_mask")]:
+        longest = int(taken[name].sum(1).max())
+        for padded in (name, name.replace("attention_mask", "input_ids")):
+            taken[padded] = taken[padded][:, :longest]
+    return taken
+
+
+def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoderOutput:
+    """One output of all chunks whose tensors are leaves: embeddings in `order`, scalars (the temperature) once."""
     joined = type(outputs[0])()
     for name, value in outputs[0].items():
-        whole = torch.cat([output[name] for output in outputs]) if value.dim() else value.clone()
+        whole = torch.cat([output[name] for output in outputs])[order] if value.dim() else value.clone()
         joined[name] = whole.requires_grad_()
     return joined
 
 
-def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], start: int, is_last: bool) -> Tensor:
-    """A scalar whose gradient is the cached one: embeddings times their gradients; the scalars' share comes with the
-    last chunk."""
+def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], rows: Tensor, is_last: bool) -> Tensor:
+    """A scalar whose gradient is the cached one: embeddings of `rows` times their gradients; the scalars' share comes
+    with the last chunk."""
     total = torch.zeros((), device=next(iter(output.values())).device)
     for name, value in output.items():
         gradient = gradients[name]
         if gradient is not None and value.dim():
-            total = total + (value * gradient[start : start + len(value)]).sum()
+            total = total + (value * gradient[rows]).sum()
         elif gradient is not None:
             # Every chunk touches the scalar, so that a wrapped model sees the same weights used in each.
             total = total + value * (gradient if is_last else torch.zeros_like(gradient))

@@ -5,7 +5,7 @@ seen. What a batch holds is a function of the seed, the epoch and the batch's nu
 an unbroken one would have seen.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
@@ -92,11 +92,7 @@ class TaskBatchSampler(Sampler[list[Draw]]):
     drop_last = True
 
     def __init__(self, mixture: TaskMixture, batch_size: int, *, seed: int, num_processes: int = 1) -> None:
-        for task, data in mixture.tasks.items():
-            for name, part in data.groups.items() if _one_at_a_time(data) else [("", data)]:
-                if len(part) < batch_size:
-                    which = f"task {task!r}" + (f" has in {name!r}" if name else " has")
-                    raise ValueError(f"{which} {len(part)} examples, fewer than a batch of {batch_size}")
+        check_sizes(mixture.tasks, batch_size)
         self.mixture, self.seed, self.num_processes = mixture, seed, num_processes
         self.task_batch_size = batch_size
         # accelerate shares out only batches that have as many draws as the sampler says.
@@ -107,44 +103,74 @@ class TaskBatchSampler(Sampler[list[Draw]]):
         return self.length
 
     def __iter__(self) -> Iterator[list[Draw]]:
-        first = self.mixture.epoch * self.length
+        size = self.task_batch_size
         orders = {
-            task: self._order(data, [self.seed, k], first + self.length)
+            task: batch_order(data, size, [self.seed, k], self.num_processes)
             for k, (task, data) in enumerate(self.mixture.tasks.items())
         }
-        size = self.task_batch_size
+        first = self.mixture.epoch * self.length
         for batch in range(first, first + self.length):
-            # numpy's seeding mixes the words of a seed well, so that neighbouring positions draw unrelated numbers.
             yield [
-                Draw(task, place, (self.seed << 48) + (k << 44) + batch * size + position)
+                draw
                 for k, (task, order) in enumerate(orders.items())
-                for position, place in enumerate(order(batch))
+                for draw in draws(task, k, order(batch), batch, self.seed)
             ]
 
-    def _order(self, data: SizedView, seed: list[int], batches: int) -> Callable[[int], list[int]]:
-        """The places of a batch's examples in a task's data, by the batch's number below `batches`."""
-        if not _one_at_a_time(data):
-            shuffle = _Shuffle(len(data), seed)
-            return lambda batch: shuffle.batch(batch, self.task_batch_size)
-        shuffles = [_Shuffle(size, [*seed, number]) for number, size in enumerate(data.sizes)]
-        starts = np.cumsum([0, *data.sizes[:-1]])
+
+def draws(task: str, number: int, places: Sequence[int], batch: int, seed: int) -> list[Draw]:
+    """The draws of a batch, of the task of that number, each with a seed of its own."""
+    # numpy's seeding mixes the words of a seed well, so that neighbouring positions draw unrelated numbers.
+    first = (seed << 48) + (number << 44) + batch * len(places)
+    return [Draw(task, place, first + position) for position, place in enumerate(places)]
+
+
+def check_sizes(tasks: dict[str, SizedView], batch_size: int) -> None:
+    """Raises a `ValueError` that names the task whose data do not fill a batch."""
+    for task, data in tasks.items():
+        for name, part in data.groups.items() if _one_at_a_time(data) else [("", data)]:
+            if len(part) < batch_size:
+                which = f"task {task!r}" + (f" has in {name!r}" if name else " has")
+                raise ValueError(f"{which} {len(part)} examples, fewer than a batch of {batch_size}")
+
+
+def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes: int) -> Callable[[int], list[int]]:
+    """The places of a batch's examples in a task's data, by the batch's number; consecutive batches go to consecutive
+    processes."""
+    if not _one_at_a_time(data):
+        shuffle = _Shuffle(len(data), seed)
+        return lambda batch: shuffle.batch(batch, batch_size)
+    shuffles = [_Shuffle(size, [*seed, number]) for number, size in enumerate(data.sizes)]
+    starts = np.cumsum([0, *data.sizes[:-1]])
+    turns = _Turns(len(shuffles), seed)
+
+    def order(batch: int) -> list[int]:
         # The batches of a step, one for each process, are all of one group.
-        steps = -(-batches // self.num_processes)
-        groups = np.random.default_rng(seed).integers(len(shuffles), size=steps)  # the first of them, however many
-        turns = np.empty_like(groups)  # how often a step's group has had its turn before
-        for group in range(len(shuffles)):
-            turns[groups == group] = np.arange(np.count_nonzero(groups == group))
+        step, process = divmod(batch, num_processes)
+        group, turn = turns[step]
+        return [starts[group] + place for place in shuffles[group].batch(turn * num_processes + process, batch_size)]
 
-        def order(batch: int) -> list[int]:
-            step, process = divmod(batch, self.num_processes)
-            group, turn = groups[step], turns[step] * self.num_processes + process
-            return [starts[group] + place for place in shuffles[group].batch(turn, self.task_batch_size)]
-
-        return order
+    return order
 
 
 def _one_at_a_time(data: SizedView) -> TypeGuard[GroupedView]:
     return isinstance(data, GroupedView) and data.one_at_a_time
+
+
+class _Turns:
+    """Which of several groups has its turn in a step, each as often as the others, and how often it had before."""
+
+    def __init__(self, count: int, seed: list[int]) -> None:
+        self.count, self.seed = count, seed
+        self.groups = self.turns = np.empty(0, dtype=np.int64)
+
+    def __getitem__(self, step: int) -> tuple[int, int]:
+        if step >= len(self.groups):
+            # The first of the groups that the seed draws, however many.
+            self.groups = np.random.default_rng(self.seed).integers(self.count, size=2 * step + 1024)
+            self.turns = np.empty_like(self.groups)
+            for group in range(self.count):
+                self.turns[self.groups == group] = np.arange(np.count_nonzero(self.groups == group))
+        return int(self.groups[step]), int(self.turns[step])
 
 
 class _Shuffle:

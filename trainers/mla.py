@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from datasets import IterableDataset
 from torch import nn
 
 from ..configuration.languages import language_id, normalize_languages
@@ -72,6 +73,11 @@ class MlaTrainer(ContrastiveTrainer):
         return {"acquirers": self.languages, "native": native, "all": native + self.languages}[self.args.trainable]
 
     def make_view(self, task: str, data: TaskData) -> SizedView:
+        if isinstance(data.corpus, IterableDataset):
+            raise ValueError(
+                f"{task}: MLA takes its data language by language and computes frozen features beforehand, so that it "
+                "needs a Dataset, not a stream"
+            )
         native = self._native.processor.native_language
         present = languages_of(data.corpus)
         if task == IMAGE_TEXT:

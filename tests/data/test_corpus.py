@@ -203,14 +203,15 @@ class TestBadImages:
         self, streaming: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
         dataset = self.with_a_bad_one()
-        rules = ImageRules(skip=True)
+        rules = ImageRules(skip=True, skipped=[])
+        place = "row 1, image_id 'y'" if streaming else "row 1"
         with caplog.at_level(logging.WARNING, logger="babelens"):
             corpus = as_caption_corpus(dataset.to_iterable_dataset() if streaming else dataset, images=rules)
             assert [row["image_id"] for row in corpus] == ["x", "z"]
         [skipped] = rules.skipped
-        assert (skipped.place, skipped.image_id) == ("row 1", "y")
+        assert (skipped.place, skipped.image_id) == (place, "y")
         assert skipped.reason.startswith("picture of 100 bytes: ")
-        assert f"left out 1 pictures: row 1: {skipped.reason}" in caplog.messages
+        assert f"left out 1 pictures: {place}: {skipped.reason}" in caplog.messages
 
     def test_one_warning_counts_all(self, caplog: pytest.LogCaptureFixture) -> None:
         images = [{"bytes": b"no picture", "path": None}] * 600 + [{"bytes": png(), "path": None}]
@@ -223,7 +224,7 @@ class TestBadImages:
 
     def test_rows_are_numbered_as_in_the_source_when_others_were_left_out(self) -> None:
         dataset = pictures([{"de": "a"}, {"en": "b"}, {"en": "c"}])
-        rules = ImageRules(max_pixels=63, skip=True)
+        rules = ImageRules(max_pixels=63, skip=True, skipped=[])
         corpus_rules = CaptionRules(languages=("en",))
         as_caption_corpus(dataset.select([0, 1, 2]), captions=corpus_rules, images=ImageRules(max_pixels=64))
         with pytest.raises(CorpusError, match="no row is left"):
@@ -240,7 +241,7 @@ class TestBadImages:
 
 class TestStreams:
     def test_a_stream_gives_the_rows_of_the_dataset(self) -> None:
-        dataset = pictures([{"EN": "a", "de": "b"}, {"EN": "c"}, {"de": "d"}], vendor=["x", "y", "z"])
+        dataset = pictures([{"EN": "a", "de": "b"}, {"EN": "c"}, {"de": "d"}], image_id=["x", "y", "z"])
         rules = CaptionRules(languages=("de",))
         stream = as_caption_corpus(dataset.to_iterable_dataset(), captions=rules, images=ImageRules())
         corpus = as_caption_corpus(dataset, captions=rules)
@@ -248,6 +249,15 @@ class TestStreams:
         assert stream.features == corpus.features
         assert [row | {"image": None} for row in stream] == [row | {"image": None} for row in corpus]
         assert all(np.array_equal(a["image"], b["image"]) for a, b in zip(stream, corpus, strict=True))
+
+    def test_a_picture_without_a_name_is_called_by_its_content(self) -> None:
+        """The number of its row would be another one for each of several workers."""
+        dataset = pictures([{"en": "a"}, {"en": "b"}, {"en": "c"}])
+        stream = as_caption_corpus(dataset.to_iterable_dataset(num_shards=3))
+        names = [row["image_id"] for row in stream]
+        assert len(set(names)) == 3
+        again = as_caption_corpus(dataset.select([2, 0]).to_iterable_dataset())
+        assert [row["image_id"] for row in again] == [names[2], names[0]]
 
     def test_errors_come_in_passing_with_the_row(self) -> None:
         stream = as_caption_corpus(pictures([{"en": "a"}, {"en": " "}]).to_iterable_dataset())

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from babelens.configuration.languages import LanguageTagError
 from babelens.data.corpus import CAPTIONS, as_caption_corpus, as_translation_corpus
 from babelens.data.errors import BadImageError, CorpusError
-from babelens.data.views import image_text_pairs, retrieval_set, translation_pairs, triplets
+from babelens.data.views import StreamView, image_text_pairs, retrieval_set, translation_pairs, triplets
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (9, 9, 9))
 CAPTIONS_OF_ROWS = [
@@ -237,7 +237,7 @@ class TestStreams:
     )
     def test_a_stream_gives_the_same_examples(self, corpus: Dataset, make: Any) -> None:
         view, stream = make(corpus), make(as_caption_corpus(corpus.to_iterable_dataset()))
-        assert isinstance(stream, IterableDataset)
+        assert isinstance(stream, StreamView)
         for expected, example in zip(view, stream, strict=True):
             assert list(example) == list(expected)
             if "image" in expected:

@@ -1,29 +1,179 @@
 """Gradient caching gives the gradient of the whole batch."""
 
+from contextlib import nullcontext
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
-from tiny_training import VISION, shapes_trainer, weights
+from scaled_training import BATCH_NORM, PLAIN, make_double
+from tiny_training import shapes_trainer, weights
+from torch import nn
 
-from babelens.trainers.gradient_caching import RandomState, backward_in_chunks
+from babelens.modeling.losses import symmetric_contrastive_loss
+from babelens.modeling.modeling_dual_encoder import DualEncoderOutput
+from babelens.trainers.gradient_caching import RandomState, backward_in_chunks, still_running_statistics
+
+TWO_RATES = {"task_learning_rates": {"image_text": 0.1, "text_text": 0.01}}
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 8])
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_chunks_train_as_the_whole_batch_does(tmp_path, chunk, accumulation):
-    """Without dropout, whose random numbers depend on the shape of what it drops.
+# ---- A whole training ----
 
-    By plain gradient descent: the gradient of a key's bias is zero but for rounding, which LAMB and Adam blow up to
-    whole steps.
-    """
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, TWO_RATES, {"gradient_accumulation_steps": 2, **TWO_RATES}, {"text_length_groups": 2, "loss_tile_size": 3}],
+    ids=["two tasks", "two optimisers", "two optimisers, accumulated", "length groups, tiles"],
+)
+def test_chunks_train_as_the_whole_batch_does(tmp_path, settings):
+    """In float64, without dropout, whose random numbers depend on the shape of what it drops."""
     runs = []
-    settings = {"max_steps": 4, "gradient_accumulation_steps": accumulation, "optim": "sgd", "learning_rate": 0.1}
-    for size in (None, chunk):
-        vision = {**VISION, "attention_dropout": 0.0}
-        trainer = shapes_trainer(tmp_path, embed_chunk_size=size, vision=vision, dropout=0.0, **settings)
+    for size in (None, 1, 3):
+        trainer = shapes_trainer(tmp_path, max_steps=4, embed_chunk_size=size, **PLAIN | settings)
+        make_double(trainer)
         trainer.train()
         runs.append(weights(trainer.model))
-    for name, value in runs[0].items():
-        torch.testing.assert_close(torch.tensor(runs[1][name]), torch.tensor(value), atol=2e-5, rtol=1e-4, msg=name)
+    for chunked in runs[1:]:
+        for name, value in runs[0].items():
+            np.testing.assert_allclose(chunked[name], value, rtol=1e-8, atol=1e-11, err_msg=name)
+
+
+def test_chunks_add_little_to_the_error_of_bfloat16(tmp_path):
+    """A step in bfloat16, in chunks and whole, beside the same step in float64."""
+    steps = []
+    for settings in ({}, {"bf16": True}, {"bf16": True, "embed_chunk_size": 3}):
+        trainer = shapes_trainer(tmp_path, max_steps=1, max_grad_norm=0.0, **PLAIN | settings)
+        if not settings:
+            make_double(trainer)
+        before = weights(trainer.model)
+        trainer.train()
+        after = weights(trainer.model)
+        steps.append(np.concatenate([(after[name] - value).ravel() for name, value in before.items()]))
+    exact, whole, chunked = steps
+    assert 0 < np.linalg.norm(chunked - whole) < np.linalg.norm(whole - exact) / 4
+
+
+# ---- One backward pass, against the same chunks with their graphs kept ----
+
+
+class Triplets(nn.Module):
+    """Pictures, texts and translations at once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values, input_ids, attention_mask, paired_input_ids, paired_attention_mask, **options):
+        pairs = self.model(input_ids=input_ids, attention_mask=attention_mask, pixel_values=pixel_values, **options)
+        paired = self.model(input_ids=paired_input_ids, attention_mask=paired_attention_mask)
+        return DualEncoderOutput(
+            text_embeds=pairs.text_embeds,
+            image_embeds=pairs.image_embeds,
+            paired_text_embeds=paired.text_embeds,
+            temperature=pairs.temperature,
+        )
+
+
+def _three_losses(output):
+    sides = (output.image_embeds, output.text_embeds, output.paired_text_embeds)
+    return sum(symmetric_contrastive_loss(sides[a], sides[b], output.temperature) for a, b in ((0, 1), (0, 2), (1, 2)))
+
+
+def _batch(trainer, task):
+    batch = next(iter(trainer.get_train_dataloader()))[task]
+    return {name: value for name, value in batch.items() if name != "positives"}
+
+
+def _gradients(model):
+    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+def _with_graphs(model, inputs, objective, *, chunks, autocast):
+    columns = {name: value.tensor_split(chunks) for name, value in inputs.items()}
+    outputs = []
+    for number in range(chunks):
+        with autocast():
+            outputs.append(model(**{name: column[number] for name, column in columns.items()}, return_logits=False))
+    whole = {
+        name: torch.cat([output[name] for output in outputs]) if value.dim() else value
+        for name, value in outputs[0].items()
+    }
+    objective(DualEncoderOutput(**whole)).backward()
+
+
+def _in_chunks(model, inputs, objective, *, chunks, autocast):
+    backward_in_chunks(
+        model, inputs, objective, chunks=chunks, backward=lambda loss, is_last: loss.backward(), autocast=autocast
+    )
+
+
+CASES = {
+    "dropout": ({}, nullcontext),
+    "batch norm": ({"vision": BATCH_NORM}, nullcontext),
+    "autocast": ({}, partial(torch.autocast, "cpu", dtype=torch.bfloat16)),
+}
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("task", ["image_text", "text_text", "triplets"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_second_pass_is_the_first(tmp_path, case, task, chunks):
+    """Dropout's numbers are the same, chunk for chunk, and so is all that batch norm learns."""
+    changes, autocast = CASES[case]
+    found = []
+    for run in (_with_graphs, _in_chunks):
+        trainer = shapes_trainer(tmp_path, **changes)
+        model, objective = trainer.model.train(), trainer.model.contrastive_objective
+        inputs = _batch(trainer, task if task != "triplets" else "image_text")
+        if task == "triplets":
+            other = _batch(trainer, "text_text")
+            inputs |= {name: other[name] for name in ("paired_input_ids", "paired_attention_mask")}
+            model, objective = Triplets(model), _three_losses
+        if case != "autocast":
+            model.double()
+            inputs = {n: value.double() if value.is_floating_point() else value for n, value in inputs.items()}
+        torch.manual_seed(5)
+        run(model, inputs, objective, chunks=chunks, autocast=autocast)
+        found.append((_gradients(model), dict(model.named_buffers()), torch.get_rng_state()))
+    (expected, buffers, state), (gradients, cached_buffers, cached_state) = found
+    assert gradients.keys() == expected.keys()
+    # Under autocast the weights' float32 gradients add up chunk by chunk, in another order.
+    rtol = 1e-5 if case == "autocast" else 1e-10
+    scale = torch.nn.utils.get_total_norm(list(expected.values())).item()
+    for name, value in expected.items():
+        torch.testing.assert_close(gradients[name], value, rtol=rtol, atol=rtol * scale, msg=name)
+    for name, value in buffers.items():
+        assert torch.equal(cached_buffers[name], value), name
+    assert torch.equal(cached_state, state)
+
+
+def test_batch_norm_normalises_a_chunk_by_itself(tmp_path):
+    """What the documentation says of chunks' statistics: not the whole batch's, and counted once for each chunk."""
+    trainer = shapes_trainer(tmp_path, vision=BATCH_NORM)
+    model, inputs = trainer.model.train(), _batch(trainer, "image_text")
+    with torch.no_grad(), still_running_statistics(model):
+        whole = model(**inputs).image_embeds
+        apart = model(**{name: value[:4] for name, value in inputs.items()}).image_embeds
+    assert not torch.allclose(whole[:4], apart, atol=1e-3)
+    _in_chunks(model, inputs, model.contrastive_objective, chunks=2, autocast=nullcontext)
+    seen = {int(value) for name, value in model.named_buffers() if name.endswith("num_batches_tracked")}
+    assert seen == {2}
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(3), nn.BatchNorm1d(3, momentum=None)])
+def test_running_statistics_stand_still(norm):
+    x = torch.randn(8, 3)
+    model = nn.Sequential(norm, nn.BatchNorm1d(3).eval())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with still_running_statistics(model):
+        first = norm(x)
+        frozen = model[1](x)
+    assert norm.track_running_stats
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    torch.testing.assert_close(frozen, x, rtol=1e-4, atol=1e-4)
+    assert torch.equal(first, norm(x))
+    assert norm.num_batches_tracked == 1
 
 
 def test_dropout_is_replayed():
@@ -38,32 +188,3 @@ def test_dropout_is_replayed():
     with state.replayed():
         dropout(x)
         assert torch.equal(torch.rand(3), following)
-
-
-def test_the_cached_gradient_is_that_of_the_replayed_pass(tmp_path):
-    """With dropout, one chunk of the whole batch must equal the plain step, which draws the same numbers."""
-    runs = []
-    for size in (None, 8):
-        trainer = shapes_trainer(tmp_path, max_steps=3)
-        # A chunk as large as the batch takes the plain way; force the cached one.
-        trainer.args.embed_chunk_size = size
-        if size:
-            trainer._backward = _always_cached(trainer)
-        trainer.train()
-        runs.append(weights(trainer.model))
-    for name, value in runs[0].items():
-        torch.testing.assert_close(torch.tensor(runs[1][name]), torch.tensor(value), atol=1e-6, rtol=1e-5, msg=name)
-
-
-def _always_cached(trainer):
-    def backward(model, task, batch, weight):
-        positives = batch.pop("positives")
-        return backward_in_chunks(
-            model,
-            batch,
-            lambda output: trainer._objective(output, positives),
-            chunk_size=positives.shape[-1],
-            backward=lambda surrogate: trainer.accelerator.backward(weight * surrogate),
-        )
-
-    return backward

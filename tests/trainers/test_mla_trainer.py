@@ -390,6 +390,11 @@ def test_data_whose_language_is_not_trained_is_refused(make_trainer, data):
         make_trainer(data, languages=["de"])
 
 
+def test_a_stream_is_refused(make_trainer):
+    with pytest.raises(ValueError, match=r"text_text: MLA .* needs a Dataset, not a stream"):
+        make_trainer({"text_text": shapes_corpus().to_iterable_dataset()})
+
+
 def test_an_unknown_task_is_refused(make_trainer):
     with pytest.raises(ValueError, match="MlaTrainer has no task 'translation'; its tasks are"):
         make_trainer(["translation"])

@@ -1,0 +1,263 @@
+"""Gradient caching: a training step beside sentence-transformers' cached trainer, and one step with a huge batch.
+
+    make bench-env
+    .venv-bench/bin/python benchmarks/gradient_caching.py compare
+    .venv-bench/bin/python benchmarks/gradient_caching.py large
+
+`compare` runs, by turns in one process, whole steps of two copies of the same towers on the same synthetic batch: the
+`training_step` of babelens' trainer with `embed_chunk_size`, and that of sentence-transformers' trainer with
+`CachedMultipleNegativesRankingLoss`, mini-batch and both directions alike; then the same AdamW for both. `large` makes
+one step of `Trainer.train()` with the trainer's own optimiser, LAMB, and prints time and peak memory.
+
+The towers are those of a tiny preset, with a small ViT for pictures: a batch-norm tower would normalise each chunk by
+itself, so that no gradient in chunks would equal the whole batch's.
+"""
+
+import importlib.metadata
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from importlib import import_module
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from loss import resident_peak
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, PrinterCallback
+
+from babelens import load_preset
+from babelens.methods import METHODS
+from babelens.trainers.contrastive import ContrastiveTrainer
+
+TEXT_TEXT, IMAGE_TEXT = "text_text", "image_text"
+SMALL_VIT = {
+    "model_type": "clip_vision_model",
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "patch_size": 8,
+}
+
+Batch = dict[str, Tensor]
+Step = Callable[[], object]
+
+app = typer.Typer(pretty_exceptions_enable=False)
+
+
+# ---- Towers and batches ----
+
+
+def make_model(preset: str, picture_size: int) -> PreTrainedModel:
+    """A tiny preset with a ViT, the same at every call."""
+    torch.manual_seed(0)
+    config = load_preset(preset, vision_config={**SMALL_VIT, "image_size": picture_size})
+    return METHODS[config.model_type].model(config).train()
+
+
+def make_batch(model: PreTrainedModel, task: str, size: int, picture_size: int) -> Batch:
+    """What a collator makes of `size` examples: noise, and texts of as many tokens as captions from the web have.
+
+    Their number is log-normal, of median 12, between 4 and 40. A task other than image-text has translations; one
+    other than text-text has pictures.
+    """
+    generator = torch.Generator().manual_seed(1)
+
+    def texts() -> tuple[Tensor, Tensor]:
+        lengths = (12 * (0.4 * torch.randn(size, 1, generator=generator)).exp()).long().clamp(4, 40)
+        longest = int(lengths.max())
+        ids = torch.randint(5, model.config.text_config.vocab_size, (size, longest), generator=generator)
+        mask = torch.arange(longest) < lengths
+        return ids.masked_fill(~mask, 0), mask.long()
+
+    batch = {"positives": torch.arange(size)[None]}
+    batch["input_ids"], batch["attention_mask"] = texts()
+    if task != IMAGE_TEXT:
+        batch["paired_input_ids"], batch["paired_attention_mask"] = texts()
+    if task != TEXT_TEXT:
+        batch["pixel_values"] = torch.randn(size, 3, picture_size, picture_size, generator=generator)
+    return batch
+
+
+def make_trainer(model: PreTrainedModel, folder: str, batch: dict[str, Batch], **settings: Any) -> ContrastiveTrainer:
+    """The method's trainer, which gets `batch` at every step."""
+    module, name = METHODS[model.config.model_type].trainer.split(":")
+    made: type[ContrastiveTrainer] = getattr(import_module(module), name)
+
+    class OneBatch(made):  # type: ignore[misc, valid-type]
+        def get_train_dataloader(self) -> DataLoader:
+            return DataLoader(
+                [batch], batch_size=None, collate_fn=lambda tasks: {k: dict(v) for k, v in tasks.items()}
+            )
+
+    options = {"use_cpu": True, "report_to": "none", "save_strategy": "no", **settings}
+    arguments = made.arguments_class(output_dir=folder, **options)
+    trainer = OneBatch(model, arguments, processing_class=None)
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+# ---- The comparison ----
+
+
+def our_step(model: PreTrainedModel, batch: Batch, folder: str, **settings: Any) -> Step:
+    """Adds the gradient of a batch to the weights, as the trainer does in a step."""
+    trainer = make_trainer(model, folder, {}, **settings)
+    trainer.current_gradient_accumulation_steps = 1  # `train` would set it
+    return lambda: trainer.training_step(model, {IMAGE_TEXT: dict(batch)})
+
+
+def cached_step(model: PreTrainedModel, batch: Batch, chunk: int, folder: str) -> Step:
+    """The same by sentence-transformers."""
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
+
+    wrapped = SentenceTransformer(modules=[Towers(model)], device="cpu")
+    loss = CachedMultipleNegativesRankingLoss(
+        wrapped,
+        scale=1 / model.config.temperature_init_value,
+        mini_batch_size=chunk,
+        directions=("query_to_doc", "doc_to_query"),
+        partition_mode="per_direction",
+    )
+    arguments = SentenceTransformerTrainingArguments(folder, use_cpu=True, report_to="none", save_strategy="no")
+    trainer = SentenceTransformerTrainer(wrapped, arguments, loss=loss)
+    trainer.current_gradient_accumulation_steps = 1
+    columns = {
+        "image_pixel_values": batch["pixel_values"],
+        "text_input_ids": batch["input_ids"],
+        "text_attention_mask": batch["attention_mask"],
+    }
+    return lambda: trainer.training_step(wrapped, dict(columns))
+
+
+class Towers(nn.Module):
+    """A dual encoder as a module of sentence-transformers."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: Batch) -> Batch:
+        if "pixel_values" in features:
+            output = self.model.get_image_features(features["pixel_values"])
+        else:
+            output = self.model.get_text_features(features["input_ids"], features["attention_mask"])
+        return {**features, "sentence_embedding": output.pooler_output}
+
+
+@app.command()
+def compare(
+    preset: Annotated[str, typer.Option(help="Whose text tower, heads and objective.")] = "mural-tiny",
+    batch_size: Annotated[int, typer.Option(help="Image-text pairs.")] = 512,
+    chunk: Annotated[int, typer.Option(help="Examples that are embedded at a time, on both sides.")] = 32,
+    length_groups: Annotated[int, typer.Option(help="babelens' `text_length_groups`, in each chunk.")] = 1,
+    picture_size: Annotated[int, typer.Option(help="In pixels.")] = 64,
+    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 15,
+    threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
+) -> None:
+    """Time of babelens' step by sentence-transformers', and how far gradients in chunks are from the whole batch's."""
+    torch.set_num_threads(threads)
+    print(f"{versions('sentence-transformers')}, {threads} threads")
+    print(
+        f"{preset} with a small ViT, batch {batch_size} in chunks of {chunk}, pictures of {picture_size} pixels, ",
+        end="",
+    )
+    print(f"text_length_groups={length_groups}\n")
+    models = {name: make_model(preset, picture_size) for name in ("whole batch", "babelens", "sentence-transformers")}
+    batch = make_batch(models["babelens"], IMAGE_TEXT, batch_size, picture_size)
+    with tempfile.TemporaryDirectory() as folder:
+        steps = {
+            "whole batch": our_step(models["whole batch"], batch, folder),
+            "babelens": our_step(
+                models["babelens"], batch, folder, embed_chunk_size=chunk, text_length_groups=length_groups
+            ),
+            "sentence-transformers": cached_step(models["sentence-transformers"], batch, chunk, folder),
+        }
+    for step in steps.values():
+        step()
+    whole = _gradients(models["whole batch"])
+    for name, sum_over_mean in (("babelens", 1), ("sentence-transformers", 2)):
+        found = _gradients(models[name])
+        differences = [
+            (sum_over_mean * found[key] - value).norm() / value.norm() for key, value in whole.items() if key in found
+        ]
+        print(f"gradients of {name} differ from the whole batch's by {max(differences):.1e} (largest, relative)")
+    del models["whole batch"]
+    optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-4) for name, model in models.items()}
+    times: dict[str, list[np.ndarray]] = {name: [] for name in models}
+    for _ in range(rounds):
+        for name, optimizer in optimizers.items():
+            start = _now()
+            steps[name]()
+            optimizer.step()
+            optimizer.zero_grad()
+            times[name].append(_now() - start)
+    sides = (np.array(times[name]).T for name in ("babelens", "sentence-transformers"))
+    for clock, ours, theirs in zip(("wall-clock", "processor"), *sides, strict=True):
+        low, middle, high = np.quantile(ours / theirs, [0.25, 0.5, 0.75])
+        seconds = f"{np.median(ours):.2f} s and {np.median(theirs):.2f} s"
+        print(f"a step in {clock} time: {seconds}, ratio {middle:.3f} (quartiles {low:.3f}–{high:.3f})")
+
+
+def _now() -> np.ndarray:
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def _gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Of weights that matter: a key's bias, say, has a gradient of zero but for rounding."""
+    found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    largest = max(gradient.norm() for gradient in found.values())
+    return {name: gradient for name, gradient in found.items() if gradient.norm() > 1e-4 * largest}
+
+
+# ---- One large step ----
+
+
+@app.command()
+def large(
+    preset: Annotated[str, typer.Option(help="Whose text tower, heads and objective.")] = "mural-tiny",
+    task: Annotated[
+        str, typer.Option(help="Of the method's trainer; its batches hold what the name says.")
+    ] = IMAGE_TEXT,
+    batch_size: Annotated[int, typer.Option(help="Examples.")] = 32_768,
+    chunk: Annotated[int, typer.Option(help="Examples that are embedded at a time.")] = 256,
+    picture_size: Annotated[int, typer.Option(help="In pixels.")] = 32,
+    threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
+) -> None:
+    """One optimisation step of the trainer; prints its time and the peak memory of the whole process."""
+    torch.set_num_threads(threads)
+    print(f"{versions()}, {threads} threads")
+    model = make_model(preset, picture_size)
+    before = deepcopy(model.state_dict())
+    batch = make_batch(model, task, batch_size, picture_size)
+    sizes = f"{batch_size} examples in chunks of {chunk}, pictures of {picture_size} pixels"
+    print(f"{preset} with a small ViT, {task}: {sizes}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(
+            model, folder, {task: batch}, embed_chunk_size=chunk, max_steps=1, warmup_steps=0, disable_tqdm=True
+        )
+        start = time.perf_counter()
+        loss = trainer.train().training_loss
+    moved = sum(not torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    print(f"loss {loss:.4f}, {moved} of {len(before)} tensors moved by {type(trainer.optimizer.optimizer).__name__}")
+    print(f"{time.perf_counter() - start:.0f} s, peak resident memory {resident_peak() / 2**30:.2f} GiB")
+
+
+def versions(*packages: str) -> str:
+    named = ("torch", "transformers", *packages)
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in named)
+    return f"{versions}, Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,60 @@
+"""Sharded training, by accelerate's FSDP or DeepSpeed: what they leave to the trainer, and what cannot be sharded.
+
+FSDP2 shards each weight along its first dimension. A scalar such as the temperature has none: it stays whole in every
+process, where transformers' `Trainer` averages its gradient. The embeddings that evaluation asks for come from other
+methods than `forward`, which have to gather the weights as well.
+"""
+
+import torch
+import torch.distributed as dist
+from accelerate.state import AcceleratorState
+from accelerate.utils.fsdp_utils import get_parameters_from_modules
+from torch import nn
+from torch.distributed.fsdp import register_fsdp_forward_method
+
+from .arguments import LAMB, ContrastiveTrainingArguments
+
+
+def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState) -> None:
+    """Refuses what cannot be sharded as `state` says.
+
+    Raises:
+        ValueError: for settings that FSDP or DeepSpeed would get wrong.
+    """
+    fsdp, deepspeed = (getattr(state, f"{name}_plugin", None) for name in ("fsdp", "deepspeed"))
+    if (fsdp or deepspeed) and args.task_learning_rates:
+        raise ValueError("task_learning_rates cannot go with FSDP or DeepSpeed, which save the state of one optimiser")
+    if deepspeed and args.optim == LAMB:
+        raise ValueError(
+            "optim='lamb' cannot go with DeepSpeed, whose shards are flat: LAMB needs the norms of whole weights; use "
+            "FSDP, or optim='adamw_torch'"
+        )
+    if fsdp and fsdp.fsdp_version != 2:
+        raise ValueError(f"fsdp_version={fsdp.fsdp_version} must be 2")
+    if fsdp and fsdp.state_dict_type.name != "FULL_STATE_DICT":
+        raise ValueError(
+            f"fsdp_state_dict_type={fsdp.state_dict_type.name} must be FULL_STATE_DICT: a model folder is not sharded"
+        )
+
+
+def make_shardable(model: nn.Module, state: AcceleratorState, device: torch.device) -> None:
+    """Prepares a model for the FSDP2 or DeepSpeed of `state`, neither of which takes scalars or `channels_last`."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.contiguous()
+    scalars = {parameter for parameter in model.parameters() if parameter.dim() == 0}
+    for parameter in scalars:
+        parameter.data = parameter.data.to(device)
+        if dist.is_initialized():
+            dist.broadcast(parameter.data, src=0)
+        parameter.ds_optim_param = True  # DeepSpeed's mark of what it shall not broadcast
+    fsdp = getattr(state, "fsdp_plugin", None)
+    if fsdp:
+        fsdp.ignored_modules = [
+            nn.ParameterList(scalars | get_parameters_from_modules(fsdp.ignored_modules, model, device))
+        ]
+
+
+def shard_embedding_methods(model: nn.Module) -> None:
+    """Makes a sharded model's feature methods gather weights, as its `forward` does."""
+    for name in ("get_text_features", "get_image_features"):
+        register_fsdp_forward_method(model, name)
