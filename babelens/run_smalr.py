@@ -1,12 +1,12 @@
 """SMALR's recipes: words and their vectors from the captions, the latent vocabulary, then the model."""
 
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import AutoModel, PreTrainedModel, ProcessorMixin
 
-from .configuration.configuration_smalr import SmalrConfig
 from .configuration.presets import load_preset
 from .configuration.tasks import TEXT_TEXT
 from .modeling.modeling_smalr import SmalrModel
@@ -75,12 +75,12 @@ class SmalrRun(RecipeRun):
         """The latent vocabulary becomes part of the model that is trained next."""
         return self._with_backbone(SmalrModel.from_latent(model)) if isinstance(model, SmalrLatentModel) else model
 
-    def _config(self, processor: ProcessorMixin) -> SmalrConfig:
+    def _config(self, processor: ProcessorMixin) -> Any:
         source = self.recipe.model
         sizes = [len(processor.vocabularies[language].words) for language in processor.languages]
         vision = {"vision_config": self._backbone.config} if self._backbone is not None else {}
         words = {"languages": processor.languages, "vocabulary_sizes": sizes}
-        return load_preset(source.preset, **vision | source.overrides | words)
+        return load_preset(source.preset or "", **vision | source.overrides | words)
 
     def _vectors(self, processor: ProcessorMixin) -> Tensor:
         """The vectors of all languages' words, [words, word size]."""
@@ -98,7 +98,7 @@ class SmalrRun(RecipeRun):
         return torch.cat([torch.from_numpy(matrix) for matrix in found])
 
     @cached_property
-    def _backbone(self) -> PreTrainedModel | None:
+    def _backbone(self) -> Any:
         """A vision backbone: a model by itself, that of a dual encoder, or that of an MLA model's native one."""
         if self.recipe.backbone is None:
             return None

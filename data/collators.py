@@ -15,6 +15,10 @@ _FEATURES = ("image_features", "paired_text_features")
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
 
 
+# Examples and the seeds of their random transforms -> a batch.
+Collator = Callable[[list[dict[str, Any]], list[int]], dict[str, Tensor]]
+
+
 class ContrastiveCollator:
     """Examples of one task -> a dual encoder's inputs and `positives`.
 
@@ -63,7 +67,7 @@ class ContrastiveCollator:
 class TaskCollator:
     """A batch of draws over several tasks -> {task: its batch}."""
 
-    def __init__(self, collators: dict[str, Callable[[list[dict[str, Any]], list[int]], dict[str, Tensor]]]) -> None:
+    def __init__(self, collators: dict[str, Collator]) -> None:
         self.collators = collators
 
     def __call__(self, drawn: list[tuple[Any, dict[str, Any]]]) -> dict[str, dict[str, Tensor]]:

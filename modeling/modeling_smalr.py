@@ -272,15 +272,16 @@ class SmalrModel(DualEncoderPreTrainedModel):
             return_loss: compute `contrastive_objective`; in training mode, with masked texts.
             return_logits: compute the similarities of all pictures with all texts.
         """
-        output = SmalrOutput(image_labels=image_labels, text_labels=text_labels)
+        output = SmalrOutput(
+            image_labels=image_labels,
+            text_labels=text_labels,
+            temperature=torch.tensor(float(self.config.temperature), device=self.device),
+        )
         if input_ids is not None:
             output = replace(output, **self._embed_texts(input_ids, attention_mask, language_ids))
         if pixel_values is not None or image_features is not None:
             images = self.get_image_features(pixel_values, image_features).pooler_output
             output = replace(output, image_embeds=normalize(images))
-        if output.text_embeds is not None or output.image_embeds is not None:
-            some = output.text_embeds if output.image_embeds is None else output.image_embeds
-            output = replace(output, temperature=some.new_tensor(self.config.temperature))
         if return_logits and output.text_embeds is not None and output.image_embeds is not None:
             logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
             output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
@@ -372,12 +373,12 @@ class SmalrModel(DualEncoderPreTrainedModel):
             )
         return torch.stack(losses).mean()
 
-    def _mask_loss(self, output: SmalrOutput, labels: Tensor) -> Tensor:
+    def _mask_loss(self, output: Any, labels: Tensor) -> Tensor:
         """L_mask of both representations (equation 2), over all pairs of sentences of one picture in two languages."""
         pairs = _translations(labels, output.language_ids)  # [2, P]
-        if not pairs.numel():
-            return output.text_embeds.new_zeros(())
         total = output.text_embeds.new_zeros(())
+        if not pairs.numel():
+            return total
         for fill, masked, whole in (
             (self.alignment.fill_sentence, output.masked_sentence_embeds, output.sentence_embeds),
             (self.alignment.fill_text, output.masked_text_embeds, output.text_embeds),

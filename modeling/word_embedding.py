@@ -70,7 +70,9 @@ class HybridWordEmbedding(nn.Module):
         self.special = nn.Parameter(torch.empty(SPECIAL_TOKENS, config.hidden_size))
         self.specific = nn.Parameter(torch.empty(sum(config.specific_sizes), config.word_size))
         self.projections = nn.ModuleList([nn.Linear(config.word_size, config.hidden_size) for _ in config.languages])
-        self.latent = nn.Parameter(torch.empty(config.latent_tokens, config.hidden_size))
+        self.latent = nn.Parameter(
+            torch.empty(config.latent_tokens, config.hidden_size), requires_grad=config.latent_tokens > 0
+        )
         self.sizes = [SPECIAL_TOKENS, *config.specific_sizes, config.latent_tokens]  # of the parts of all rows
 
     def forward(self, rows: Tensor) -> Tensor:

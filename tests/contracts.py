@@ -324,6 +324,8 @@ class DualEncoderContract(_Contract):
         towers = {"text_config": owner.text_model, "vision_config": owner.vision_model}
         # Neither convolutions nor recurrent layers attend.
         able = {name: tower for name, tower in towers.items() if getattr(tower, "_supports_sdpa", False)}
+        if not able:
+            pytest.skip("nothing in it attends")
         results = []
         for implementation in ("eager", "sdpa"):
             owner.set_attn_implementation(dict.fromkeys(able, implementation))

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, ProcessorMixin, Trainer
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints, seed_worker
 
 from ..configuration.tasks import IMAGE_TEXT
-from ..data.collators import ContrastiveCollator, TaskCollator
+from ..data.collators import Collator, ContrastiveCollator, TaskCollator
 from ..data.corpus import languages_of
 from ..data.views import StreamView, image_text_pairs, translation_pairs
 from ..evaluation.embedder import Embedder
@@ -121,12 +121,13 @@ class ContrastiveTrainer(Trainer):
             return image_text_pairs(data.corpus, data.languages or self.args.languages)
         return translation_pairs(data.corpus, data.pairs)
 
-    def make_collator(self, task: str) -> ContrastiveCollator:
+    def make_collator(self, task: str) -> Collator:
         """Turns a task's examples and their seeds into the model's inputs and `positives`."""
+        return ContrastiveCollator(self.processing_class, self.training_transform())
+
+    def training_transform(self) -> TrainingTransform:
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
-        return ContrastiveCollator(
-            self.processing_class, TrainingTransform(self.processing_class.image_processor, augmentation)
-        )
+        return TrainingTransform(self.processing_class.image_processor, augmentation)
 
     # ---- Data ----
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from ..configuration.languages import language_id, normalize_languages
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
-from ..data.collators import ContrastiveCollator
+from ..data.collators import Collator, ContrastiveCollator
 from ..data.corpus import languages_of
 from ..data.views import CorpusView, image_text_pairs, translation_pairs
 from ..evaluation.embedder import Embedder
@@ -101,10 +101,8 @@ class MlaTrainer(ContrastiveTrainer):
                 views = add(views)
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
-    def make_collator(self, task: str) -> ContrastiveCollator:
-        collator = super().make_collator(task)
-        collator.paired_processor = self._native.processor
-        return collator
+    def make_collator(self, task: str) -> Collator:
+        return ContrastiveCollator(self.processing_class, self.training_transform(), self._native.processor)
 
     # ---- Frozen features ----
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from ..data.captioned_pictures import CaptionedPictures
-from ..data.collators import identity_label
+from ..data.collators import Collator, identity_label
 from ..data.views import Pictures
 from ..modeling.modeling_dual_encoder import pool_image
-from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..processing.image_augmentation import TrainingTransform
 from .arguments import SmalrTrainingArguments
 from .contrastive import ContrastiveTrainer, TaskData
 from .frozen_features import FeatureView, frozen_features
@@ -38,7 +38,8 @@ class SmalrTrainer(ContrastiveTrainer):
         self, model: nn.Module, args: SmalrTrainingArguments, *, cache_dir: str | None = None, **kwargs: Any
     ) -> None:
         self.cache_dir = cache_dir
-        self._backbone = getattr(model, "vision_model", None) if args.cache_frozen_features else None
+        # Frozen, so that its features can be computed once.
+        self._backbone: Any = getattr(model, "vision_model", None) if args.cache_frozen_features else None
         if self._backbone is not None:
             self._backbone.requires_grad_(False)
         # A batch has all languages, but words of some projections and branches may be missing from it.
@@ -56,10 +57,8 @@ class SmalrTrainer(ContrastiveTrainer):
             features = self._features(view.pictures)
         return FeatureView(view.without_pictures(), "image_features", features, view.rows)
 
-    def make_collator(self, task: str) -> "SentenceCollator":
-        augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
-        transform = TrainingTransform(self.processing_class.image_processor, augmentation)
-        return SentenceCollator(self.processing_class, transform, self.args.sentences_per_picture)
+    def make_collator(self, task: str) -> Collator:
+        return SentenceCollator(self.processing_class, self.training_transform(), self.args.sentences_per_picture)
 
     def _features(self, pictures: Pictures) -> np.ndarray:
         """The backbone's features of all pictures of a corpus, [rows, width]."""

@@ -28,10 +28,10 @@ class SmalrContract(DualEncoderContract):
     has_one_vocabulary = False
 
     def training_batches(self, processor):
-        """Every two texts describe the same picture."""
+        """Every two texts describe the same picture; one has a word that is not known."""
         labels = torch.arange(len(TEXTS)) // 2
         images = processor(images=pictures(len(TEXTS) // 2), return_tensors="pt")
-        texts = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
+        texts = processor(text=["a red unicorn", *TEXTS[1:]], language=LANGUAGES, return_tensors="pt")
         return {"image_text": dict(texts) | dict(images) | {"text_labels": labels, "image_labels": labels.unique()}}
 
 
