@@ -98,7 +98,7 @@ class SmalrRun(RecipeRun):
         return torch.cat([torch.from_numpy(matrix) for matrix in found])
 
     @cached_property
-    def _backbone(self) -> Any:
+    def _backbone(self) -> Any | None:
         """A vision backbone: a model by itself, that of a dual encoder, or that of an MLA model's native one."""
         if self.recipe.backbone is None:
             return None
@@ -108,6 +108,6 @@ class SmalrRun(RecipeRun):
         return model
 
     def _with_backbone(self, model: SmalrModel) -> SmalrModel:
-        if self._backbone is not None:
+        if model.vision_model is not None and self._backbone is not None:
             model.vision_model.load_state_dict(self._backbone.state_dict())
         return model

@@ -56,7 +56,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
     sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {"vision_config": AutoConfig}
 
     languages: list[str] | tuple[str, ...] = SMALR_LANGUAGES
-    vocabulary_sizes: list[int] | tuple[int, ...] | None = None
+    vocabulary_sizes: list[int] | tuple[int, ...] = ()
     word_size: int = 50
     specific_words: int | None = 5000
     latent_tokens: int = 40_000
@@ -81,9 +81,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
 
     def __post_init__(self, **kwargs: object) -> None:
         self.languages = normalize_languages(list(self.languages))
-        if self.vocabulary_sizes is None:
-            self.vocabulary_sizes = [10_000] * len(self.languages)
-        self.vocabulary_sizes = list(self.vocabulary_sizes)
+        self.vocabulary_sizes = list(self.vocabulary_sizes) or [10_000] * len(self.languages)
         if len(self.vocabulary_sizes) != len(self.languages):
             raise ValueError(
                 f"{len(self.languages)} languages need as many vocabulary_sizes, not {len(self.vocabulary_sizes)}"

@@ -122,7 +122,7 @@ class SmalrModel(DualEncoderPreTrainedModel):
             self.alignment = LanguageAlignment(config)
         branches = len(config.languages) if config.language_branches else 1
         self.text_model = nn.ModuleList([SentenceEncoder(config.hidden_size) for _ in range(branches)])
-        self.vision_model = build_tower(config.vision_config) if config.vision_config else None
+        self.vision_model: Any = build_tower(config.vision_config) if config.vision_config else None
         feature_size = image_width(config.vision_config) if config.vision_config else config.image_feature_size
         self.image_branch = ImageBranch(config, feature_size)
         self.post_init()
