@@ -8,8 +8,6 @@ import pytest
 import torch
 from contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract, assert_equal
 from huggingface_hub import HfApi, ModelCard, RepoUrl
-from transformers import AutoProcessor, PreTrainedConfig
-from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from babelens.configuration.languages import UnknownLanguageError
 from babelens.processing.image_processing_mural import MuralImageProcessor
@@ -23,32 +21,13 @@ def make_processor(**options) -> tuple[None, SmalrProcessor]:
     return None, SmalrProcessor(image_processor, **{"vocabularies": words} | options)
 
 
-@pytest.fixture(scope="session")
-def make_smalr_processor():
-    return make_processor
-
-
 @pytest.fixture
 def processor():
     return make_processor()[1]
 
 
-class WordsConfig(PreTrainedConfig):
-    """By which AutoProcessor finds a processor whose method has no model."""
-
-    model_type = "words"
-
-
-@pytest.fixture(scope="class")
-def registered():
-    AutoProcessor.register(WordsConfig, SmalrProcessor)
-    yield
-    del PROCESSOR_MAPPING._extra_content[WordsConfig]
-
-
-@pytest.mark.usefixtures("registered")
 class TestSmalrProcessor(ProcessorContract):
-    factory = "make_smalr_processor"
+    factory = "make_smalr"
     max_text_tokens = 40
 
     def test_long_texts_are_cut(self, processor):

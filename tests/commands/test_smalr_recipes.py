@@ -1,0 +1,84 @@
+"""SMALR's recipes: the latent vocabulary, then the model; MULE without the first stage; a backbone that was trained
+before."""
+
+import json
+
+import pytest
+import yaml
+from tiny_native import saved, tiny_clip
+from tiny_training import write_shapes
+from transformers import AutoModel, AutoProcessor
+from typer.testing import CliRunner
+
+from babelens import Embedder, SmalrModel, SmalrProcessor
+from babelens.command_line import app
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    folder = write_shapes(tmp_path_factory.mktemp("shapes"))
+    saved(tiny_clip(), folder / "clip")
+    pictures = {"source": str(folder), "license": "CC0-1.0"}
+    return {
+        "method": "smalr",
+        "model": {
+            "preset": "smalr-tiny",
+            "overrides": {"hidden_size": 16, "image_hidden_size": 16, "specific_words": 3, "latent_tokens": 8},
+        },
+        "backbone": str(folder / "clip"),
+        "words": {"min_frequency": 1},
+        "image": {"resize": 36, "crop": 32},
+        "train": {"text_text": pictures, "image_text": pictures},
+        "training": {
+            "per_device_train_batch_size": 8,
+            "max_steps": 3,
+            "save_strategy": "steps",
+            "save_steps": 2,
+            "logging_steps": 1,
+            "report_to": "none",
+            "use_cpu": True,
+        },
+        "stages": [{"name": "latent", "tasks": ["text_text"]}, {"name": "smalr", "tasks": ["image_text"]}],
+    }
+
+
+def train(content, folder, **changes):
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(content | changes))
+    done = CliRunner().invoke(app, ["train", str(file), "--output", str(folder / "run")], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder / "run"
+
+
+def test_both_stages(content, tmp_path):
+    output = train(content, tmp_path)
+    model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    assert type(model) is SmalrModel and type(processor) is SmalrProcessor
+    assert processor.languages == ["de", "en", "fr"]
+    backbone = AutoModel.from_pretrained(content["backbone"]).vision_model
+    assert all((model.vision_model.state_dict()[name] == value).all() for name, value in backbone.state_dict().items())
+    embeds = Embedder(model, processor).encode_text(["a red dot", "rouge"], language=["en", "fr"])
+    assert embeds.shape == (2, 16)
+    state = json.loads((output / "checkpoints" / "smalr" / "checkpoint-3" / "trainer_state.json").read_text())
+    assert any("loss_image_text" in entry for entry in state["log_history"])
+    assert "latent vocabulary" in (output / "README.md").read_text()
+
+
+def test_mule_has_every_word_to_itself_and_one_stage(content, tmp_path):
+    overrides = content["model"]["overrides"] | {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
+    output = train(
+        content,
+        tmp_path,
+        model=content["model"] | {"overrides": overrides},
+        stages=content["stages"][1:],
+    )
+    model = AutoModel.from_pretrained(output)
+    assert model.config.latent_tokens == 0
+    assert len(model.word_embedding.specific) == sum(model.config.vocabulary_sizes)
+
+
+def test_pixels_are_trained_on_when_asked(content, tmp_path):
+    output = train(content, tmp_path, training=content["training"] | {"cache_frozen_features": False})
+    before = AutoModel.from_pretrained(content["backbone"]).vision_model.state_dict()
+    after = AutoModel.from_pretrained(output).vision_model.state_dict()
+    assert any((before[name] != value).any() for name, value in after.items())
