@@ -18,7 +18,7 @@ import torch
 _FORKS = multiprocessing.get_context("forkserver")
 _MODELS = [f"transformers.models.{name}.modeling_{name}" for name in ("bert", "clip", "resnet")]
 _FORKS.set_forkserver_preload(["babelens.trainers.mural", "PIL.IcnsImagePlugin", *_MODELS])
-_TIMEOUT = 60
+_TIMEOUT = 240
 
 
 class ProcessesDied(Exception):

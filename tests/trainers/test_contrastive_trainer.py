@@ -242,22 +242,3 @@ def test_two_processes_train_as_one_with_twice_the_batch(tmp_path):
     one, two = (np.load(tmp_path / name / "weights.npz") for name in ("one", "two"))
     for name in one:
         torch.testing.assert_close(torch.tensor(two[name]), torch.tensor(one[name]), atol=1e-5, rtol=1e-4, msg=name)
-
-
-def test_two_processes_with_two_rates_and_chunks_stay_equal_to_one(tmp_path):
-    given = [
-        "--set=max_steps=3",
-        f"--set=task_learning_rates={json.dumps({'image_text': 0.1, 'text_text': 0.01})}",
-        "--set=optim=sgd",
-    ]
-    given += [
-        "--set=dropout=0.0",
-        "--set=embed_chunk_size=2",
-        f"--set=vision={json.dumps({**VISION, 'attention_dropout': 0.0})}",
-    ]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    _run(tmp_path / "two", *given, "--set=per_device_train_batch_size=4", launcher=launcher)
-    _run(tmp_path / "one", *given, "--set=per_device_train_batch_size=8")
-    one, two = (np.load(tmp_path / name / "weights.npz") for name in ("one", "two"))
-    for name in one:
-        torch.testing.assert_close(torch.tensor(two[name]), torch.tensor(one[name]), atol=1e-5, rtol=1e-4, msg=name)
