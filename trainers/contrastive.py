@@ -278,9 +278,13 @@ class ContrastiveTrainer(Trainer):
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
         """The method's loss on the embeddings of all processes, which have `counts` rows."""
         if self.args.gather_negatives:
-            output = type(output)(
-                {name: gather_rows(value, counts) if value.dim() else value for name, value in output.items()}
-            )
+            size = positives.shape[-1]
+
+            def gathered(value: Tensor) -> Tensor:
+                # Some methods have several texts to a picture; which of the two a tensor is of, all processes agree.
+                return gather_rows(value, counts if len(value) == size else row_counts(len(value), value.device))
+
+            output = type(output)({name: gathered(value) if value.dim() else value for name, value in output.items()})
             positives = gather_labels(positives, counts)
         return self.model.contrastive_objective(output, positives=positives, tile_size=self.args.loss_tile_size)
 
