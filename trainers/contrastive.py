@@ -218,6 +218,8 @@ class ContrastiveTrainer(Trainer):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Adds every task's gradient to the weights; returns the weighted sum of the losses."""
         model.train()
+        if not self._logged_losses:
+            self._logged_steps = self.state.global_step
         total = torch.zeros((), device=self.args.device)
         batches = self._prepare_inputs(inputs)
         for task, batch in batches.items():
@@ -295,7 +297,7 @@ class ContrastiveTrainer(Trainer):
             logs |= {f"loss_{task}": round((loss / steps).item(), 4) for task, loss in self._logged_losses.items()}
             if hasattr(self.model, "temperature"):
                 logs["temperature"] = round(self.model.temperature.item(), 5)
-            self._logged_losses, self._logged_steps = {}, self.state.global_step
+            self._logged_losses = {}
         super().log(logs, start_time)
 
     # ---- Optimisers ----
