@@ -13,25 +13,22 @@ place without one.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import combinations, islice
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import PIL.Image
 import pyarrow as pa
-import pyarrow.compute as pc
 from datasets import Dataset, Image, IterableDataset
 
 from ..configuration.languages import normalize_language, normalize_languages
+from .caption_index import CaptionIndex, LanguagePair, Places, Selection, merged, pairs_in, repeats, texts_in
 from .corpus import describe, languages_of, read_image
 from .errors import CorpusError
 
-LanguagePair = tuple[str, str]
 Example = dict[str, Any]
-Places = dict[str, np.ndarray]  # by suffix of the columns `text` and `language`: which of its row's captions it takes
-Selection = tuple[np.ndarray, Places]  # the row of every example, ascending, and the places of its texts
 Select = Callable[[pa.Table], dict[str, Selection]]  # the examples of rows, for every language or pair of languages
 
 _STREAM_BLOCK = 256  # rows of a stream that are looked at together
@@ -47,7 +44,7 @@ def image_text_pairs(
         LanguageTagError: for an unknown language.
     """
     wanted = None if languages is None else normalize_languages(languages)
-    return _view("image_text_pairs", corpus, partial(_texts_in, languages=wanted), ["image", "features", "image_id"])
+    return _view("image_text_pairs", corpus, partial(texts_in, languages=wanted), ["image", "features", "image_id"])
 
 
 def translation_pairs(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None) -> "View":
@@ -66,7 +63,7 @@ def translation_pairs(corpus: Dataset | IterableDataset, pairs: Iterable[Languag
         CorpusError: when no row has texts in both languages of a pair. (A stream cannot know.)
         LanguageTagError: for an unknown language.
     """
-    select = partial(_pairs_in, pairs=_normal_pairs(pairs), once=True)
+    select = partial(pairs_in, pairs=_normal_pairs(pairs), once=True)
     return _view("translation_pairs", corpus, select, ["image_id"])
 
 
@@ -75,7 +72,7 @@ def triplets(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | 
 
     Texts are paired, and errors raised, as in `translation_pairs`.
     """
-    select = partial(_pairs_in, pairs=_normal_pairs(pairs), once=False)
+    select = partial(pairs_in, pairs=_normal_pairs(pairs), once=False)
     return _view("triplets", corpus, select, ["image", "features", "image_id"])
 
 
@@ -117,13 +114,13 @@ def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = Fals
         raise CorpusError(
             "retrieval ranks all pictures at once, and a stream has no end in sight: load it as a Dataset"
         )
-    index = _CaptionIndex(_text_table(corpus))
+    index = CaptionIndex(_text_table(corpus))
     numbers = index.numbers_in(language)
     if not len(numbers):
         raise CorpusError(f"no captions in {language}; the corpus has {describe(languages_of(corpus))}")
     if only_captioned:
         return retrieval_set(corpus.select(np.unique(index.rows[numbers])), language)
-    numbers = numbers[~_repeats(index.rows[numbers], index.concepts[index.rows[numbers]], index.text_codes[numbers])]
+    numbers = numbers[~repeats(index.rows[numbers], index.concepts[index.rows[numbers]], index.text_codes[numbers])]
     image_ids = list(corpus["image_id"])
     positions: dict[str, list[int]] = {}
     for position, image_id in enumerate(image_ids):
@@ -224,7 +221,7 @@ class StreamView(Iterable[Example]):
     def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
         """The examples of some of the `rows`, none where they have no text in the view's languages."""
         block = Dataset.from_list(rows, features=self._rows.features)
-        return CorpusView(self._name, block, self._columns, *_merged(self._select(_text_table(block))))
+        return CorpusView(self._name, block, self._columns, *merged(self._select(_text_table(block))))
 
     def __iter__(self) -> Iterator[Example]:
         rows = iter(self._rows)
@@ -282,7 +279,7 @@ def _view(
     absent = [languages for languages, (rows, _) in selections.items() if not len(rows)]
     if absent:
         raise CorpusError(f"no row has texts in {', '.join(absent)}; the corpus has {describe(languages_of(corpus))}")
-    return CorpusView(name, corpus, columns, *_merged(selections))
+    return CorpusView(name, corpus, columns, *merged(selections))
 
 
 def _text_table(corpus: Dataset) -> pa.Table:
@@ -294,103 +291,6 @@ def _text_table(corpus: Dataset) -> pa.Table:
 def _undecoded(corpus: Dataset | IterableDataset) -> Any:
     """With pictures as {bytes, path}: `read_image` opens them, with its guards."""
     return corpus.cast_column("image", Image(decode=False)) if "image" in corpus.column_names else corpus
-
-
-# ------------------------------------------------------------------------------------------ which examples there are
-
-
-class _CaptionIndex:
-    """The captions of a table, numbered in order: the row of each, its place in the row's list, language and text."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        captions = pc.list_flatten(table["captions"])
-        self.texts = pc.struct_field(captions, "text")
-        self.rows = pc.list_parent_indices(table["captions"]).to_numpy()
-        counts = np.bincount(self.rows, minlength=len(table))
-        self.places = np.arange(len(self.rows)) - (np.cumsum(counts) - counts)[self.rows]
-        self._language_codes, languages = _encoded(pc.struct_field(captions, "language"))
-        self.languages = languages.to_pylist()
-
-    def numbers_in(self, language: str) -> np.ndarray:
-        """The captions in `language`."""
-        if language not in self.languages:
-            return np.empty(0, dtype=np.int64)
-        return np.flatnonzero(self._language_codes == self.languages.index(language))
-
-    @cached_property
-    def text_codes(self) -> np.ndarray:
-        """A number for each caption; equal texts have equal numbers."""
-        return _encoded(self.texts)[0]
-
-    @cached_property
-    def concepts(self) -> np.ndarray:
-        """A number for each row; rows that share an image_id have equal numbers."""
-        names = self._table.column_names
-        return _encoded(self._table["image_id"])[0] if "image_id" in names else np.arange(len(self._table))
-
-
-def _texts_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selection]:
-    index = _CaptionIndex(table)
-    chosen = {language: index.numbers_in(language) for language in languages or index.languages}
-    return {language: (index.rows[numbers], {"": index.places[numbers]}) for language, numbers in chosen.items()}
-
-
-def _pairs_in(table: pa.Table, pairs: list[LanguagePair] | None, once: bool) -> dict[str, Selection]:
-    """
-    Args:
-        once: give the same two texts for the same image_id in another row no second time.
-    """
-    index = _CaptionIndex(table)
-    repeating = once and len(np.unique(index.concepts)) < len(table)
-    selections = {}
-    for language_a, language_b in combinations(sorted(index.languages), 2) if pairs is None else pairs:
-        a, b = _matched(index, index.numbers_in(language_a), index.numbers_in(language_b))
-        rows = index.rows[a]
-        if repeating:
-            new = ~_repeats(rows, index.concepts[rows], index.text_codes[a], index.text_codes[b])
-            rows, a, b = rows[new], a[new], b[new]
-        if len(rows) or pairs is not None:
-            selections[f"{language_a} with {language_b}"] = rows, {"_a": index.places[a], "_b": index.places[b]}
-    nothing = np.empty(0, dtype=np.int64)
-    return selections or {"two languages": (nothing, {"_a": nothing, "_b": nothing})}
-
-
-def _matched(index: _CaptionIndex, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of captions `a` and `b` those that say the same: row by row, one to one if equally many, else all with all."""
-    size = index.rows[-1] + 1 if len(index.rows) else 0
-    count_a, count_b = np.bincount(index.rows[a], minlength=size), np.bincount(index.rows[b], minlength=size)
-    equal = count_a == count_b
-    examples = np.where(equal, count_a, count_a * count_b)
-    row = np.repeat(np.arange(size), examples)  # of each example
-    step = np.arange(len(row)) - (np.cumsum(examples) - examples)[row]  # its number within the row
-    offset_a = np.where(equal[row], step, step // count_b[row])
-    offset_b = np.where(equal[row], step, step % count_b[row])
-    return a[(np.cumsum(count_a) - count_a)[row] + offset_a], b[(np.cumsum(count_b) - count_b)[row] + offset_b]
-
-
-def _repeats(rows: np.ndarray, *keys: np.ndarray) -> np.ndarray:
-    """Which entries have the same keys as one of an earlier row. `rows` ascend."""
-    key = np.zeros(len(rows), dtype=np.int64)
-    for part in keys:
-        _, key = np.unique(key * (part.max(initial=0) + 1) + part, return_inverse=True)
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return rows[first][inverse] < rows
-
-
-def _encoded(strings: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """A number for each string, and the string of each number."""
-    distinct = pc.unique(strings)
-    return pc.index_in(strings, value_set=distinct).to_numpy().astype(np.int64), distinct
-
-
-def _merged(selections: dict[str, Selection]) -> Selection:
-    """All examples, row by row."""
-    rows = np.concatenate([rows for rows, _ in selections.values()])
-    order = np.argsort(rows, kind="stable")
-    suffixes = next(iter(selections.values()))[1]
-    places = {suffix: np.concatenate([places[suffix] for _, places in selections.values()]) for suffix in suffixes}
-    return rows[order], {suffix: places[suffix][order] for suffix in suffixes}
 
 
 def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | None:

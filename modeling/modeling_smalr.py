@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
@@ -26,6 +25,7 @@ from .modeling_dual_encoder import (
     pool_image,
 )
 from .modeling_smalr_latent import SmalrLatentModel
+from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
 from .triplet_losses import (
     adversarial_language_loss,
     masked_reconstruction_loss,
@@ -55,49 +55,6 @@ class SmalrOutput(DualEncoderOutput):
     language_ids: Tensor | None = None
     image_labels: Tensor | None = None
     text_labels: Tensor | None = None
-
-
-class SentenceEncoder(nn.Module):
-    """A GRU's state at the last word, through a linear layer (EmbN on MULE)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.gru = nn.GRU(width, width, batch_first=True)
-        self.projection = nn.Linear(width, width)
-
-    def forward(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, T, width], [N] -> [N, width] and the states [N, T, width]; a text without words has one of zeros."""
-        packed = pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self.gru(packed)
-        padded, _ = pad_packed_sequence(states, batch_first=True, total_length=words.shape[1])
-        return self.projection(last[-1]), padded
-
-
-class ImageBranch(nn.Module):
-    """Two layers on a picture's features (Wang et al. 2018, Embedding Network)."""
-
-    def __init__(self, config: SmalrConfig, feature_size: int) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(feature_size, config.image_hidden_size)
-        self.norm = nn.BatchNorm1d(config.image_hidden_size)
-        self.dropout = nn.Dropout(config.image_dropout)
-        self.projection = nn.Linear(config.image_hidden_size, config.hidden_size)
-
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = self.norm(self.hidden(features)).relu()
-        return self.projection(self.dropout(hidden)), hidden
-
-
-class LanguageAlignment(nn.Module):
-    """What aligns the languages in training (sections 3.2 and 3.3): the layers that fill in masked words, one for each
-    of the two representations and shared by all pairs of languages, and the classifier of languages."""
-
-    def __init__(self, config: SmalrConfig) -> None:
-        super().__init__()
-        width = config.hidden_size
-        self.fill_sentence = nn.Linear(2 * width, 2 * width)
-        self.fill_text = nn.Linear(2 * width, 2 * width)
-        self.classifier = nn.Linear(width, len(config.languages))
 
 
 class SmalrModel(DualEncoderPreTrainedModel):

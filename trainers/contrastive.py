@@ -6,12 +6,10 @@ loses on embeddings (`contrastive_objective`).
 """
 
 import math
-import shutil
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -19,8 +17,8 @@ from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, ProcessorMixin, Trainer
-from transformers.trainer_utils import TrainOutput, rotate_checkpoints, seed_worker
+from transformers import PreTrainedModel, ProcessorMixin
+from transformers.trainer_utils import seed_worker
 
 from ..configuration.tasks import IMAGE_TEXT
 from ..data.collators import Collator, ContrastiveCollator, TaskCollator
@@ -31,13 +29,13 @@ from ..evaluation.retrieval import evaluate_retrieval
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import LAMB, ContrastiveTrainingArguments
-from .checkpoints import mark_complete, newest_checkpoint, remove_torn_checkpoints, removed_on_failure, written_whole
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture
 from .optimizers import Lamb, TaskOptimizer
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .streams import ShareOfSteps, StreamLoader, StreamMixture
+from .whole_checkpoints import WholeCheckpointTrainer
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class NonFiniteLossError(FloatingPointError):
     """A loss that is NaN or infinite; training stops at that step, before it reaches the weights."""
 
 
-class ContrastiveTrainer(Trainer):
+class ContrastiveTrainer(WholeCheckpointTrainer):
     """transformers' `Trainer` for dual encoders.
 
     Args:
@@ -380,28 +378,6 @@ class ContrastiveTrainer(Trainer):
 
     # ---- Checkpoints ----
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Trains; `resume_from_checkpoint=True` goes on from the newest complete checkpoint.
-
-        Raises:
-            FileNotFoundError: when there is none.
-            NonFiniteLossError: at the step whose loss is not finite.
-        """
-        if resume_from_checkpoint is True:
-            newest = newest_checkpoint(self.args.output_dir)
-            if newest is None:
-                raise FileNotFoundError(f"there is no complete checkpoint in {self.args.output_dir} to resume from")
-            resume_from_checkpoint = str(newest)
-        if self.args.should_save:
-            remove_torn_checkpoints(self.args.output_dir)
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
-
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        if not self.args.should_save:  # FSDP and DeepSpeed ask every process
-            return super()._save(output_dir, state_dict)
-        with written_whole(output_dir or self.args.output_dir) as scratch:
-            super()._save(str(scratch), state_dict)
-
     def _save_rng_state(self, output_dir: str) -> None:
         """Saves what the next batches depend on, for each process: random numbers, and where its stream stands."""
         super()._save_rng_state(output_dir)
@@ -412,28 +388,3 @@ class ContrastiveTrainer(Trainer):
         super()._load_rng_state(checkpoint)
         if isinstance(self.train_dataset, StreamMixture) and checkpoint is not None:
             self._stream.load(checkpoint)
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
-        # What a run that went on from an earlier step has left here is complete, and would seem so while it is
-        # overwritten.
-        if self.args.should_save and folder.exists():
-            shutil.rmtree(folder)
-        self.accelerator.wait_for_everyone()
-        # The older checkpoints may go only when this one is known to be complete.
-        keep, self.args.save_total_limit = self.args.save_total_limit, None
-        try:
-            with removed_on_failure(folder):
-                super()._save_checkpoint(model, trial)
-                self.accelerator.wait_for_everyone()
-                if self.args.should_save:
-                    mark_complete(folder)
-        finally:
-            self.args.save_total_limit = keep
-        if self.args.should_save:
-            rotate_checkpoints(
-                output_dir=str(folder.parent),
-                save_total_limit=keep,
-                best_model_checkpoint=self.state.best_model_checkpoint,
-                use_mtime=False,
-            )

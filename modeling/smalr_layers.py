@@ -1,0 +1,49 @@
+"""SMALR's two branches, and what aligns its languages in training (Burns et al. 2020, section 3)."""
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from ..configuration.configuration_smalr import SmalrConfig
+
+
+class SentenceEncoder(nn.Module):
+    """A GRU's state at the last word, through a linear layer (EmbN on MULE)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gru = nn.GRU(width, width, batch_first=True)
+        self.projection = nn.Linear(width, width)
+
+    def forward(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, T, width], [N] -> [N, width] and the states [N, T, width]; a text without words has one of zeros."""
+        packed = pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        states, last = self.gru(packed)
+        padded, _ = pad_packed_sequence(states, batch_first=True, total_length=words.shape[1])
+        return self.projection(last[-1]), padded
+
+
+class ImageBranch(nn.Module):
+    """Two layers on a picture's features (Wang et al. 2018, Embedding Network)."""
+
+    def __init__(self, config: SmalrConfig, feature_size: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(feature_size, config.image_hidden_size)
+        self.norm = nn.BatchNorm1d(config.image_hidden_size)
+        self.dropout = nn.Dropout(config.image_dropout)
+        self.projection = nn.Linear(config.image_hidden_size, config.hidden_size)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = self.norm(self.hidden(features)).relu()
+        return self.projection(self.dropout(hidden)), hidden
+
+
+class LanguageAlignment(nn.Module):
+    """What aligns the languages in training (sections 3.2 and 3.3): the layers that fill in masked words, one for each
+    of the two representations and shared by all pairs of languages, and the classifier of languages."""
+
+    def __init__(self, config: SmalrConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.fill_sentence = nn.Linear(2 * width, 2 * width)
+        self.fill_text = nn.Linear(2 * width, 2 * width)
+        self.classifier = nn.Linear(width, len(config.languages))
