@@ -7,8 +7,9 @@ that same function on embeddings gathered from many chunks or processes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +47,9 @@ class DualEncoderOutput(ModelOutput):
     temperature: Tensor | None = None
 
 
+OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
+
+
 class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
     """Base class of the dual encoders. Subclasses define the two feature methods, `contrastive_objective` and
     `temperature`."""
@@ -72,6 +76,20 @@ class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
     ) -> Tensor:
         """The training loss on the embeddings in `output`; `positives` and `tile_size` as in `contrastive_loss`."""
         raise NotImplementedError
+
+    @property
+    def logit_bias(self) -> Tensor | float:
+        """What is added to the logits; SigLIP has one."""
+        return 0.0
+
+    def completed(self, output: OutputT, *, return_logits: bool, return_loss: bool | None) -> OutputT:
+        """`output` with the similarities of all pictures with all texts, and with the loss, where they are asked
+        for."""
+        if return_logits and output.text_embeds is not None and output.image_embeds is not None:
+            logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
+            logits = logits + self.logit_bias
+            output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
+        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
 
     def parameter_parts(self) -> dict[str, int]:
         """Numbers of parameters by part, as the papers count them; they add up to the total."""

@@ -5,7 +5,7 @@
 features others are to meet; subclasses say how those others are embedded.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import torch
@@ -112,11 +112,11 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
             image_features=image_features,
             paired_text_features=paired_text_features,
         )
-        if return_logits and output.text_embeds is not None and output.image_embeds is not None:
-            logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
-            logits = logits + getattr(self.native_model, "logit_bias", 0.0)  # SigLIP has one
-            output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
-        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
+        return self.completed(output, return_logits=return_logits, return_loss=return_loss)
+
+    @property
+    def logit_bias(self) -> Tensor | float:
+        return getattr(self.native_model, "logit_bias", 0.0)
 
     @torch.no_grad()
     def _paired_features(

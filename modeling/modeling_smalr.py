@@ -239,10 +239,7 @@ class SmalrModel(DualEncoderPreTrainedModel):
         if pixel_values is not None or image_features is not None:
             images = self.get_image_features(pixel_values, image_features).pooler_output
             output = replace(output, image_embeds=normalize(images))
-        if return_logits and output.text_embeds is not None and output.image_embeds is not None:
-            logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
-            output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
-        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
+        return self.completed(output, return_logits=return_logits, return_loss=return_loss)
 
     def _embed_texts(
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None

@@ -5,8 +5,6 @@ There is no image projection: the backbone's pooled width is the width of the sh
 3.1; Lee et al. 2022, section 3.3).
 """
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
@@ -88,24 +86,20 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
                 afford.
         """
         head = self.training_head(pixel_values is not None, paired_input_ids is not None)
-        images = texts = translations = logits = None
+        images = texts = translations = None
         if pixel_values is not None:
             images = normalize(self.get_image_features(pixel_values).pooler_output)
         if input_ids is not None:
             texts = self._text_embeds(input_ids, attention_mask, head)
         if paired_input_ids is not None:
             translations = self._text_embeds(paired_input_ids, paired_attention_mask, head)
-        if return_logits and images is not None and texts is not None:
-            logits = texts @ images.T / self.temperature  # [n_texts, n_images]
         output = DualEncoderOutput(
-            logits_per_image=None if logits is None else logits.T,
-            logits_per_text=logits,
             text_embeds=texts,
             image_embeds=images,
             paired_text_embeds=translations,
             temperature=self.temperature.clone(),
         )
-        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
+        return self.completed(output, return_logits=return_logits, return_loss=return_loss)
 
     def _text_embeds(self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module) -> Tensor:
         def encode(ids: Tensor, mask: Tensor | None) -> Tensor:

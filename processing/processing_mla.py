@@ -3,18 +3,17 @@ vocabulary, in one call for a batch that mixes them (Zhang et al. 2022, section 
 
 from typing import Any, Self
 
-from transformers import BatchFeature, PreTrainedConfig, ProcessorMixin
+from transformers import PreTrainedConfig, ProcessorMixin
 
-from ..configuration.hub_code import HubCodeMixin
 from ..configuration.languages import language_id, normalize_language, normalize_languages
-from .processor_inputs import check_inputs, texts_with_languages
+from .processing_by_language import ByLanguageProcessor
 
 
 class TokenizerError(ValueError):
     """A tokenizer that cannot serve as the acquired languages' vocabulary."""
 
 
-class MlaProcessor(HubCodeMixin, ProcessorMixin):
+class MlaProcessor(ByLanguageProcessor):
     """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids` (where there are several).
 
     Texts are padded to the longest of the batch, and cut at what the text tower reads.
@@ -63,39 +62,7 @@ class MlaProcessor(HubCodeMixin, ProcessorMixin):
             **options,
         )
 
-    def __call__(
-        self,
-        images: Any = None,
-        text: str | list[str] | None = None,
-        language: str | list[str] | None = None,
-        return_tensors: str | None = None,
-        max_length: int | None = None,
-        **kwargs: Any,
-    ) -> BatchFeature:
-        """
-        Args:
-            images: a picture or a list of them (Pillow, arrays, tensors, paths).
-            text: a text or a list of them.
-            language: BCP-47 tag of all texts, or one for each.
-            return_tensors: `"pt"` or `"np"`; lists by default.
-            max_length: cut texts at that many tokens; by default at `max_text_length`.
-            kwargs: passed to the image processor.
-
-        Raises:
-            LanguageTagError: for an unknown language tag.
-            UnknownLanguageError: for a language that was not acquired.
-            ValueError: for texts without a language, not as many languages as texts, an empty list, or nothing at all.
-        """
-        check_inputs(images, text, language)
-        inputs: dict[str, Any] = {}
-        if text is not None and language is not None:
-            texts, languages = texts_with_languages(text, language)
-            inputs |= self._encode(texts, languages, max_length or self.max_text_length)
-        if images is not None:
-            inputs |= self.image_processor(images, return_tensors=return_tensors, **kwargs)
-        return BatchFeature(inputs, tensor_type=return_tensors)
-
-    def _encode(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
+    def encode_texts(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
         known = [self.native_language, *self.languages]
         numbers = [language_id(tag, known) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
@@ -127,10 +94,6 @@ class MlaProcessor(HubCodeMixin, ProcessorMixin):
             max_text_length=self.max_text_length,
             pad_to_max_length=self.pad_to_max_length,
         )
-
-    @property
-    def model_input_names(self) -> list[str]:
-        return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
 
 
 def _check_separator(tokenizer: Any) -> None:

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformers import BatchFeature, ProcessorMixin
 from transformers.utils import cached_file
 
-from ..configuration.hub_code import HubCodeMixin
 from ..configuration.languages import language_id
-from .processor_inputs import check_inputs, texts_with_languages
+from .processing_by_language import ByLanguageProcessor
 from .word_vocabulary import PADDING_ID, VocabularyError, WordVocabulary
 
 VOCABULARIES_FILE = "vocabularies.json"
@@ -27,7 +25,7 @@ class SpecialIds(NamedTuple):
     eos_token_id: int | None = None
 
 
-class SmalrProcessor(HubCodeMixin, ProcessorMixin):
+class SmalrProcessor(ByLanguageProcessor):
     """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
     A number in `input_ids` means another word in each language (`word_vocabulary`). Texts are padded to the longest of
@@ -68,39 +66,7 @@ class SmalrProcessor(HubCodeMixin, ProcessorMixin):
         """In the order in which `language_ids` count them."""
         return list(self._vocabularies)
 
-    def __call__(
-        self,
-        images: Any = None,
-        text: str | list[str] | None = None,
-        language: str | list[str] | None = None,
-        return_tensors: str | None = None,
-        max_length: int | None = None,
-        **kwargs: Any,
-    ) -> BatchFeature:
-        """
-        Args:
-            images: a picture or a list of them (Pillow, arrays, tensors, paths).
-            text: a text or a list of them.
-            language: BCP-47 tag of all texts, or one for each.
-            return_tensors: `"pt"` or `"np"`; lists by default.
-            max_length: cut texts at that many words; by default at `max_text_length`.
-            kwargs: passed to the image processor.
-
-        Raises:
-            LanguageTagError: for an unknown language tag.
-            UnknownLanguageError: for a language without a vocabulary.
-            ImportError: for a text whose language needs a segmenter that is not installed (`word_tokenizers`).
-            ValueError: for texts without a language, not as many languages as texts, an empty list, or nothing at all.
-        """
-        check_inputs(images, text, language)
-        inputs: dict[str, Any] = {}
-        if text is not None and language is not None:
-            inputs |= self._encode(*texts_with_languages(text, language), max_length or self.max_text_length)
-        if images is not None:
-            inputs |= self.image_processor(images, return_tensors=return_tensors, **kwargs)
-        return BatchFeature(inputs, tensor_type=return_tensors)
-
-    def _encode(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
+    def encode_texts(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
         numbers = [language_id(language, self.languages) for language in languages]
         rows = [
             self._vocabularies[language].encode(text)[:max_length]
@@ -117,10 +83,6 @@ class SmalrProcessor(HubCodeMixin, ProcessorMixin):
     def tokenizer(self) -> "SpecialIds":
         """The special ids, which transformers' `Trainer` looks for here."""
         return SpecialIds()
-
-    @property
-    def model_input_names(self) -> list[str]:
-        return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
 
     # ---- Files ----
 
