@@ -162,6 +162,7 @@ class ContrastiveTrainer(Trainer):
             pin_memory=self.args.dataloader_pin_memory and torch.accelerator.is_available(),
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
+            generator=torch.Generator().manual_seed(sampler.seed),  # whose draws resuming need not repeat
             worker_init_fn=partial(seed_worker, num_workers=workers, rank=self.args.process_index),
         )
         return self.accelerator.prepare(loader)
