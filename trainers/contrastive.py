@@ -154,6 +154,8 @@ class ContrastiveTrainer(Trainer):
             num_processes=self.args.world_size,
         )
         workers = self.args.dataloader_num_workers
+        # Workers that live on are seeded once; a resumed run would draw their seed again, from dropout's random numbers.
+        generator = torch.Generator().manual_seed(sampler.seed) if self.args.dataloader_persistent_workers else None
         loader = DataLoader(
             self.train_dataset,
             batch_sampler=sampler,
@@ -162,7 +164,7 @@ class ContrastiveTrainer(Trainer):
             pin_memory=self.args.dataloader_pin_memory and torch.accelerator.is_available(),
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
-            generator=torch.Generator().manual_seed(sampler.seed),  # whose draws resuming need not repeat
+            generator=generator,
             worker_init_fn=partial(seed_worker, num_workers=workers, rank=self.args.process_index),
         )
         return self.accelerator.prepare(loader)
