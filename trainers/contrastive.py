@@ -154,7 +154,7 @@ class ContrastiveTrainer(Trainer):
             num_processes=self.args.world_size,
         )
         workers = self.args.dataloader_num_workers
-        # Workers that live on are seeded once; a resumed run would draw their seed again, from dropout's random numbers.
+        # Workers that live on are seeded once. A resumed run would draw their seed again, from dropout's numbers.
         generator = torch.Generator().manual_seed(sampler.seed) if self.args.dataloader_persistent_workers else None
         loader = DataLoader(
             self.train_dataset,
