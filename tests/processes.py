@@ -10,7 +10,8 @@ import os
 import socket
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def together(count: int, function: Callable[..., Any], /, *args: Any, **kwargs: 
             process.start()
             there.close()
             started.append((process, here))
-        answers = [_receive(pipe) for _, pipe in started]
+        answers = [_receive(process, pipe) for process, pipe in started]
         if None in answers:
             for process, _ in started:
                 process.join(10)
@@ -65,11 +66,12 @@ def together(count: int, function: Callable[..., Any], /, *args: Any, **kwargs: 
             pipe.close()
 
 
-def _receive(pipe: Connection) -> tuple[Any, str | None] | None:
-    if not pipe.poll(_TIMEOUT):
+def _receive(process: BaseProcess, pipe: Connection) -> tuple[Any, str | None] | None:
+    ready = wait([pipe, process.sentinel], _TIMEOUT)  # the pipe of a dead one may live on in its children
+    if not ready:
         raise TimeoutError(f"no answer after {_TIMEOUT} seconds")
     try:
-        return pipe.recv()
+        return pipe.recv() if pipe in ready else None
     except EOFError:
         return None
 
@@ -78,6 +80,7 @@ def _run(
     pipe: Connection, rank: int, count: int, port: int, function: Callable[..., Any], args: tuple, kwargs: dict
 ) -> None:
     torch.set_num_threads(1)
+    multiprocessing.set_start_method("fork", force=True)  # of data loaders' workers, without another server
     gc.freeze()  # what all share is not looked through, and so not copied
     if count > 1:
         group = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}

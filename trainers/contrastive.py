@@ -190,11 +190,14 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         sampler = TaskBatchSampler(
             self.train_dataset, self._train_batch_size, seed=self._data_seed, num_processes=self.args.world_size
         )
+        # Workers that live on are seeded once. A resumed run would draw their seed again, from dropout's numbers.
+        generator = torch.Generator().manual_seed(sampler.seed) if self.args.dataloader_persistent_workers else None
         loader = DataLoader(
             self.train_dataset,
             batch_sampler=sampler,
             collate_fn=self.data_collator,
             num_workers=workers,
+            generator=generator,
             **options,
         )
         return self.accelerator.prepare(loader)

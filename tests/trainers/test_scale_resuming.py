@@ -26,6 +26,7 @@ TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
                 "gradient_accumulation_steps": 2,
                 "embed_chunk_size": 1,
                 "dataloader_num_workers": 1,
+                "dataloader_persistent_workers": True,
                 "task_learning_rates": TWO_RATES,
             },
         ),
