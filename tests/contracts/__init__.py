@@ -1,0 +1,45 @@
+"""What every method keeps, written once: contracts that a method's test classes inherit.
+
+A method needs a fixture that builds a tiny model and its processor, and says its name; nothing else is compulsory:
+
+    from contracts import ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract
+
+
+    class TestSmalr(ConfigContract, DualEncoderContract, ProcessorContract, PublishingContract):
+        factory = "make_smalr"
+
+`factory(**options) -> (model in eval mode, processor)` builds the same at every call. A class may state more:
+`options` for the factory, `training_batches` where a method has further tasks, the attributes below where it differs.
+"""
+
+from .common import (
+    CAPTIONS,
+    LANGUAGES,
+    TEXTS,
+    assert_equal,
+    embeddings,
+    image_text_batch,
+    pictures,
+    split,
+    translation_batch,
+)
+from .configurations import ConfigContract
+from .dual_encoders import DualEncoderContract
+from .processors import ProcessorContract
+from .publishing import PublishingContract
+
+__all__ = [
+    "CAPTIONS",
+    "LANGUAGES",
+    "TEXTS",
+    "ConfigContract",
+    "DualEncoderContract",
+    "ProcessorContract",
+    "PublishingContract",
+    "assert_equal",
+    "embeddings",
+    "image_text_batch",
+    "pictures",
+    "split",
+    "translation_batch",
+]

@@ -1,0 +1,133 @@
+"""What every published folder keeps."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import (
+    AutoModel,
+    PreTrainedModel,
+    pipeline,
+)
+
+from .common import LANGUAGES, TEXTS, Contract, assert_equal, embeddings, pictures
+
+# Run with the folder of a model, the inputs as JSON, a folder for the results and for the model saved again.
+_WITHOUT_PACKAGE = """
+import json, sys
+from pathlib import Path
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from transformers import AutoImageProcessor, AutoModel, AutoProcessor, pipeline
+
+folder, again, inputs, results = sys.argv[1:]
+inputs = json.loads(inputs)
+images = [Image.open(path) for path in inputs.pop("images")]
+in_pipelines = inputs.pop("in_pipelines")
+trusting = {"trust_remote_code": True}
+
+def answers(folder):
+    model, processor = AutoModel.from_pretrained(folder, **trusting), AutoProcessor.from_pretrained(folder, **trusting)
+    for loaded in (model, processor, AutoImageProcessor.from_pretrained(folder, **trusting)):
+        assert type(loaded).__module__.startswith("transformers_modules."), type(loaded)
+    scores = {}
+    if in_pipelines:
+        classify = pipeline("zero-shot-image-classification", model=folder, **trusting)
+        ranking = classify(images[0], candidate_labels=inputs["text"])
+        found = {entry["label"]: entry["score"] for entry in ranking}
+        scores["scores"] = torch.tensor([found[text] for text in inputs["text"]])
+    with torch.no_grad():
+        output = model(**processor(images=images, **inputs, return_tensors="pt"))
+    embeds = {name: output[name] for name in ("text_embeds", "image_embeds")}
+    return model, processor, embeds | scores
+
+model, processor, first = answers(folder)
+processor.save_pretrained(again)
+model.save_pretrained(again)
+for name, value in answers(again)[2].items():
+    assert torch.equal(value, first[name]), name
+save_file(first, results)
+"""
+
+
+class PublishingContract(Contract):
+    """A saved folder is an ordinary Hugging Face model: with the package, without it, and in pipelines."""
+
+    # transformers' pipelines read texts with a tokenizer, which a word-level method does not have.
+    in_pipelines: ClassVar[bool] = True
+    # In which languages a pipeline, which knows none, reads the captions.
+    pipeline_languages: ClassVar[list[str]] = LANGUAGES
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def published(cls, make, tmp_path_factory) -> Path:
+        """Not to be changed."""
+        folder = tmp_path_factory.mktemp(cls.factory) / "model"
+        for part in make():
+            part.save_pretrained(folder)
+        return folder
+
+    def test_loaded_with_the_package_to_the_same_bits(self, published, model, batch):
+        for loader in (type(model), AutoModel):
+            loaded, info = loader.from_pretrained(published, output_loading_info=True)
+            assert type(loaded) is type(model) and not loaded.training
+            assert not any(info.values()), info
+            assert_equal(dict(loaded.state_dict()), dict(model.state_dict()))
+            assert_equal(embeddings(loaded, batch), embeddings(model, batch))
+
+    def test_loaded_in_half_precision(self, published, model, tmp_path):
+        half = AutoModel.from_pretrained(published, dtype=torch.bfloat16)
+        half.save_pretrained(tmp_path)
+        again = AutoModel.from_pretrained(tmp_path, dtype="auto")
+        assert_equal(
+            dict(again.state_dict()),
+            {n: v.bfloat16() if v.is_floating_point() else v for n, v in model.state_dict().items()},
+        )
+
+    def test_loaded_without_the_package_to_the_same_bits(
+        self, published, parts, batch, run_without_babelens, tmp_path
+    ):
+        model, processor = parts
+        paths = [str(tmp_path / f"{i}.png") for i in range(len(TEXTS))]
+        for path, picture in zip(paths, pictures(len(TEXTS)), strict=True):
+            picture.save(path)
+        inputs = json.dumps({"images": paths, "text": TEXTS, "language": LANGUAGES, "in_pipelines": self.in_pipelines})
+        run_without_babelens(_WITHOUT_PACKAGE, published, tmp_path / "again", inputs, tmp_path / "results")
+        found = load_file(tmp_path / "results")
+        expected = embeddings(model, batch)
+        if self.in_pipelines:
+            expected["scores"] = self.scores(model, processor, pictures(1)[0], "This is a photo of {}.")
+        assert_equal(found, expected)
+        assert {path.name for path in (tmp_path / "again").iterdir()} == {path.name for path in published.iterdir()}
+
+    @torch.no_grad()
+    def scores(self, model: PreTrainedModel, processor: Any, picture: Image.Image, template: str) -> Tensor:
+        texts = [template.format(text) for text in TEXTS]
+        output = model(**processor(images=picture, text=texts, language=self.pipeline_languages, return_tensors="pt"))
+        return output.logits_per_image[0].softmax(0)
+
+    def test_zero_shot_classification_with_labels_in_several_languages(self, published, parts):
+        if not self.in_pipelines:
+            pytest.skip("without a tokenizer")
+        classify = pipeline("zero-shot-image-classification", model=str(published))
+        for picture in pictures(2):
+            ranking = classify(picture, candidate_labels=TEXTS, hypothesis_template="{}")
+            found = {entry["label"]: entry["score"] for entry in ranking}
+            expected = self.scores(*parts, picture, "{}")
+            torch.testing.assert_close(torch.tensor([found[text] for text in TEXTS]), expected)
+
+    def test_feature_extraction(self, published, model, processor, batch):
+        if not self.in_pipelines:
+            pytest.skip("without a tokenizer")
+        texts = processor(text=TEXTS, language=self.pipeline_languages, return_tensors="pt")
+        expected = embeddings(model, batch | dict(texts))
+        found = pipeline("feature-extraction", model=str(published))(TEXTS)
+        torch.testing.assert_close(torch.tensor(found)[:, 0], expected["text_embeds"])
+        found = pipeline("image-feature-extraction", model=str(published))(pictures(len(TEXTS)))
+        torch.testing.assert_close(torch.tensor(found)[:, 0], expected["image_embeds"])
