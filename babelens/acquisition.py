@@ -48,12 +48,17 @@ M_BERT = "google-bert/bert-base-multilingual-cased"
 
 EMBEDDING, MODEL, CHECKPOINTS = "embedding", "model", "checkpoints"
 _HELD_OUT = 1000  # translations at most
+_FIRST_LANGUAGE_CHOICES = ("native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size")
 _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
 _EXPOSURE_SHARE = 10  # the paper's language exposure has a tenth of the steps of its transfer
 
 
 class EmbeddingInUseError(ValueError):
     """Training what earlier languages depend on."""
+
+
+class SettledByBaseError(ValueError):
+    """A choice that the base model has made already, with its first language."""
 
 
 @dataclass
@@ -66,12 +71,13 @@ class Acquisition:
         translations: what `load_translations` takes; pairs of `language` and the native language.
         output: the adapter's folder.
         captions: what `load_captions` takes; pictures with captions in `language`, for language exposure.
-        native_language: of a plain base model.
+        native_language: what a plain base model reads; default: English. For a plain base model only, as are the
+            following four: a model that has acquired languages has settled them.
         vocabulary: folder or Hub id of a model or a tokenizer: the acquired languages' vocabulary, and first values of
-            its table. For a plain base model only, as are the following two.
+            its table; default: M-BERT's.
         new_vocabulary: train a vocabulary of that many word pieces on the translations instead.
-        acquirer: `mlp` or `linear`.
-        acquirer_size: width of the hidden layer of `mlp`.
+        acquirer: `mlp` (default) or `linear`.
+        acquirer_size: width of the hidden layer of `mlp`; default: 256.
         train_embedding: whether the table that the languages share is trained. By default it is while the model has no
             other language, and frozen as soon as one depends on it.
         steps: of native language transfer; by default 20 passes over the translations, at least 500 and at most the
@@ -86,11 +92,11 @@ class Acquisition:
     translations: str
     output: Path
     captions: str | None = None
-    native_language: str = "en"
-    vocabulary: str = M_BERT
+    native_language: str | None = None
+    vocabulary: str | None = None
     new_vocabulary: int | None = None
-    acquirer: str = "mlp"
-    acquirer_size: int = 256
+    acquirer: str | None = None
+    acquirer_size: int | None = None
     train_embedding: bool | None = None
     steps: int | None = None
     exposure_steps: int | None = None
@@ -149,11 +155,14 @@ class Acquisition:
             UnsupportedBaseModelError: for a base model whose text tower is not known.
             KnownLanguageError: for a language that it knows already.
             EmbeddingInUseError: when the shared embedding is to be trained and other languages depend on it.
+            SettledByBaseError: for a choice that only the first language has.
             TokenizerError: for a vocabulary that cannot serve.
         """
         model, processor = load_dual_encoder(self.base, dtype=torch.float32)
         set_seed(self.training.get("seed", 42))
-        if not isinstance(model, MlaModel):
+        if isinstance(model, MlaModel):
+            self._refuse_what_is_settled()
+        else:
             model, processor = self._wrapped(model, processor)
         if self.language in model.config.known_languages:
             known = ", ".join(model.config.known_languages)
@@ -168,16 +177,25 @@ class Acquisition:
         processor.languages = list(model.config.languages)
         return model, processor
 
+    def _refuse_what_is_settled(self) -> None:
+        given = [name for name in _FIRST_LANGUAGE_CHOICES if getattr(self, name) is not None]
+        if given:
+            raise SettledByBaseError(
+                f"{', '.join(given)}: {self.base} has acquired languages already, and with the first of them settled "
+                "its vocabulary and its acquirers; leave these options out"
+            )
+
     def _wrapped(self, native: PreTrainedModel, processor: ProcessorMixin) -> tuple[MlaModel, MlaProcessor]:
         text_tower(native.config.model_type)  # refuses what is not known, before anything else is fetched
         tokenizer = self._tokenizer()
-        wrapped = MlaProcessor.for_native(native.config, processor, tokenizer, native_language=self.native_language)
+        native_language = self.native_language or "en"
+        wrapped = MlaProcessor.for_native(native.config, processor, tokenizer, native_language=native_language)
         table = self._table(tokenizer, native.config.text_config.hidden_size)
         model = MlaModel.from_native(
             native,
-            native_language=self.native_language,
-            acquirer=self.acquirer,
-            acquirer_size=self.acquirer_size,
+            native_language=native_language,
+            acquirer=self.acquirer or "mlp",
+            acquirer_size=self.acquirer_size or 256,
             vocab_size=len(table),
             embedding_size=table.shape[1],
             sep_token_id=tokenizer.sep_token_id,
@@ -186,10 +204,14 @@ class Acquisition:
             model.embedding.mla_embedding.table.weight.copy_(table)
         return model, wrapped
 
+    @property
+    def _vocabulary(self) -> str:
+        return self.vocabulary or M_BERT
+
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         """The multilingual tokenizer."""
         if self.new_vocabulary is None:
-            return AutoTokenizer.from_pretrained(self.vocabulary)
+            return AutoTokenizer.from_pretrained(self._vocabulary)
         corpus = load_translations(self.translations)
         texts = captions_of(corpus).combine_chunks().flatten().field("text").to_pylist()
         try:
@@ -199,7 +221,7 @@ class Acquisition:
 
     def _table(self, tokenizer: PreTrainedTokenizerBase, width: int) -> torch.Tensor:
         """The first values of the tokenizer's table, [vocabulary, embedding size]: its model's, or new ones."""
-        table = pretrained_table(self.vocabulary, tokenizer) if self.new_vocabulary is None else None
+        table = pretrained_table(self._vocabulary, tokenizer) if self.new_vocabulary is None else None
         if table is not None:
             return table
         generator = torch.Generator().manual_seed(self.training.get("seed", 42))

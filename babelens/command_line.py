@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from .acquisition import EmbeddingInUseError
+from .acquisition import EmbeddingInUseError, SettledByBaseError
 from .commands.acquire import acquire
 from .commands.data import data
 from .commands.demo import demo
@@ -23,6 +23,8 @@ from .modeling.acquirer import UnsupportedBaseModelError
 from .modeling.peft_mla import AdapterMismatchError
 from .processing.images import ImageError
 from .processing.processing_mla import TokenizerError
+from .processing.word_vectors import WordVectorError
+from .processing.word_vocabulary import VocabularyError
 from .recipe import RecipeError
 from .trainers.contrastive import NonFiniteLossError
 
@@ -47,9 +49,12 @@ _USER_ERRORS = (
     OSError,
     PublishError,
     RecipeError,
+    SettledByBaseError,
     TokenizerError,
     UnknownLanguageError,
     UnsupportedBaseModelError,
+    VocabularyError,
+    WordVectorError,
 )
 
 

@@ -48,15 +48,20 @@ def acquire(
         ),
     ] = False,
     native_language: Annotated[
-        str, typer.Option(help="What a plain base model reads.", rich_help_panel=_MODEL)
-    ] = "en",
-    vocabulary: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="A model or tokenizer whose word pieces all acquired languages share; used when BASE has none yet.",
+            help="What BASE reads, `en` by default. This option and the next four are for a BASE without acquired "
+            "languages; the first one settles them for all.",
             rich_help_panel=_MODEL,
         ),
-    ] = M_BERT,
+    ] = None,
+    vocabulary: Annotated[
+        str | None,
+        typer.Option(
+            help=f"A model or tokenizer whose word pieces all acquired languages share; by default {M_BERT}.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
     new_vocabulary: Annotated[
         int | None,
         typer.Option(
@@ -64,12 +69,13 @@ def acquire(
         ),
     ] = None,
     acquirer: Annotated[
-        Literal["mlp", "linear"],
-        typer.Option(help="What follows each block; BASE's own if it has languages.", rich_help_panel=_MODEL),
-    ] = "mlp",
+        Literal["mlp", "linear"] | None,
+        typer.Option(help="What follows each block, `mlp` by default.", rich_help_panel=_MODEL),
+    ] = None,
     acquirer_size: Annotated[
-        int, typer.Option(min=1, help="Width of the hidden layer of `mlp`.", rich_help_panel=_MODEL)
-    ] = 256,
+        int | None,
+        typer.Option(min=1, help="Width of the hidden layer of `mlp`, 256 by default.", rich_help_panel=_MODEL),
+    ] = None,
     train_embedding: Annotated[
         bool | None,
         typer.Option(

@@ -89,6 +89,11 @@ def options(folder, **changes):
     return [part for name, value in named for part in ([name] if value is True else [name, value])]
 
 
+def later_options(folder, **changes):
+    """Of a language that is not the first: what that one settled is left out."""
+    return options(folder, **{"vocabulary": None, "acquirer_size": None} | changes)
+
+
 @pytest.fixture(scope="module")
 def german(folder):
     """CLIP learned German."""
@@ -99,7 +104,7 @@ def german(folder):
 @pytest.fixture(scope="module")
 def french(folder, german):
     """And then French, with pictures."""
-    given = options(
+    given = later_options(
         folder,
         base=german / "model",
         language="FR",
@@ -271,7 +276,7 @@ def test_a_later_adapter_brings_its_acquirers_alone(german, french):
 
 def test_language_exposure_leaves_its_mark(french, folder, german):
     assert "language exposure" in (french / "README.md").read_text()
-    given = options(
+    given = later_options(
         folder, base=german / "model", language="fr", translations=folder / "french.jsonl", output=folder / "transfer"
     )
     assert run(*given) == 0
@@ -288,7 +293,7 @@ def test_the_embedder_takes_a_later_adapter_as_it_takes_the_model(french):
 
 
 def test_an_adapter_is_a_base_as_well(folder, german, french):
-    given = options(
+    given = later_options(
         folder, base=german, language="fr", translations=folder / "french.jsonl", output=folder / "on-adapter"
     )
     assert run(*given) == 0
@@ -302,7 +307,7 @@ def test_an_adapter_is_a_base_as_well(folder, german, french):
 def test_pictures_are_encoded_once(folder, german, french, cache):
     """Those that French was exposed to are found again by the next run on the same model."""
     kept = sorted(cache.iterdir())
-    given = options(
+    given = later_options(
         folder,
         base=german / "model",
         language="fr",
@@ -413,7 +418,7 @@ def test_what_cannot_be_is_one_sentence(folder, capfd, monkeypatch, case):
 
 def test_a_language_that_is_there_is_refused(folder, german, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
-    assert run(*options(folder, base=german / "model", language="DE")) == 1
+    assert run(*later_options(folder, base=german / "model", language="DE")) == 1
     assert "knows 'de' already; it knows en, de" in capfd.readouterr().err
     assert not (folder / "output").exists()
 
@@ -427,7 +432,7 @@ def test_an_output_that_is_taken_is_refused_and_stays(folder, german, capfd):
 
 def test_what_other_languages_depend_on_is_not_trained(folder, german, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
-    given = options(
+    given = later_options(
         folder,
         base=german / "model",
         language="fr",
@@ -437,6 +442,25 @@ def test_what_other_languages_depend_on_is_not_trained(folder, german, capfd, mo
     assert run(*given, "--train-embedding") == 1
     assert "de depend on the embedding of" in capfd.readouterr().err
     assert not (folder / "joint").exists()
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"vocabulary": "bert"},
+        {"new_vocabulary": 100},
+        {"acquirer": "mlp"},
+        {"acquirer_size": 8},
+        {"native_language": "en"},
+    ],
+    ids=lambda choice: next(iter(choice)),
+)
+def test_what_the_first_language_settled_is_not_asked_again(folder, german, capfd, monkeypatch, choice):
+    monkeypatch.setenv("COLUMNS", "1000")
+    given = later_options(folder, base=german / "model", language="fr", translations=folder / "french.jsonl", **choice)
+    assert run(*given) == 1
+    assert f"{next(iter(choice))}: {german / 'model'} has acquired languages already" in capfd.readouterr().err
+    assert not (folder / "output").exists()
 
 
 @pytest.mark.parametrize("option", ["steps", "exposure_steps", "batch_size", "acquirer_size", "new_vocabulary"])
@@ -496,7 +520,7 @@ def test_a_truncated_adapter_as_base_is_one_sentence(folder, german, tmp_path, c
     adapter = copied(german, tmp_path / "adapter")
     (adapter / "adapter_model.safetensors").unlink()
     (adapter / "adapter_model.safetensors").write_bytes((german / "adapter_model.safetensors").read_bytes()[:100])
-    given = options(folder, base=adapter, language="fr", translations=folder / "french.jsonl")
+    given = later_options(folder, base=adapter, language="fr", translations=folder / "french.jsonl")
     assert run(*given) == 1
     assert "adapter_model.safetensors is truncated or damaged" in capfd.readouterr().err
     assert not (folder / "output").exists()
