@@ -109,6 +109,8 @@ def our_step(model: PreTrainedModel, batch: Batch, folder: str, **settings: Any)
     """Adds the gradient of a batch to the weights, as the trainer does in a step."""
     trainer = make_trainer(model, folder, {}, **settings)
     trainer.current_gradient_accumulation_steps = 1  # `train` would set it
+    # As its collator hands pictures over, and its weights lie.
+    batch = batch | {"pixel_values": batch["pixel_values"].contiguous(memory_format=torch.channels_last)}
     return lambda: trainer.training_step(model, {IMAGE_TEXT: dict(batch)})
 
 

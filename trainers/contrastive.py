@@ -259,7 +259,8 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
             else:
                 self.accelerator.backward(weight * loss)
 
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if is_sharded:
             size = max(counts)  # every process has as many chunks: sharded weights are gathered for each of them
         chunks = math.ceil(size / (self.args.embed_chunk_size or size))
         if chunks == 1:
@@ -276,6 +277,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
             backward=backward,
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
+            is_sharded=is_sharded,
         )
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:

@@ -59,6 +59,26 @@ def still_running_statistics(model: nn.Module) -> Iterator[None]:
             module.track_running_stats = True
 
 
+@contextmanager
+def gradients_by_row(model: nn.Module) -> Iterator[None]:
+    """Within, word embeddings that have a gradient get more of it in the rows of the words that occur alone.
+
+    Else every chunk would make, and add, a gradient as large as the whole vocabulary.
+    """
+    tables = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Embedding) and module.weight.grad is not None and not module.sparse
+    ]
+    for table in tables:
+        table.sparse = True
+    try:
+        yield
+    finally:
+        for table in tables:
+            table.sparse = False
+
+
 def backward_in_chunks(
     model: nn.Module,
     inputs: dict[str, Tensor],
@@ -68,6 +88,7 @@ def backward_in_chunks(
     backward: Callable[[Tensor, bool], None],
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
+    is_sharded: bool = False,
 ) -> Tensor:
     """Adds the gradient of `objective(model(**inputs))` to the weights, a chunk of the examples at a time.
 
@@ -79,6 +100,7 @@ def backward_in_chunks(
         backward: propagates a scalar, such as `accelerator.backward`; its second argument says whether it is the last.
         autocast: context of the forward passes.
         without_sync: context of all chunks' second passes but the last, such as `accelerator.no_sync`.
+        is_sharded: whether the weights are; sharded ones have no gradients by row.
 
     Returns:
         The loss, detached.
@@ -97,8 +119,11 @@ def backward_in_chunks(
     gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
     for number, (rows, state) in enumerate(zip(parts, states, strict=True)):
         is_last = number == chunks - 1
+        # The first chunk's gradients are dense, to which sparse ones are added in place; the last one's, because
+        # DistributedDataParallel exchanges them.
+        by_row = nullcontext() if is_last or is_sharded else gradients_by_row(model)
         with nullcontext() if is_last else without_sync():
-            with state.replayed(), autocast():
+            with by_row, state.replayed(), autocast():
                 output = model(**_take(inputs, rows), return_logits=False)
             backward(_surrogate(output, gradients, rows, is_last), is_last)
     return loss.detach()

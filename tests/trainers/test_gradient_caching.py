@@ -12,7 +12,12 @@ from torch import nn
 
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.modeling.modeling_dual_encoder import DualEncoderOutput
-from babelens.trainers.gradient_caching import RandomState, backward_in_chunks, still_running_statistics
+from babelens.trainers.gradient_caching import (
+    RandomState,
+    backward_in_chunks,
+    gradients_by_row,
+    still_running_statistics,
+)
 
 TWO_RATES = {"task_learning_rates": {"image_text": 0.1, "text_text": 0.01}}
 
@@ -188,3 +193,18 @@ def test_dropout_is_replayed():
     with state.replayed():
         dropout(x)
         assert torch.equal(torch.rand(3), following)
+
+
+def test_word_embeddings_have_gradients_by_row_once_they_have_any():
+    used, unused = nn.Embedding(5, 2), nn.Embedding(5, 2)
+    model = nn.ModuleList([used, unused])
+    rows = torch.tensor([1, 3])
+    with gradients_by_row(model):
+        assert not used.sparse  # nothing to add to yet
+    used(rows).sum().backward()
+    with gradients_by_row(model):
+        assert used.sparse and not unused.sparse
+        used(rows).sum().backward()
+    assert not used.sparse and not used.weight.grad.is_sparse
+    assert used.weight.grad.tolist() == [[0, 0], [2, 2], [0, 0], [2, 2], [0, 0]]
+    assert unused.weight.grad is None
