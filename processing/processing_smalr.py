@@ -5,34 +5,23 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from transformers import BatchFeature, ProcessorMixin
 from transformers.utils import cached_file
 
-from ..configuration.hub_code import HubCodeMixin
 from ..configuration.languages import language_id
-from .processor_inputs import check_inputs, texts_with_languages
+from .processing_word_level import WordLevelProcessor
 from .word_vocabulary import PADDING_ID, VocabularyError, WordVocabulary
 
 VOCABULARIES_FILE = "vocabularies.json"
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
 
-class SpecialIds(NamedTuple):
-    """Those that every language's words share."""
-
-    pad_token_id: int = PADDING_ID
-    bos_token_id: int | None = None
-    eos_token_id: int | None = None
-
-
-class SmalrProcessor(HubCodeMixin, ProcessorMixin):
+class SmalrProcessor(WordLevelProcessor):
     """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
     A number in `input_ids` means another word in each language (`word_vocabulary`). Texts are padded to the longest of
-    the batch with 0, and cut at `max_text_length` words; a text without any word is one [UNK]. Where a model takes
-    precomputed picture features, `images=` is left out.
+    the batch with 0, and cut at `max_text_length` words; a text without any word is one [UNK].
 
     Args:
         image_processor: such as a `MuralImageProcessor`.
@@ -50,13 +39,12 @@ class SmalrProcessor(HubCodeMixin, ProcessorMixin):
     def __init__(
         self, image_processor: Any, vocabularies: Mapping[str, Sequence[str]], max_text_length: int = 40
     ) -> None:
-        super().__init__(image_processor)
+        super().__init__(image_processor, max_text_length)
         readers = [WordVocabulary(language, words) for language, words in vocabularies.items()]
         # Not `vocabularies`, which would be written into `processor_config.json` and shown by `print`.
         self._vocabularies = {reader.language: reader for reader in readers}
         if not readers or len(self._vocabularies) < len(readers):
             raise VocabularyError(f"there must be languages, each with one vocabulary, not {list(vocabularies)}")
-        self.max_text_length = max_text_length
 
     @property
     def vocabularies(self) -> dict[str, WordVocabulary]:
@@ -67,38 +55,6 @@ class SmalrProcessor(HubCodeMixin, ProcessorMixin):
     def languages(self) -> list[str]:
         """In the order in which `language_ids` count them."""
         return list(self._vocabularies)
-
-    def __call__(
-        self,
-        images: Any = None,
-        text: str | list[str] | None = None,
-        language: str | list[str] | None = None,
-        return_tensors: str | None = None,
-        max_length: int | None = None,
-        **kwargs: Any,
-    ) -> BatchFeature:
-        """
-        Args:
-            images: a picture or a list of them (Pillow, arrays, tensors, paths).
-            text: a text or a list of them.
-            language: BCP-47 tag of all texts, or one for each.
-            return_tensors: `"pt"` or `"np"`; lists by default.
-            max_length: cut texts at that many words; by default at `max_text_length`.
-            kwargs: passed to the image processor.
-
-        Raises:
-            LanguageTagError: for an unknown language tag.
-            UnknownLanguageError: for a language without a vocabulary.
-            ImportError: for a text whose language needs a segmenter that is not installed (`word_tokenizers`).
-            ValueError: for texts without a language, not as many languages as texts, an empty list, or nothing at all.
-        """
-        check_inputs(images, text, language)
-        inputs: dict[str, Any] = {}
-        if text is not None and language is not None:
-            inputs |= self._encode(*texts_with_languages(text, language), max_length or self.max_text_length)
-        if images is not None:
-            inputs |= self.image_processor(images, return_tensors=return_tensors, **kwargs)
-        return BatchFeature(inputs, tensor_type=return_tensors)
 
     def _encode(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
         numbers = [language_id(language, self.languages) for language in languages]
@@ -112,11 +68,6 @@ class SmalrProcessor(HubCodeMixin, ProcessorMixin):
             "attention_mask": [[1] * len(ids) + [0] * (length - len(ids)) for ids in rows],
             "language_ids": numbers,
         }
-
-    @property
-    def tokenizer(self) -> "SpecialIds":
-        """The special ids, which transformers' `Trainer` looks for here."""
-        return SpecialIds()
 
     @property
     def model_input_names(self) -> list[str]:
