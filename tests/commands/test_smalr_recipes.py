@@ -1,5 +1,5 @@
 """SMALR's recipes: the latent vocabulary, then the model; MULE without the first stage; a backbone that was trained
-before."""
+before; LIWE beside them."""
 
 import json
 
@@ -10,8 +10,9 @@ from tiny_training import write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
-from babelens import Embedder, SmalrModel, SmalrProcessor
+from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
 from babelens.command_line import app
+from babelens.recipe import RecipeError, load_recipe
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +83,41 @@ def test_pixels_are_trained_on_when_asked(content, tmp_path):
     before = AutoModel.from_pretrained(content["backbone"]).vision_model.state_dict()
     after = AutoModel.from_pretrained(output).vision_model.state_dict()
     assert any((before[name] != value).any() for name, value in after.items())
+
+
+def liwe(content):
+    sizes = {"character_size": 4, "word_length": 10, "hidden_size": 16}
+    return {
+        "method": "liwe",
+        "model": {"preset": "liwe-tiny", "overrides": sizes},
+        "train": {"image_text": content["train"]["image_text"]},
+        "stages": [{"name": "liwe", "tasks": ["image_text"]}],
+    }
+
+
+def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
+    output = train(content, tmp_path, **liwe(content))
+    model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    assert type(model) is LiweModel and type(processor) is LiweProcessor
+    assert set("reddotquadratcarré") <= set(processor.characters)
+    assert model.config.vocab_size == processor.vocab_size and processor.word_length == 10
+    backbone = AutoModel.from_pretrained(content["backbone"]).vision_model
+    assert all((model.vision_model.state_dict()[name] == value).all() for name, value in backbone.state_dict().items())
+    assert Embedder(model, processor).encode_text(["punkt", "bod"], language=["de", "cs"]).shape == (2, 16)
+    assert json.loads((output / "evaluation" / "tokenizer.json").read_text()) == {"de": 0.0, "en": 0.0, "fr": 0.0}
+    assert "by their characters" in (output / "README.md").read_text()
+
+
+def test_liwe_has_no_word_vectors(content, tmp_path):
+    with pytest.raises(RecipeError, match=r"words\.max_size: LIWE reads"):
+        train(content, tmp_path, **liwe(content), words={"max_size": 5})
+
+
+@pytest.mark.parametrize("name", ["smalr", "hem", "la", "mule", "par-embn", "liwe"])
+def test_the_rows_of_the_benchmark_are_trained_on_the_same(name):
+    recipe, smalr = (load_recipe(f"emoji/smalr/{row}") for row in (name, "smalr"))
+    assert recipe.train["image_text"] == smalr.train["image_text"]
+    assert recipe.stages[-1].training == smalr.stages[-1].training
+    assert (recipe.image, recipe.backbone, recipe.report) == (smalr.image, smalr.backbone, smalr.report)
+    sizes = "per_device_train_batch_size"
+    assert recipe.training[sizes] == smalr.training[sizes]
