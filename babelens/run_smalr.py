@@ -55,8 +55,11 @@ class SmalrRun(CaptionedPicturesRun):
         }
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The latent vocabulary becomes part of the model that is trained next."""
-        return self._with_backbone(SmalrModel.from_latent(model)) if isinstance(model, SmalrLatentModel) else model
+        """The latent vocabulary becomes part of the model that is trained next, which is as the recipe says, even if
+        another recipe's run has learned the vocabulary."""
+        if not isinstance(model, SmalrLatentModel):
+            return model
+        return self._with_backbone(SmalrModel.from_latent(model, **self.recipe.model.overrides))
 
     def _config(self, processor: ProcessorMixin) -> PreTrainedConfig:
         sizes = [len(processor.vocabularies[language].words) for language in processor.languages]

@@ -2,6 +2,7 @@
 before; LIWE beside them."""
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -43,10 +44,11 @@ def content(tmp_path_factory):
     }
 
 
-def train(content, folder, **changes):
+def train(content, folder, *options, **changes):
     file = folder / "recipe.yaml"
     file.write_text(yaml.safe_dump(content | changes))
-    done = CliRunner().invoke(app, ["train", str(file), "--output", str(folder / "run")], catch_exceptions=False)
+    command = ["train", str(file), "--output", str(folder / "run"), *options]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return folder / "run"
 
@@ -63,6 +65,21 @@ def test_both_stages(content, tmp_path):
     state = json.loads((output / "checkpoints" / "smalr" / "checkpoint-3" / "trainer_state.json").read_text())
     assert any("loss_image_text" in entry for entry in state["log_history"])
     assert "latent vocabulary" in (output / "README.md").read_text()
+
+
+def test_another_row_may_begin_with_the_same_latent_vocabulary_and_stays_as_its_recipe_says(content, tmp_path):
+    finished = "run/checkpoints/latent/finished"
+    for name, changes in (("smalr", {}), ("la", {"specific_words": 0, "mask_weight": 0.0})):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name == "la":
+            shutil.copytree(tmp_path / "smalr" / finished, folder / finished)
+        overrides = content["model"]["overrides"] | changes
+        model = AutoModel.from_pretrained(
+            train(content, folder, "--resume", model=content["model"] | {"overrides": overrides})
+        )
+        assert model.config.mask_weight == (1e-4 if name == "smalr" else 0)
+        assert model.config.specific_sizes == ([3, 3, 3] if name == "smalr" else [0, 0, 0])
 
 
 def test_mule_has_every_word_to_itself_and_one_stage(content, tmp_path):
