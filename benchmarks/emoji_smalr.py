@@ -17,6 +17,8 @@ import json
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,44 +74,46 @@ def main(
     only_table: Annotated[bool, typer.Option("--only-table", help="Of what has been trained already.")] = False,
 ) -> None:
     """Train the rows, print the table, draw the plots."""
-    everything = _experiment(output, backbone, len(SMALR_LANGUAGES))
-    numbers = [int(seed) for seed in seeds.split(",")]
-    chosen = sorted(rows.split(","), key=list(ROWS).index)
-    fewer = {
-        count: _experiment(output, backbone, count)
-        for count in sorted({int(count) for count in counts.split(",")} - {len(SMALR_LANGUAGES)})
-    }
+    numbers, chosen = [int(seed) for seed in seeds.split(",")], sorted(rows.split(","), key=list(ROWS).index)
+    all_languages = len(SMALR_LANGUAGES)
+    fewer = sorted({int(count) for count in counts.split(",")} - {all_languages})
+    counted = [row for row in chosen if row in _COUNTED]
+    experiment = partial(_experiment, output, backbone)
     for seed in [] if only_table else numbers:
-        _train(everything, chosen, seed)
-        for experiment in fewer.values():
-            _train(experiment, [row for row in chosen if row in _COUNTED], seed)
-    points = {row: point for row in chosen if (point := _point(everything, row, numbers))}
-    consistent = [_consistent(everything, numbers, points["smalr"], kind) for kind in CONSISTENCY if "smalr" in points]
-    print(table([*points.values(), *consistent]))
-    if points:
-        _draw_parameters([*points.values(), *consistent], plots / "emoji_smalr_parameters.png")
-    curves = {row: {len(SMALR_LANGUAGES): points[row]} for row in _COUNTED if row in points}
-    for row, curve in curves.items():
-        curve.update({count: point for count, of in fewer.items() if (point := _point(of, row, numbers))})
-    if curves:
+        for row, count in [*product(chosen, [all_languages]), *product(counted, fewer)]:
+            if row in _SAME_LATENT:
+                learned = experiment("smalr", count).finished("smalr", seed, "latent")
+                experiment(row, count).give_stage(learned, row, seed, "latent")
+            experiment(row, count).train(row, seed)
+    points = {row: point for row in chosen if (point := _point(experiment(row, all_languages), row, numbers))}
+    shown = list(points.values())
+    if "smalr" in points:
+        runs = experiment("smalr", all_languages)
+        shown += [_consistent(runs, numbers, points["smalr"], aggregation) for aggregation in CONSISTENCY]
+    print(table(shown))
+    if shown:
+        _draw_parameters(shown, plots / "emoji_smalr_parameters.png")
+    curves = {
+        row: {
+            count: point
+            for count in [*fewer, all_languages]
+            if (point := _point(experiment(row, count), row, numbers))
+        }
+        for row in counted
+    }
+    if any(curves.values()):
         _draw_languages(curves, plots / "emoji_smalr_languages.png")
 
 
-def _experiment(output: Path, backbone: Path, count: int) -> Experiment:
-    """The rows on the first `count` of the paper's languages."""
+def _experiment(output: Path, backbone: Path, row: str, count: int) -> Experiment:
+    """The runs of a row on the first `count` of the paper's languages."""
     settings = [f"backbone={backbone}"]
     if count == len(SMALR_LANGUAGES):
         return Experiment("emoji/smalr", output, settings)
     languages = json.dumps(SMALR_LANGUAGES[:count])
-    settings.append(f"train.image_text.languages={languages}")
+    tasks = ["image_text"] if row == "liwe" else ["image_text", "text_text"]
+    settings += [f"train.{task}.languages={languages}" for task in tasks]
     return Experiment("emoji/smalr", output / f"{count}-languages", settings)
-
-
-def _train(experiment: Experiment, rows: list[str], seed: int) -> None:
-    for row in rows:
-        if row in _SAME_LATENT:
-            experiment.give_stage(experiment.finished("smalr", seed, "latent"), row, seed, "latent")
-        experiment.train(row, seed)
 
 
 # ---- Results ----
@@ -210,13 +214,13 @@ def _draw_parameters(points: list[Point], path: Path) -> None:
             (line,) = axes.plot([used, trained], [recall, recall], "-", alpha=0.3)
             axes.plot(trained, recall, "o", color=line.get_color(), label=point.title)
             axes.plot(used, recall, "o", color=line.get_color(), markerfacecolor="none")
-        axes.set(xscale="log", xlabel="parameters in millions: trained (full), at test time (hollow)")
+        axes.set(xlim=0, xlabel="parameters in millions: trained (full), at test time (hollow)")
 
     _draw(draw, path)
 
 
 def _draw_languages(curves: dict[str, dict[int, Point]], path: Path) -> None:
-    """Figure 1b: performance against the number of training languages, and, dashed, that in English."""
+    """Figure 1b: performance against the number of training languages, and, dashed, that in English alone."""
 
     def draw(axes: Any) -> None:
         for row, curve in curves.items():
