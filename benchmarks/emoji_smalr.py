@@ -224,6 +224,8 @@ def _draw_languages(curves: dict[str, dict[int, Point]], path: Path) -> None:
 
     def draw(axes: Any) -> None:
         for row, curve in curves.items():
+            if not curve:
+                continue
             counts = sorted(curve)
             means = [statistics.mean(curve[count].means(_PLOTTED)) for count in counts]
             english = [statistics.mean(recall["en"] for recall in curve[count].recalls[_PLOTTED]) for count in counts]
