@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .configuration.configuration_etcl import EtclConfig
+from .configuration.configuration_liwe import LiweConfig
 from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
@@ -15,12 +16,14 @@ from .configuration.configuration_smalr import SmalrConfig
 from .configuration.presets import load_preset
 from .methods import METHODS, register
 from .modeling.modeling_etcl import EtclModel
+from .modeling.modeling_liwe import LiweModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
 from .modeling.modeling_smalr import SmalrModel
 from .modeling.peft_mla import MlaAdapterConfig
 from .processing.processing_etcl import EtclProcessor
+from .processing.processing_liwe import LiweProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
@@ -30,8 +33,14 @@ if TYPE_CHECKING:
     from .configuration.configuration_consistency import CrossLingualConsistencyConfig
     from .evaluation.embedder import Embedder
     from .modeling.modeling_consistency import CrossLingualConsistency
-    from .trainers.arguments import ContrastiveTrainingArguments, MlaTrainingArguments, SmalrTrainingArguments
+    from .trainers.arguments import (
+        ContrastiveTrainingArguments,
+        LiweTrainingArguments,
+        MlaTrainingArguments,
+        SmalrTrainingArguments,
+    )
     from .trainers.etcl import EtclTrainer
+    from .trainers.liwe import LiweTrainer
     from .trainers.mla import MlaTrainer
     from .trainers.mural import MuralTrainer
     from .trainers.smalr import SmalrTrainer
@@ -44,6 +53,8 @@ _LAZY = {
     "CrossLingualConsistencyConfig": "configuration.configuration_consistency",
     "Embedder": "evaluation.embedder",
     "EtclTrainer": "trainers.etcl",
+    "LiweTrainer": "trainers.liwe",
+    "LiweTrainingArguments": "trainers.arguments",
     "MlaTrainer": "trainers.mla",
     "MlaTrainingArguments": "trainers.arguments",
     "MuralTrainer": "trainers.mural",
@@ -61,6 +72,11 @@ __all__ = [
     "EtclModel",
     "EtclProcessor",
     "EtclTrainer",
+    "LiweConfig",
+    "LiweModel",
+    "LiweProcessor",
+    "LiweTrainer",
+    "LiweTrainingArguments",
     "MlaAdapterConfig",
     "MlaConfig",
     "MlaModel",

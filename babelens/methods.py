@@ -14,17 +14,20 @@ from transformers import (
 from transformers.image_processing_utils import BaseImageProcessor
 
 from .configuration.configuration_etcl import EtclConfig
+from .configuration.configuration_liwe import LiweConfig
 from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_smalr import SmalrConfig
 from .modeling.modeling_etcl import EtclModel
+from .modeling.modeling_liwe import LiweModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
 from .modeling.modeling_smalr import SmalrModel
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor
+from .processing.processing_liwe import LiweProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
@@ -83,6 +86,14 @@ METHODS = {
             MuralImageProcessor,
             "babelens.trainers.smalr:SmalrTrainer",
             run="babelens.run_smalr:SmalrRun",
+        ),
+        Method(
+            LiweConfig,
+            LiweModel,
+            LiweProcessor,
+            MuralImageProcessor,
+            "babelens.trainers.liwe:LiweTrainer",
+            run="babelens.run_liwe:LiweRun",
         ),
     )
 }

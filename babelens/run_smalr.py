@@ -1,13 +1,9 @@
 """SMALR's recipes: words and their vectors from the captions, the latent vocabulary, then the model."""
 
-from functools import cached_property
-from typing import Any
-
 import torch
 from torch import Tensor
-from transformers import AutoModel, PreTrainedModel, ProcessorMixin
+from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
-from .configuration.presets import load_preset
 from .configuration.tasks import TEXT_TEXT
 from .modeling.modeling_smalr import SmalrModel
 from .modeling.modeling_smalr_latent import SmalrLatentModel
@@ -15,25 +11,15 @@ from .modeling.word_embedding import SPECIAL_TOKENS
 from .processing.processing_smalr import SmalrProcessor
 from .processing.word_vectors import word_vectors
 from .processing.word_vocabulary import frequent_words
-from .recipe import WordsSource
-from .run import RecipeRun
+from .run_captioned_pictures import CaptionedPicturesRun
 
 
-class SmalrRun(RecipeRun):
+class SmalrRun(CaptionedPicturesRun):
     """A recipe of SMALR.
 
-    `words` says which words each language has and where their vectors come from, `backbone` whose vision tower sees
-    the pictures. A first stage with `text_text` alone learns the latent vocabulary; a model without one, such as MULE,
-    needs none.
+    `words` says which words each language has and where their vectors come from. A first stage with `text_text` alone
+    learns the latent vocabulary; a model without one, such as MULE, needs none.
     """
-
-    @cached_property
-    def languages(self) -> list[str]:
-        return self.recipe.model.overrides.get("languages") or self.image_languages
-
-    @property
-    def _words(self) -> WordsSource:
-        return self.recipe.words or WordsSource()
 
     def make_processor(self) -> ProcessorMixin:
         if self.recipe.model.from_pretrained:
@@ -62,9 +48,6 @@ class SmalrRun(RecipeRun):
         model.load_word_vectors(self._vectors(processor))
         return self._with_backbone(model)
 
-    def vocabulary(self, processor: ProcessorMixin) -> ProcessorMixin:
-        return processor
-
     def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
         return {
             language: round(vocabulary.unknown_rate(self.captions[language]), 3)
@@ -72,15 +55,15 @@ class SmalrRun(RecipeRun):
         }
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The latent vocabulary becomes part of the model that is trained next."""
-        return self._with_backbone(SmalrModel.from_latent(model)) if isinstance(model, SmalrLatentModel) else model
+        """The latent vocabulary becomes part of the model that is trained next, which is as the recipe says, even if
+        another recipe's run has learned the vocabulary."""
+        if not isinstance(model, SmalrLatentModel):
+            return model
+        return self._with_backbone(SmalrModel.from_latent(model, **self.recipe.model.overrides))
 
-    def _config(self, processor: ProcessorMixin) -> Any:
-        source = self.recipe.model
+    def _config(self, processor: ProcessorMixin) -> PreTrainedConfig:
         sizes = [len(processor.vocabularies[language].words) for language in processor.languages]
-        vision = {"vision_config": self._backbone.config} if self._backbone is not None else {}
-        words = {"languages": processor.languages, "vocabulary_sizes": sizes}
-        return load_preset(source.preset or "", **vision | source.overrides | words)
+        return self._preset(languages=processor.languages, vocabulary_sizes=sizes)
 
     def _vectors(self, processor: ProcessorMixin) -> Tensor:
         """The vectors of all languages' words, [words, word size]."""
@@ -96,18 +79,3 @@ class SmalrRun(RecipeRun):
             for language, vocabulary in processor.vocabularies.items()
         ]
         return torch.cat([torch.from_numpy(matrix) for matrix in found])
-
-    @cached_property
-    def _backbone(self) -> Any | None:
-        """A vision backbone: a model by itself, that of a dual encoder, or that of an MLA model's native one."""
-        if self.recipe.backbone is None:
-            return None
-        model = AutoModel.from_pretrained(self.recipe.backbone)
-        for part in ("native_model", "vision_model"):
-            model = getattr(model, part, model)
-        return model
-
-    def _with_backbone(self, model: SmalrModel) -> SmalrModel:
-        if model.vision_model is not None and self._backbone is not None:
-            model.vision_model.load_state_dict(self._backbone.state_dict())
-        return model

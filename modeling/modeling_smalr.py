@@ -5,7 +5,7 @@ as features of a backbone, through two layers. Training aligns the languages by 
 adversarial language classifier and neighbourhood constraints (section 3); none of these parts is needed afterwards.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -15,15 +15,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_smalr import SmalrConfig
-from .modeling_dual_encoder import (
-    DualEncoderOutput,
-    DualEncoderPreTrainedModel,
-    build_tower,
-    count_parameters,
-    image_width,
-    normalize,
-    pool_image,
-)
+from .modeling_captioned_pictures import CaptionedPicturesModel, CaptionedPicturesOutput
+from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import SmalrLatentModel
 from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
 from .triplet_losses import (
@@ -40,32 +33,24 @@ from .word_embedding import MASK, SPECIAL_TOKENS, HybridWordEmbedding, WordRows,
 
 
 @dataclass
-class SmalrOutput(DualEncoderOutput):
+class SmalrOutput(CaptionedPicturesOutput):
     """
     Args:
         sentence_embeds ([n_texts, width]): mean universal embeddings of the texts' words.
         masked_text_embeds, masked_sentence_embeds: the same of the texts with some of their words masked; in training.
-        language_ids ([n_texts]): of the texts.
-        image_labels ([n_images]), text_labels ([n_texts]): what the pictures show and what the texts describe.
     """
 
     sentence_embeds: Tensor | None = None
     masked_text_embeds: Tensor | None = None
     masked_sentence_embeds: Tensor | None = None
-    language_ids: Tensor | None = None
-    image_labels: Tensor | None = None
-    text_labels: Tensor | None = None
 
 
-class SmalrModel(DualEncoderPreTrainedModel):
-    """
-    Training takes texts of several languages about the same pictures, in one batch: `image_labels` and `text_labels`
-    say which belong together.
-    """
+class SmalrModel(CaptionedPicturesModel):
+    """In training mode, texts are embedded a second time with some of their words masked."""
 
     config_class = SmalrConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
-    supports_gradient_checkpointing = False  # nothing here is deep
+    output_class = SmalrOutput
     # How much of the training is over, from 0 to 1, for the schedule of the adversarial loss; the trainer sets it.
     training_progress = 0.0
 
@@ -79,9 +64,7 @@ class SmalrModel(DualEncoderPreTrainedModel):
             self.alignment = LanguageAlignment(config)
         branches = len(config.languages) if config.language_branches else 1
         self.text_model = nn.ModuleList([SentenceEncoder(config.hidden_size) for _ in range(branches)])
-        self.vision_model: Any = build_tower(config.vision_config) if config.vision_config else None
-        feature_size = image_width(config.vision_config) if config.vision_config else config.image_feature_size
-        self.image_branch = ImageBranch(config, feature_size)
+        self.image_branch = ImageBranch(config, self.add_backbone())
         self.post_init()
 
     @torch.no_grad()
@@ -185,61 +168,8 @@ class SmalrModel(DualEncoderPreTrainedModel):
         pooled, states = self._encode(words, mask.sum(1), languages)
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
 
-    @can_return_tuple
-    def get_image_features(
-        self,
-        pixel_values: Tensor | None = None,
-        image_features: Tensor | None = None,
-        output_hidden_states: bool = False,
-        **kwargs: Any,
-    ) -> BaseModelOutputWithPooling:
-        """Embeds pictures, pixel_values [N, 3, H, W], or image_features [N, F] of a backbone; `pooler_output` [N,
-        width] is not normalised.
-
-        Raises:
-            ValueError: for pixels, when the model has no backbone.
-        """
-        if image_features is None:
-            if self.vision_model is None:
-                raise ValueError("this model has no backbone (vision_config): give image_features")
-            image_features = pool_image(self.vision_model(pixel_values=pixel_values))
-        pooled, hidden = self.image_branch(image_features)
-        return BaseModelOutputWithPooling(hidden, pooled, (image_features, hidden) if output_hidden_states else None)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        language_ids: Tensor | None = None,
-        image_features: Tensor | None = None,
-        image_labels: Tensor | None = None,
-        text_labels: Tensor | None = None,
-        return_loss: bool | None = None,
-        return_logits: bool = True,
-    ) -> SmalrOutput:
-        """Embeds what is given and compares it.
-
-        Args:
-            input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
-            pixel_values ([M, 3, H, W]) or image_features ([M, F]): pictures.
-            image_labels ([M]), text_labels ([N]): what the pictures show and what the texts describe; default: the
-                n-th of both belong together.
-            return_loss: compute `contrastive_objective`; in training mode, with masked texts.
-            return_logits: compute the similarities of all pictures with all texts.
-        """
-        output = SmalrOutput(
-            image_labels=image_labels,
-            text_labels=text_labels,
-            temperature=torch.tensor(float(self.config.temperature), device=self.device),
-        )
-        if input_ids is not None:
-            output = replace(output, **self._embed_texts(input_ids, attention_mask, language_ids))
-        if pixel_values is not None or image_features is not None:
-            images = self.get_image_features(pixel_values, image_features).pooler_output
-            output = replace(output, image_embeds=normalize(images))
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss)
+    def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.image_branch(features)
 
     def _embed_texts(
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
@@ -266,19 +196,11 @@ class SmalrModel(DualEncoderPreTrainedModel):
     # ---- Training ----
 
     def contrastive_objective(
-        self, output: SmalrOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+        self, output: Any, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
         """L_SMALR (equation 4), of texts and pictures with their labels; further `positives` it has none."""
+        image_labels, labels = self.labels(output)
         texts, images, languages = output.text_embeds, output.image_embeds, output.language_ids
-        if texts is None or images is None or languages is None:
-            raise ValueError("a loss needs texts and their pictures")
-        if output.text_labels is None and len(texts) != len(images):
-            raise ValueError(
-                f"{list(texts.shape)} texts and {list(images.shape)} pictures need text_labels and image_labels"
-            )
-        order = torch.arange(len(texts), device=texts.device)
-        labels = order if output.text_labels is None else output.text_labels
-        image_labels = order if output.image_labels is None else output.image_labels
         multimodal = self._multimodal(images, texts, image_labels, labels, languages)
         mask = neighbourhood = adversarial = texts.new_zeros(())
         if output.masked_text_embeds is not None:

@@ -1,9 +1,9 @@
 """SMALR's two branches, and what aligns its languages in training (Burns et al. 2020, section 3)."""
 
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..configuration.configuration_smalr import SmalrConfig
+from .recurrent import gru_states
 
 
 class SentenceEncoder(nn.Module):
@@ -16,10 +16,8 @@ class SentenceEncoder(nn.Module):
 
     def forward(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """[N, T, width], [N] -> [N, width] and the states [N, T, width]; a text without words has one of zeros."""
-        packed = pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self.gru(packed)
-        padded, _ = pad_packed_sequence(states, batch_first=True, total_length=words.shape[1])
-        return self.projection(last[-1]), padded
+        states, last = gru_states(self.gru, words, lengths)
+        return self.projection(last[-1]), states
 
 
 class ImageBranch(nn.Module):

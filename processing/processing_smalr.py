@@ -5,32 +5,23 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformers.utils import cached_file
 
 from ..configuration.languages import language_id
-from .processing_by_language import ByLanguageProcessor
+from .processing_word_level import WordLevelProcessor
 from .word_vocabulary import PADDING_ID, VocabularyError, WordVocabulary
 
 VOCABULARIES_FILE = "vocabularies.json"
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
 
-class SpecialIds(NamedTuple):
-    """Those that every language's words share."""
-
-    pad_token_id: int = PADDING_ID
-    bos_token_id: int | None = None
-    eos_token_id: int | None = None
-
-
-class SmalrProcessor(ByLanguageProcessor):
+class SmalrProcessor(WordLevelProcessor):
     """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
     A number in `input_ids` means another word in each language (`word_vocabulary`). Texts are padded to the longest of
-    the batch with 0, and cut at `max_text_length` words; a text without any word is one [UNK]. Where a model takes
-    precomputed picture features, `images=` is left out.
+    the batch with 0, and cut at `max_text_length` words; a text without any word is one [UNK].
 
     Args:
         image_processor: such as a `MuralImageProcessor`.
@@ -48,13 +39,12 @@ class SmalrProcessor(ByLanguageProcessor):
     def __init__(
         self, image_processor: Any, vocabularies: Mapping[str, Sequence[str]], max_text_length: int = 40
     ) -> None:
-        super().__init__(image_processor)
+        super().__init__(image_processor, max_text_length)
         readers = [WordVocabulary(language, words) for language, words in vocabularies.items()]
         # Not `vocabularies`, which would be written into `processor_config.json` and shown by `print`.
         self._vocabularies = {reader.language: reader for reader in readers}
         if not readers or len(self._vocabularies) < len(readers):
             raise VocabularyError(f"there must be languages, each with one vocabulary, not {list(vocabularies)}")
-        self.max_text_length = max_text_length
 
     @property
     def vocabularies(self) -> dict[str, WordVocabulary]:
@@ -78,11 +68,6 @@ class SmalrProcessor(ByLanguageProcessor):
             "attention_mask": [[1] * len(ids) + [0] * (length - len(ids)) for ids in rows],
             "language_ids": numbers,
         }
-
-    @property
-    def tokenizer(self) -> "SpecialIds":
-        """The special ids, which transformers' `Trainer` looks for here."""
-        return SpecialIds()
 
     # ---- Files ----
 

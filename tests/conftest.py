@@ -21,6 +21,9 @@ from babelens import (  # noqa: E402
     EtclConfig,
     EtclModel,
     EtclProcessor,
+    LiweConfig,
+    LiweModel,
+    LiweProcessor,
     MlaConfig,
     MlaModel,
     MlaProcessor,
@@ -35,6 +38,7 @@ from babelens import (  # noqa: E402
     SmalrProcessor,
 )
 from babelens.processing.image_processing_mural import MuralImageProcessor  # noqa: E402
+from babelens.processing.processing_liwe import frequent_characters  # noqa: E402
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from babelens.processing.word_vocabulary import frequent_words  # noqa: E402
 
@@ -256,6 +260,34 @@ def make_smalr() -> Callable[..., tuple[SmalrModel, SmalrProcessor]]:
             | options
         )
         model = SmalrModel(config)
+        settle_batch_norm(model, processor(images=pictures(16), return_tensors="pt")["pixel_values"])
+        return model, processor
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_liwe() -> Callable[..., tuple[LiweModel, LiweProcessor]]:
+    """Builds the same tiny LIWE on a tiny EfficientNet at every call; keyword arguments are the configuration's."""
+
+    def make(**options: Any) -> tuple[LiweModel, LiweProcessor]:
+        characters = frequent_characters({language: [text] for language, text in CAPTIONS.items()})
+        processor = LiweProcessor(_tiny_image_processor(), characters, word_length=12)
+        torch.manual_seed(0)
+        config = LiweConfig(
+            **{
+                "vocab_size": processor.vocab_size,
+                "character_size": 4,
+                "word_length": 12,
+                "word_hidden_sizes": [10],
+                "word_size": 12,
+                "hidden_size": 16,
+                "initializer_range": 0.5,
+                "vision_config": {"model_type": "align_vision_model"} | TINY_VISION,
+            }
+            | options
+        )
+        model = LiweModel(config)
         settle_batch_norm(model, processor(images=pictures(16), return_tensors="pt")["pixel_values"])
         return model, processor
 

@@ -7,15 +7,19 @@ from transformers import TrainingArguments
 from transformers.training_args import OptimizerNames
 
 LAMB = "lamb"
+ADAMAX = "adamax"
 
 
 @dataclass
 class ContrastiveTrainingArguments(TrainingArguments):
-    """transformers' `TrainingArguments`, with `optim="lamb"` beside its optimisers."""
+    """transformers' `TrainingArguments`, with `optim="lamb"` and `optim="adamax"` beside its optimisers."""
 
     optim: OptimizerNames | str = field(
         default=LAMB,
-        metadata={"help": "'lamb' (You et al. 2020; MURAL, ALIGN, ETCL), or any optimiser of transformers."},
+        metadata={
+            "help": "'lamb' (You et al. 2020; MURAL, ALIGN, ETCL), 'adamax' (Kingma & Ba 2015; LIWE), or any "
+            "optimiser of transformers."
+        },
     )
     embed_chunk_size: int | None = field(
         default=None,
@@ -85,13 +89,13 @@ class ContrastiveTrainingArguments(TrainingArguments):
             raise ValueError(
                 "task_learning_rates cannot go with fp16, whose loss scaling knows one optimiser: use bf16"
             )
-        # transformers turns `optim` into a member of its own enumeration, which has no LAMB.
-        is_lamb = self.optim == LAMB
-        if is_lamb:
+        # transformers turns `optim` into a member of its own enumeration, which has neither LAMB nor Adamax.
+        own = self.optim if self.optim in (LAMB, ADAMAX) else None
+        if own:
             self.optim = OptimizerNames.ADAMW_TORCH
         super().__post_init__()
-        if is_lamb:
-            self.optim = LAMB
+        if own:
+            self.optim = own
         if self.task_learning_rates:
             # Gradients of several batches are of several tasks. DistributedDataParallel and FSDP would hold them
             # together until they are synchronised.
@@ -161,13 +165,9 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
 
 
 @dataclass
-class SmalrTrainingArguments(ContrastiveTrainingArguments):
-    """What SMALR's training adds; the defaults are the paper's and MULE's."""
+class CaptionedPicturesTrainingArguments(ContrastiveTrainingArguments):
+    """What training on pictures with texts in several languages adds."""
 
-    optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
-    learning_rate: float = field(default=1e-3)
-    num_train_epochs: float = field(default=20)
-    per_device_train_batch_size: int = field(default=450)
     sentences_per_picture: int = field(
         default=2, metadata={"help": "Sentences of each picture in a batch, in each language."}
     )
@@ -183,5 +183,26 @@ class SmalrTrainingArguments(ContrastiveTrainingArguments):
         if self.sentences_per_picture < 1:
             raise ValueError(f"sentences_per_picture={self.sentences_per_picture} must be at least 1")
         if self.embed_chunk_size is not None:
-            raise ValueError("embed_chunk_size: a batch of SMALR has more texts than pictures, and is small enough")
+            raise ValueError("embed_chunk_size: such a batch has more texts than pictures, and is small enough")
         super().__post_init__()
+
+
+@dataclass
+class SmalrTrainingArguments(CaptionedPicturesTrainingArguments):
+    """SMALR's defaults are the paper's and MULE's."""
+
+    optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
+    learning_rate: float = field(default=1e-3)
+    num_train_epochs: float = field(default=20)
+    per_device_train_batch_size: int = field(default=450)
+
+
+@dataclass
+class LiweTrainingArguments(CaptionedPicturesTrainingArguments):
+    """LIWE's defaults are those of its authors' code."""
+
+    optim: OptimizerNames | str = field(default=ADAMAX)
+    learning_rate: float = field(default=1e-3)
+    num_train_epochs: float = field(default=30)
+    per_device_train_batch_size: int = field(default=128)
+    max_grad_norm: float = field(default=2.0)

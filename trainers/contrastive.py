@@ -28,7 +28,7 @@ from ..evaluation.embedder import Embedder
 from ..evaluation.retrieval import evaluate_retrieval
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from .arguments import LAMB, ContrastiveTrainingArguments
+from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture
@@ -329,9 +329,10 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
                 "weight_decay": 0.0,
             },
         ]
-        if self.args.optim == LAMB:
+        own = {LAMB: Lamb, ADAMAX: torch.optim.Adamax}
+        if self.args.optim in own:
             betas = (self.args.adam_beta1, self.args.adam_beta2)
-            return Lamb(groups, lr=learning_rate, betas=betas, eps=self.args.adam_epsilon)
+            return own[self.args.optim](groups, lr=learning_rate, betas=betas, eps=self.args.adam_epsilon)
         optimizer_class, options = self.get_optimizer_cls_and_kwargs(self.args, model)
         return optimizer_class(groups, **{**options, "lr": learning_rate})
 

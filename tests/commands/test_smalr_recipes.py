@@ -1,7 +1,8 @@
 """SMALR's recipes: the latent vocabulary, then the model; MULE without the first stage; a backbone that was trained
-before."""
+before; LIWE beside them."""
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -10,8 +11,9 @@ from tiny_training import write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
-from babelens import Embedder, SmalrModel, SmalrProcessor
+from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
 from babelens.command_line import app
+from babelens.recipe import RecipeError, load_recipe
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +44,11 @@ def content(tmp_path_factory):
     }
 
 
-def train(content, folder, **changes):
+def train(content, folder, *options, **changes):
     file = folder / "recipe.yaml"
     file.write_text(yaml.safe_dump(content | changes))
-    done = CliRunner().invoke(app, ["train", str(file), "--output", str(folder / "run")], catch_exceptions=False)
+    command = ["train", str(file), "--output", str(folder / "run"), *options]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return folder / "run"
 
@@ -62,6 +65,21 @@ def test_both_stages(content, tmp_path):
     state = json.loads((output / "checkpoints" / "smalr" / "checkpoint-3" / "trainer_state.json").read_text())
     assert any("loss_image_text" in entry for entry in state["log_history"])
     assert "latent vocabulary" in (output / "README.md").read_text()
+
+
+def test_another_row_may_begin_with_the_same_latent_vocabulary_and_stays_as_its_recipe_says(content, tmp_path):
+    finished = "run/checkpoints/latent/finished"
+    for name, changes in (("smalr", {}), ("la", {"specific_words": 0, "mask_weight": 0.0})):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name == "la":
+            shutil.copytree(tmp_path / "smalr" / finished, folder / finished)
+        overrides = content["model"]["overrides"] | changes
+        model = AutoModel.from_pretrained(
+            train(content, folder, "--resume", model=content["model"] | {"overrides": overrides})
+        )
+        assert model.config.mask_weight == (1e-4 if name == "smalr" else 0)
+        assert model.config.specific_sizes == ([3, 3, 3] if name == "smalr" else [0, 0, 0])
 
 
 def test_mule_has_every_word_to_itself_and_one_stage(content, tmp_path):
@@ -82,3 +100,41 @@ def test_pixels_are_trained_on_when_asked(content, tmp_path):
     before = AutoModel.from_pretrained(content["backbone"]).vision_model.state_dict()
     after = AutoModel.from_pretrained(output).vision_model.state_dict()
     assert any((before[name] != value).any() for name, value in after.items())
+
+
+def liwe(content):
+    sizes = {"character_size": 4, "word_length": 10, "hidden_size": 16}
+    return {
+        "method": "liwe",
+        "model": {"preset": "liwe-tiny", "overrides": sizes},
+        "train": {"image_text": content["train"]["image_text"]},
+        "stages": [{"name": "liwe", "tasks": ["image_text"]}],
+    }
+
+
+def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
+    output = train(content, tmp_path, **liwe(content))
+    model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    assert type(model) is LiweModel and type(processor) is LiweProcessor
+    assert set("reddotquadratcarré") <= set(processor.characters)
+    assert model.config.vocab_size == processor.vocab_size and processor.word_length == 10
+    backbone = AutoModel.from_pretrained(content["backbone"]).vision_model
+    assert all((model.vision_model.state_dict()[name] == value).all() for name, value in backbone.state_dict().items())
+    assert Embedder(model, processor).encode_text(["punkt", "bod"], language=["de", "cs"]).shape == (2, 16)
+    assert json.loads((output / "evaluation" / "tokenizer.json").read_text()) == {"de": 0.0, "en": 0.0, "fr": 0.0}
+    assert "by their characters" in (output / "README.md").read_text()
+
+
+def test_liwe_has_no_word_vectors(content, tmp_path):
+    with pytest.raises(RecipeError, match=r"words\.max_size: LIWE reads"):
+        train(content, tmp_path, **liwe(content), words={"max_size": 5})
+
+
+@pytest.mark.parametrize("name", ["smalr", "hem", "la", "mule", "par-embn", "liwe"])
+def test_the_rows_of_the_benchmark_are_trained_on_the_same(name):
+    recipe, smalr = (load_recipe(f"emoji/smalr/{row}") for row in (name, "smalr"))
+    assert recipe.train["image_text"] == smalr.train["image_text"]
+    assert recipe.stages[-1].training == smalr.stages[-1].training
+    assert (recipe.image, recipe.backbone, recipe.report) == (smalr.image, smalr.backbone, smalr.report)
+    sizes = "per_device_train_batch_size"
+    assert recipe.training[sizes] == smalr.training[sizes]

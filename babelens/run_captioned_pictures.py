@@ -1,0 +1,47 @@
+"""Recipes of methods that learn from the words of texts in several languages, and from a backbone's features of
+pictures: what those of SMALR and LIWE share."""
+
+from functools import cached_property
+from typing import Any
+
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+
+from .configuration.presets import load_preset
+from .recipe import WordsSource
+from .run import RecipeRun
+
+
+class CaptionedPicturesRun(RecipeRun):
+    """`words` says how texts are read, `backbone` whose vision tower sees the pictures."""
+
+    @cached_property
+    def languages(self) -> list[str]:
+        return self.recipe.model.overrides.get("languages") or self.image_languages
+
+    @property
+    def _words(self) -> WordsSource:
+        return self.recipe.words or WordsSource()
+
+    def vocabulary(self, processor: ProcessorMixin) -> ProcessorMixin:
+        return processor
+
+    def _preset(self, **words: Any) -> PreTrainedConfig:
+        """The recipe's configuration, with the backbone's; `words` are not the recipe's to say."""
+        source = self.recipe.model
+        vision = {"vision_config": self._backbone.config} if self._backbone is not None else {}
+        return load_preset(source.preset or "", **vision | source.overrides | words)
+
+    @cached_property
+    def _backbone(self) -> Any | None:
+        """A vision backbone: a model by itself, that of a dual encoder, or that of an MLA model's native one."""
+        if self.recipe.backbone is None:
+            return None
+        model = AutoModel.from_pretrained(self.recipe.backbone)
+        for part in ("native_model", "vision_model"):
+            model = getattr(model, part, model)
+        return model
+
+    def _with_backbone(self, model: Any) -> PreTrainedModel:
+        if model.vision_model is not None and self._backbone is not None:
+            model.vision_model.load_state_dict(self._backbone.state_dict())
+        return model

@@ -1,0 +1,153 @@
+"""LIWE: language-invariant word embeddings (Wehrmann et al. 2019, "Language-Agnostic Visual-Semantic Embeddings").
+
+A word is made of its characters, by the same weights in every language: no language has parameters of its own. As in
+the authors' code, a word's character embeddings stand beside each other and go through convolutions of width one over
+the words of a text; a bidirectional GRU reads the words. Left out are the weight normalisation of the convolutions,
+whose scale the batch normalisation behind them undoes, and their attention over the regions of a picture, as pictures
+come with one vector of features each: a single linear layer is left of the picture's side.
+
+Where the code leaves it open: padded words take no part in the batch normalisation, and a text is the mean of the two
+directions' last states, each of which has read all of it.
+"""
+
+from itertools import combinations, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
+
+from ..configuration.configuration_liwe import LiweConfig
+from .hinge_loss import annealed_hinge_loss, hinge_hardness
+from .modeling_captioned_pictures import CaptionedPicturesModel
+from .modeling_dual_encoder import count_parameters, normalize
+from .recurrent import gru_states
+from .triplet_losses import pairwise_distances, same_label
+
+PADDING = 0
+
+
+class WordEncoder(nn.Module):
+    """The characters of words -> embeddings of words."""
+
+    def __init__(self, config: LiweConfig) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(config.vocab_size, config.character_size)
+        sizes = [config.word_length * config.character_size, *config.word_hidden_sizes, config.word_size]
+        layers = [
+            (nn.Linear(size, next_size, bias=False), nn.BatchNorm1d(next_size), nn.LeakyReLU(0.1))
+            for size, next_size in pairwise(sizes)
+        ]
+        self.convolutions = nn.Sequential(*(module for layer in layers for module in layer))
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """[n, C] -> [n, word size]"""
+        characters = self.characters(input_ids) * (input_ids != PADDING)[..., None]
+        return self.convolutions(characters.flatten(1))  # [n, C, c] -> [n, C * c]
+
+
+class LiweTextEncoder(nn.Module):
+    """Characters of the words of texts -> embeddings of texts."""
+
+    def __init__(self, config: LiweConfig) -> None:
+        super().__init__()
+        self.words = WordEncoder(config)
+        self.gru = nn.GRU(config.word_size, config.hidden_size, batch_first=True, bidirectional=True)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.words.characters
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.words.characters = value
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[N, W, C], [N, W] -> texts [N, width], words [N, W, word size], and states [N, W, width]."""
+        is_word = attention_mask > 0
+        found = self.words(input_ids[is_word])
+        words = found.new_zeros(*is_word.shape, found.shape[-1])
+        words[is_word] = found
+        states, last = gru_states(self.gru, words, attention_mask.sum(1))
+        return last.mean(0), words, states.unflatten(-1, (2, -1)).mean(-2)
+
+
+class LiweModel(CaptionedPicturesModel):
+    """Texts of a batch may be in any language; `language_ids` only tell the loss which are in the same."""
+
+    config_class = LiweConfig
+    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+    # Steps of training behind it, for the annealing of the loss; the trainer sets it.
+    steps_trained = 0
+
+    def __init__(self, config: LiweConfig) -> None:
+        super().__init__(config)
+        self.text_model = LiweTextEncoder(config)
+        self.image_projection = nn.Linear(self.add_backbone(), config.hidden_size)
+        self.post_init()
+
+    @can_return_tuple
+    def get_text_features(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        output_hidden_states: bool = False,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """Embeds texts.
+
+        Args:
+            input_ids ([N, W, C]): the characters of the texts' words, 0 behind the last of each.
+            attention_mask ([N, W]): 0 at padding; default: at words without characters.
+
+        Returns:
+            `last_hidden_state` [N, W, width], the mean of the GRU's directions; `pooler_output` [N, width], not
+            normalised.
+        """
+        mask = (input_ids != PADDING).any(-1).long() if attention_mask is None else attention_mask
+        pooled, words, states = self.text_model(input_ids, mask)
+        return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
+
+    def _embed_texts(
+        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
+    ) -> dict[str, Tensor]:
+        features = self.get_text_features(input_ids, attention_mask).pooler_output
+        languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
+        return {"text_embeds": normalize(features), "language_ids": languages}
+
+    def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        pooled = self.image_projection(features)
+        return pooled, pooled
+
+    def contrastive_objective(
+        self, output: Any, *, positives: Tensor | None = None, tile_size: int | None = None
+    ) -> Tensor:
+        """The hinge losses of pictures with the texts of each language, the mean over the languages, and of texts in
+        two languages, the mean over their pairs; of pictures and texts with their labels, which replace `positives`.
+        """
+        image_labels, text_labels = self.labels(output)
+        languages = [output.language_ids == language for language in output.language_ids.unique()]
+        texts = [(output.text_embeds[mine], text_labels[mine]) for mine in languages]
+        loss = torch.stack([self._hinge((output.image_embeds, image_labels), text) for text in texts]).mean()
+        pairs = [self._hinge(one, other) for one, other in combinations(texts, 2)]
+        return loss + self.config.translation_weight * torch.stack(pairs).mean() if pairs else loss
+
+    def _hinge(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Tensor:
+        """Between embeddings with their labels."""
+        return annealed_hinge_loss(
+            pairwise_distances(one[0], other[0]),
+            same_label(one[1], other[1]),
+            hardness=hinge_hardness(self.steps_trained, self.config.annealing_rate),
+            margin=self.config.margin,
+        )
+
+    def parameter_parts(self) -> dict[str, int]:
+        """Numbers of parameters by part; they add up to the total. The backbone's count as `backbone`."""
+        parts = {
+            "image": count_parameters(self.image_projection),
+            "embeddings": count_parameters(self.text_model.words),
+            "transformer": count_parameters(self.text_model.gru),
+        }
+        return parts | ({"backbone": count_parameters(self.vision_model)} if self.vision_model is not None else {})
+
+
+__all__ = ["LiweModel"]

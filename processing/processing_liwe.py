@@ -1,0 +1,101 @@
+"""LIWE's processor: the characters of the words of texts in any language (Wehrmann et al. 2019).
+
+Words are found and folded as for SMALR (`word_tokenizers`), so that the methods differ in what they make of the same
+words. In languages without spaces they are the segmenter's: a whole sentence, taken for one word, would be cut after
+its first characters.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .processing_word_level import WordLevelProcessor
+from .word_tokenizers import split_words
+
+PADDING_ID, UNKNOWN_ID = 0, 1
+SPECIAL_IDS = 2  # known characters are numbered from here
+
+
+class CharacterError(ValueError):
+    """Characters that cannot be a vocabulary."""
+
+
+def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: int = 1) -> str:
+    """The characters of the words of `texts`, by language, by falling frequency; those of one frequency in the order
+    of their code points.
+
+    Raises:
+        LanguageTagError, ImportError: as `split_words`.
+    """
+    counts = Counter(
+        character
+        for language, several in texts.items()
+        for text in several
+        for word in split_words(text, language)
+        for character in word
+    )
+    kept = (character for character, count in counts.items() if count >= min_frequency)
+    return "".join(sorted(kept, key=lambda character: (-counts[character], character)))
+
+
+class LiweProcessor(WordLevelProcessor):
+    """Pictures and texts -> `pixel_values`, `input_ids` [N, W, C], `attention_mask` [N, W].
+
+    Ids are those of characters, the same in all languages, which may be any: 0 is padding, 1 a character that is not
+    known. A text without any word has one of a single unknown character.
+
+    Args:
+        image_processor: such as a `MuralImageProcessor`.
+        characters: those that are known, as `frequent_characters` gives them; the first is number 2.
+        max_text_length: words that are read of a text.
+        word_length: characters that are read of a word, C.
+
+    Raises:
+        CharacterError: when a character comes twice, or there is none.
+    """
+
+    auto_classes = ("AutoProcessor",)
+
+    def __init__(
+        self, image_processor: Any, characters: str, max_text_length: int = 40, word_length: int = 26
+    ) -> None:
+        super().__init__(image_processor, max_text_length)
+        self._ids = {character: number for number, character in enumerate(characters, SPECIAL_IDS)}
+        if len(self._ids) != len(characters) or not characters:
+            twice = [character for character, count in Counter(characters).items() if count > 1]
+            raise CharacterError(f"characters must be some, each once; twice: {''.join(twice)!r}")
+        self.characters = characters
+        self.word_length = word_length
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        return SPECIAL_IDS + len(self.characters)
+
+    def encode_texts(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
+        rows = [self._words(text, language)[:max_length] for text, language in zip(texts, languages, strict=True)]
+        length, padding = max(map(len, rows)), [PADDING_ID] * self.word_length
+        return {
+            "input_ids": [words + [padding] * (length - len(words)) for words in rows],  # [N, length, C]
+            "attention_mask": [[1] * len(words) + [0] * (length - len(words)) for words in rows],
+        }
+
+    def _words(self, text: str, language: str) -> list[list[int]]:
+        """The characters of each word, C numbers."""
+        words = [self._characters(word)[: self.word_length] for word in split_words(text, language)] or [[UNKNOWN_ID]]
+        return [word + [PADDING_ID] * (self.word_length - len(word)) for word in words]
+
+    def _characters(self, word: str) -> list[int]:
+        return [self._ids.get(character, UNKNOWN_ID) for character in word]
+
+    def unknown_rate(self, texts: Iterable[str], language: str) -> float:
+        """The share of characters that are not known, in percent."""
+        ids = [number for text in texts for word in split_words(text, language) for number in self._characters(word)]
+        return 100 * ids.count(UNKNOWN_ID) / max(len(ids), 1)
+
+    @property
+    def model_input_names(self) -> list[str]:
+        return ["pixel_values", "input_ids", "attention_mask"]
+
+
+__all__ = ["CharacterError", "LiweProcessor"]

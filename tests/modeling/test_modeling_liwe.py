@@ -1,0 +1,127 @@
+"""LIWE: the contracts, words made of characters, and the objective."""
+
+import pytest
+import torch
+from contracts import LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, pictures
+
+from babelens import LiweConfig, LiweModel
+from babelens.modeling.hinge_loss import annealed_hinge_loss
+from babelens.modeling.modeling_liwe import WordEncoder
+
+TINY = {
+    "vocab_size": 9,
+    "character_size": 3,
+    "word_length": 4,
+    "word_hidden_sizes": [5],
+    "word_size": 6,
+    "hidden_size": 8,
+    "image_feature_size": 7,
+    "initializer_range": 0.5,
+}
+
+
+class TestLiwe(DualEncoderContract, PublishingContract):
+    factory = "make_liwe"
+    freezable = ("text_model", "image_projection")
+    in_pipelines = False
+
+    def training_batches(self, processor):
+        """Every two texts describe the same picture, in two languages."""
+        labels = torch.arange(len(TEXTS)) // 2
+        batch = dict(processor(images=pictures(3), text=TEXTS, language=LANGUAGES, return_tensors="pt"))
+        given = {"text_labels": labels, "image_labels": labels.unique(), "language_ids": torch.arange(len(TEXTS)) % 2}
+        return {"image_text": batch | given}
+
+
+@pytest.fixture
+def model() -> LiweModel:
+    torch.manual_seed(0)
+    return LiweModel(LiweConfig(**TINY)).eval()
+
+
+def training_batch():
+    """Three pictures with two texts in each of two languages, in no order."""
+    generator = torch.Generator().manual_seed(2)
+    order = torch.randperm(12, generator=generator)
+    return {
+        "input_ids": torch.randint(1, 9, (12, 2, 4), generator=generator),
+        "language_ids": torch.tensor([0, 0, 1, 1]).repeat(3)[order],
+        "image_features": torch.randn(3, 7, generator=generator),
+        "image_labels": torch.tensor([5, 6, 7]),
+        "text_labels": torch.tensor([5, 6, 7]).repeat_interleave(4)[order],
+    }
+
+
+# ---- Words ----
+
+
+def test_a_word_is_a_convolution_over_its_characters():
+    """The linear layer is that of a convolution as wide as a word."""
+    torch.manual_seed(0)
+    words = WordEncoder(LiweConfig(**TINY | {"word_hidden_sizes": []})).eval()
+    ids = torch.tensor([[3, 4, 0, 0], [1, 2, 3, 8]])
+    embedded = words.characters(ids)
+    embedded[0, 2:] = 0
+    weight = words.convolutions[0].weight.unflatten(1, (4, 3)).transpose(1, 2)  # [6, C * c] -> [6, c, C]
+    convolved = torch.nn.functional.conv1d(embedded.transpose(1, 2), weight)[..., 0]
+    norm = words.convolutions[1]
+    expected = torch.nn.functional.leaky_relu(convolved / (norm.running_var + norm.eps).sqrt(), 0.1)
+    torch.testing.assert_close(words(ids), expected)
+
+
+def test_padding_takes_no_part_in_batch_normalisation():
+    torch.manual_seed(0)
+    model = LiweModel(LiweConfig(**TINY)).train()
+    ids = torch.randint(1, 9, (4, 3, 4))
+    padded = torch.cat([ids, torch.zeros_like(ids)], 1)
+    mask = torch.ones(4, 6, dtype=torch.long)
+    mask[:, 3:] = 0
+    expected = model(input_ids=ids).text_embeds
+    torch.testing.assert_close(model(input_ids=padded, attention_mask=mask).text_embeds, expected)
+    torch.testing.assert_close(model(input_ids=padded).text_embeds, expected)  # what is padding, the characters say
+
+
+def test_both_directions_read_the_whole_text(model):
+    ids = torch.randint(1, 9, (1, 5, 4), generator=torch.Generator().manual_seed(0))
+    gru, text = model.text_model.gru, model.get_text_features(ids, output_hidden_states=True)
+    states, _ = gru(text.hidden_states[0])
+    expected = (states[:, -1, :8] + states[:, 0, 8:]) / 2
+    torch.testing.assert_close(text.pooler_output, expected)
+
+
+# ---- The objective ----
+
+
+@pytest.mark.parametrize("steps", [0, 100])
+def test_it_is_the_mean_over_languages_and_over_their_pairs(model, steps):
+    inputs = training_batch()
+    model.steps_trained = steps
+    output = model(**inputs)
+    images, texts = output.image_embeds, output.text_embeds
+    languages, labels = inputs["language_ids"], inputs["text_labels"]
+    one, other = (languages == 0).nonzero()[:, 0], (languages == 1).nonzero()[:, 0]
+
+    def hinge(x, x_labels, y, y_labels):
+        hardness = 1 - 0.991**steps
+        return annealed_hinge_loss(1 - x @ y.T, x_labels[:, None] == y_labels[None], hardness=hardness, margin=0.2)
+
+    pictures = [hinge(images, inputs["image_labels"], texts[rows], labels[rows]) for rows in (one, other)]
+    translations = hinge(texts[one], labels[one], texts[other], labels[other])
+    torch.testing.assert_close(model.contrastive_objective(output), sum(pictures) / 2 + translations)
+    model.config.translation_weight = 0.5
+    torch.testing.assert_close(model.contrastive_objective(output), sum(pictures) / 2 + translations / 2)
+
+
+def test_order_of_texts_and_number_of_languages_do_not_matter(model):
+    inputs, order = training_batch(), torch.randperm(12)
+    shuffled = inputs | {name: inputs[name][order] for name in ("input_ids", "language_ids", "text_labels")}
+    loss = model(**inputs, return_loss=True).loss
+    torch.testing.assert_close(model(**shuffled, return_loss=True).loss, loss)
+    renamed = inputs | {"language_ids": inputs["language_ids"] * 3 + 1}
+    torch.testing.assert_close(model(**renamed, return_loss=True).loss, loss)
+
+
+def test_pictures_without_a_backbone_are_features(model):
+    with pytest.raises(ValueError, match="no backbone"):
+        model.get_image_features(torch.zeros(1, 3, 8, 8))
+    assert model.get_image_features(image_features=torch.zeros(2, 7)).pooler_output.shape == (2, 8)

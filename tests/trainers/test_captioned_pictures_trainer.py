@@ -1,0 +1,93 @@
+"""Training on pictures with texts in several languages: its batches, and LIWE's own trainer."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_training import shapes_corpus, shapes_processor
+from transformers import TrainerCallback, set_seed
+
+from babelens import LiweConfig, LiweModel, LiweProcessor, LiweTrainer, LiweTrainingArguments
+from babelens.data.captioned_pictures import CaptionedPictures
+from babelens.processing.processing_liwe import frequent_characters
+from babelens.trainers.captioned_pictures import SentenceCollator
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return shapes_corpus()
+
+
+@pytest.fixture
+def processor(corpus):
+    texts: dict[str, list[str]] = {}
+    for row in corpus.select_columns("captions"):
+        for caption in row["captions"]:
+            texts.setdefault(caption["language"], []).append(caption["text"])
+    return LiweProcessor(shapes_processor(corpus).image_processor, frequent_characters(texts), word_length=8)
+
+
+def test_languages_are_numbered_as_the_view_has_them(corpus, processor):
+    view = CaptionedPictures(corpus, ["fr", "en"], with_pictures=False)
+    batch = SentenceCollator(processor, lambda *_: None, 2)(view.__getitems__([0, 1]), [1, 2])
+    assert batch["language_ids"].tolist() == [0, 0, 1, 1] * 2
+    french = processor(text=view.__getitems__([0])[0]["captions"]["fr"], language="fr")["input_ids"][0]
+    assert batch["input_ids"][0, : len(french)].tolist() == french
+    assert batch["positives"].unique().numel() == 2
+
+
+class Annealing(TrainerCallback):
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs) -> None:
+        self.seen.append(model.steps_trained)
+
+
+def test_liwe_learns_with_adamax_step_by_step(corpus, processor, tmp_path):
+    set_seed(1)
+    tiny = {"character_size": 8, "word_length": 8, "word_hidden_sizes": [32], "word_size": 32, "hidden_size": 32}
+    features = {f"{row}": np.random.default_rng(row).normal(size=12).astype("float32") for row in range(16)}
+    model = LiweModel(LiweConfig(vocab_size=processor.vocab_size, image_feature_size=12, **tiny))
+
+    class View(CaptionedPictures):
+        def __getitems__(self, indices):
+            examples = super().__getitems__(indices)
+            return [e | {"image_features": features[str(i)]} for e, i in zip(examples, indices, strict=True)]
+
+    arguments = LiweTrainingArguments(
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=8,
+        max_steps=12,
+        save_strategy="no",
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        lr_scheduler_type="constant",
+    )
+    annealing = Annealing()
+    trainer = LiweTrainer(
+        model,
+        arguments,
+        processing_class=processor,
+        train_dataset={"image_text": View(corpus, with_pictures=False)},
+        callbacks=[annealing],
+    )
+    trainer.train()
+    assert type(trainer.optimizer.optimizer) is torch.optim.Adamax
+    assert trainer.optimizer.param_groups[0]["lr"] == 1e-3
+    assert annealing.seen == list(range(12))
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"sentences_per_picture": 0}, "sentences_per_picture=0 must be at least 1"),
+        ({"embed_chunk_size": 8}, "more texts than pictures"),
+    ],
+)
+def test_what_such_a_batch_cannot_have_is_refused(settings, complaint, tmp_path):
+    with pytest.raises(ValueError, match=complaint):
+        LiweTrainingArguments(output_dir=str(tmp_path), **settings)
