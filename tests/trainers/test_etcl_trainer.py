@@ -98,3 +98,11 @@ def test_triplets_in_chunks_train_as_the_whole_batch_does(tmp_path):
     expected = whole.model.state_dict()
     for name, value in chunked.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=2e-5)
+
+
+def test_triplets_of_a_stream(tmp_path):
+    stream = shapes_corpus().to_iterable_dataset(num_shards=2)
+    trainer = make_trainer(tmp_path, {"triplet": TaskData(stream, languages=["en", "fr"])}, max_steps=4)
+    trainer.train()
+    losses = [entry["loss_triplet"] for entry in trainer.state.log_history if "loss_triplet" in entry]
+    assert len(losses) == 4 and np.isfinite(losses).all()
