@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from processes import together
-from scaled_training import PLAIN, gather_a_mask, loss_and_gradients, train, whole_batch
+from scaled_training import PLAIN, gather_a_mask, loss_and_gradients, smalr_loss_and_gradients, train, whole_batch
 
 from babelens.modeling.losses import contrastive_loss
 from babelens.trainers.gathering import gather_labels, gather_rows, row_counts
@@ -76,3 +76,14 @@ def test_alone_there_is_nothing_to_gather():
     assert counts == [3]
     assert gather_rows(rows, counts) is rows
     assert torch.equal(gather_labels(mask, counts), mask)
+
+
+def test_a_batch_may_have_more_texts_than_pictures():
+    """SMALR's: texts and pictures are gathered each by their own numbers, and labels match across processes."""
+    [(loss, expected)] = together(1, smalr_loss_and_gradients, [6])
+    found = together(2, smalr_loss_and_gradients, [5, 1])
+    for value, _ in found:
+        assert value == pytest.approx(loss, rel=1e-12)
+    for name, gradient in expected.items():
+        parts = [gradients[name] for _, gradients in found if name in gradients]
+        np.testing.assert_allclose(sum(parts) / 2, gradient, rtol=1e-9, atol=1e-13, err_msg=name)
