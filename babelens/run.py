@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from datasets import Dataset, IterableDataset
 from rich.console import Console
@@ -61,6 +61,8 @@ class RecipeRun:
     recipe: Recipe
     output: Path
     command: str
+    # Whether transformers' pipelines, which read texts with a tokenizer, take the model.
+    in_pipelines: ClassVar[bool] = True
 
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
@@ -202,6 +204,7 @@ class RecipeRun:
             parameters=sum(trainer.model.parameter_parts().values()),
             base_model=self.recipe.model.from_pretrained,
             results=emoji_results(report, command=self.command) if report else [],
+            in_pipelines=self.in_pipelines,
             stages=[stage.name for stage in self.recipe.stages] if len(self.recipe.stages) > 1 else [],
             run=training_run(trainer.args, trainer.state.log_history, command=self.command),
         )

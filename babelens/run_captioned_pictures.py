@@ -14,6 +14,8 @@ from .run import RecipeRun
 class CaptionedPicturesRun(RecipeRun):
     """`words` says how texts are read, `backbone` whose vision tower sees the pictures."""
 
+    in_pipelines = False
+
     @cached_property
     def languages(self) -> list[str]:
         return self.recipe.model.overrides.get("languages") or self.image_languages

@@ -54,7 +54,8 @@ def write_card(folder: str | Path, facts: ModelCardFacts) -> Path:
         path = Path(folder) / shown.file_name
         path.parent.mkdir(parents=True, exist_ok=True)
         shown.image.save(path)
-    write_endpoint(folder)
+    if facts.in_pipelines:
+        write_endpoint(folder)
     path = Path(folder) / "README.md"
     card.save(path)
     return path
@@ -85,7 +86,7 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
         language=codes,
         license=license,
         library_name="transformers",
-        pipeline_tag=PIPELINE_TAG,
+        pipeline_tag=PIPELINE_TAG if facts.in_pipelines else None,
         base_model=facts.base_model,
         datasets=[source.hub_id for source in facts.training_data if source.hub_id] or None,
         metrics=["recall"] if facts.results else None,

@@ -109,6 +109,7 @@ class ModelCardFacts:
         base_model_relation: `finetune`, `adapter`, `merge` or `quantized`.
         results: evaluations, in the order in which the card shows them.
         run: how it was trained.
+        in_pipelines: whether transformers' pipelines take it, and an endpoint's handler; they need a tokenizer.
         stages: the names of its stages of training, when there were several; `run` is the last one's.
         examples: the model's own answers, shown on the model's page.
         license: licence of the weights as a Hub identifier; by default what `weights_license` finds.
@@ -129,6 +130,7 @@ class ModelCardFacts:
     base_model_relation: str = "finetune"
     results: Sequence[RetrievalResult] = ()
     run: TrainingRun | None = None
+    in_pipelines: bool = True
     stages: Sequence[str] = ()
     examples: Sequence[Example] = ()
     license: str | None = None

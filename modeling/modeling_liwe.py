@@ -75,7 +75,7 @@ class LiweModel(CaptionedPicturesModel):
     """Texts of a batch may be in any language; `language_ids` only tell the loss which are in the same."""
 
     config_class = LiweConfig
-    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+    auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
     # Steps of training behind it, for the annealing of the loss; the trainer sets it.
     steps_trained = 0
 

@@ -49,7 +49,7 @@ class SmalrModel(CaptionedPicturesModel):
     """In training mode, texts are embedded a second time with some of their words masked."""
 
     config_class = SmalrConfig
-    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+    auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
     output_class = SmalrOutput
     # How much of the training is over, from 0 to 1, for the schedule of the adversarial loss; the trainer sets it.
     training_progress = 0.0
@@ -198,7 +198,13 @@ class SmalrModel(CaptionedPicturesModel):
     def contrastive_objective(
         self, output: Any, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_SMALR (equation 4), of texts and pictures with their labels; further `positives` it has none."""
+        """L_SMALR (equation 4), of texts and pictures with their labels; further `positives` it has none.
+
+        Raises:
+            ValueError: without texts or pictures, or for a compressed model.
+        """
+        if self.config.compressed:
+            raise ValueError("a compressed model is for use alone: what training needs is no longer there")
         image_labels, labels = self.labels(output)
         texts, images, languages = output.text_embeds, output.image_embeds, output.language_ids
         multimodal = self._multimodal(images, texts, image_labels, labels, languages)

@@ -7,8 +7,12 @@ import argparse
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -159,6 +163,22 @@ class DieAt(TrainerCallback):
 
 def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
+
+
+def run_program(program: Path, *arguments: Any, launcher: tuple[str, ...] = (), check: bool = True, **options: Any):
+    """Runs a Python program to its end, or to its death, and returns what `subprocess.run` does."""
+    command = [sys.executable, *launcher, str(program), *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, **options)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """The same weights, to the bit."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.array_equal(found[name], value), name
 
 
 def main() -> None:

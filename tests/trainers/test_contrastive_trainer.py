@@ -2,16 +2,13 @@
 
 import json
 import math
-import os
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tiny_training import VISION, shapes_corpus, shapes_trainer, weights
+from tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
 from babelens.data.views import image_text_pairs
 from babelens.trainers.checkpoints import is_complete, newest_checkpoint
@@ -19,20 +16,6 @@ from babelens.trainers.contrastive import NonFiniteLossError
 
 PROGRAM = Path(__file__).parents[1] / "tiny_training.py"
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
-
-
-def _run(*arguments, launcher=(), check=True, **options):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, str(PROGRAM), *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, **options)
-    assert not check or done.returncode == 0, done.stderr
-    return done
-
-
-def _assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert np.array_equal(found[name], value), name
 
 
 # ---- Learning ----
@@ -186,13 +169,13 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, settings):
     """Dropout, random crops and several epochs are in it; the kill is a real SIGKILL between two checkpoints."""
     settings = {"max_steps": 11, "save_strategy": "steps", "save_steps": 3, **settings}
     given = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
-    _run(tmp_path / "unbroken", *given)
-    killed = _run(tmp_path / "killed", "--die-at=8", *given, check=False)
+    run_program(PROGRAM, tmp_path / "unbroken", *given)
+    killed = run_program(PROGRAM, tmp_path / "killed", "--die-at=8", *given, check=False)
     assert killed.returncode == -9
     assert newest_checkpoint(tmp_path / "killed").name == "checkpoint-6"
     assert not (tmp_path / "killed" / "weights.npz").exists()
-    _run(tmp_path / "killed", "--resume", *given)
-    _assert_same(np.load(tmp_path / "killed" / "weights.npz"), np.load(tmp_path / "unbroken" / "weights.npz"))
+    run_program(PROGRAM, tmp_path / "killed", "--resume", *given)
+    assert_same(np.load(tmp_path / "killed" / "weights.npz"), np.load(tmp_path / "unbroken" / "weights.npz"))
 
 
 def test_a_torn_checkpoint_is_neither_resumed_nor_kept(tmp_path):
@@ -203,7 +186,7 @@ def test_a_torn_checkpoint_is_neither_resumed_nor_kept(tmp_path):
     resumed = shapes_trainer(tmp_path, max_steps=4, save_strategy="steps", save_steps=2)
     resumed.train(resume_from_checkpoint=True)
     assert is_complete(torn)
-    _assert_same(weights(resumed.model), weights(trainer.model))
+    assert_same(weights(resumed.model), weights(trainer.model))
 
 
 def test_resuming_from_nothing_is_an_error(tmp_path):
@@ -218,8 +201,14 @@ def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, limit):
     def full() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    done = _run(
-        tmp_path, "--set=max_steps=2", "--set=save_strategy=steps", "--set=save_steps=1", check=False, preexec_fn=full
+    done = run_program(
+        PROGRAM,
+        tmp_path,
+        "--set=max_steps=2",
+        "--set=save_strategy=steps",
+        "--set=save_steps=1",
+        check=False,
+        preexec_fn=full,
     )
     assert done.returncode == 1
     assert "could not save" in done.stderr
@@ -237,8 +226,15 @@ def test_two_processes_train_as_one_with_twice_the_batch(tmp_path):
         f"--set=vision={json.dumps({**VISION, 'attention_dropout': 0.0})}",
     ]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    _run(tmp_path / "two", *given, "--set=per_device_train_batch_size=4", "--set=dropout=0.0", launcher=launcher)
-    _run(tmp_path / "one", *given, "--set=per_device_train_batch_size=8", "--set=dropout=0.0")
+    run_program(
+        PROGRAM,
+        tmp_path / "two",
+        *given,
+        "--set=per_device_train_batch_size=4",
+        "--set=dropout=0.0",
+        launcher=launcher,
+    )
+    run_program(PROGRAM, tmp_path / "one", *given, "--set=per_device_train_batch_size=8", "--set=dropout=0.0")
     one, two = (np.load(tmp_path / name / "weights.npz") for name in ("one", "two"))
     for name in one:
         torch.testing.assert_close(torch.tensor(two[name]), torch.tensor(one[name]), atol=1e-5, rtol=1e-4, msg=name)

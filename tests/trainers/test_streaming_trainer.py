@@ -1,14 +1,11 @@
 """Training on streams: as on data at hand, in several processes, and resumed to the same weights."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_training import VISION, shapes_corpus, shapes_trainer, weights
+from tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
 from babelens.data.corpus import as_caption_corpus
 from babelens.data.views import image_text_pairs
@@ -19,20 +16,6 @@ from babelens.trainers.mixture import TaskBatchSampler, TaskMixture
 TESTS = Path(__file__).parents[1]
 BOTH = {"image_text": 8, "text_text": 4}
 TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-
-
-def _run(program, *arguments, launcher=(), check=True):
-    command = [sys.executable, *launcher, str(program), *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert not check or done.returncode == 0, done.stderr
-    return done
-
-
-def _assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert np.array_equal(found[name], value), name
 
 
 def _trained_on(folder, data, **changes):
@@ -58,7 +41,7 @@ def test_a_stream_in_the_same_order_gives_the_same_weights(tmp_path):
     stream = as_caption_corpus(corpus.select(places).to_iterable_dataset())
     one = _trained_on(tmp_path, view, **fixed)
     other = _trained_on(tmp_path, TaskData(stream, ["en"]), shuffle_buffer_size=1, **fixed)
-    _assert_same(weights(other.model), weights(one.model))
+    assert_same(weights(other.model), weights(one.model))
 
 
 def test_it_learns_from_a_stream_beside_data_at_hand(tmp_path):
@@ -94,7 +77,7 @@ def test_a_run_that_is_over_is_not_trained_further(tmp_path):
     resumed = shapes_trainer(tmp_path, **settings)
     resumed.train(resume_from_checkpoint=True)
     assert resumed.state.global_step == 3
-    _assert_same(weights(resumed.model), weights(trainer.model))
+    assert_same(weights(resumed.model), weights(trainer.model))
 
 
 def test_a_checkpoint_that_does_not_say_where_the_stream_stood_is_refused(tmp_path):
@@ -120,7 +103,7 @@ def test_a_run_goes_on_to_the_same_weights(tmp_path, settings):
     unbroken.train()
     resumed = shapes_trainer(tmp_path, **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    _assert_same(weights(resumed.model), weights(unbroken.model))
+    assert_same(weights(resumed.model), weights(unbroken.model))
 
 
 def test_two_killed_processes_resume_to_the_same_weights(tmp_path):
@@ -128,12 +111,12 @@ def test_two_killed_processes_resume_to_the_same_weights(tmp_path):
     settings |= {"dataloader_num_workers": 2, "shards": BOTH}
     given = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
     program = TESTS / "tiny_training.py"
-    _run(program, tmp_path / "unbroken", *given, launcher=TWO)
-    killed = _run(program, tmp_path / "killed", "--die-at=5", *given, launcher=TWO, check=False)
+    run_program(program, tmp_path / "unbroken", *given, launcher=TWO)
+    killed = run_program(program, tmp_path / "killed", "--die-at=5", *given, launcher=TWO, check=False)
     assert "Signal 9 (SIGKILL)" in killed.stderr
     assert newest_checkpoint(tmp_path / "killed").name == "checkpoint-3"
-    _run(program, tmp_path / "killed", "--resume", *given, launcher=TWO)
-    _assert_same(np.load(tmp_path / "killed" / "weights.npz"), np.load(tmp_path / "unbroken" / "weights.npz"))
+    run_program(program, tmp_path / "killed", "--resume", *given, launcher=TWO)
+    assert_same(np.load(tmp_path / "killed" / "weights.npz"), np.load(tmp_path / "unbroken" / "weights.npz"))
 
 
 SHARES = """
@@ -158,7 +141,7 @@ os._exit(0)
 
 def test_two_processes_see_everything_once(tmp_path):
     (tmp_path / "shares.py").write_text(SHARES)
-    _run(tmp_path / "shares.py", TESTS, tmp_path, launcher=TWO)
+    run_program(tmp_path / "shares.py", TESTS, tmp_path, launcher=TWO)
     one, other = ({tuple(pair) for pair in json.loads((tmp_path / f"{rank}.json").read_text())} for rank in (0, 1))
     assert len(one) == len(other) == 16
     assert len(one | other) == 32  # 16 pictures with two captions each
