@@ -33,6 +33,7 @@ _UNPUBLISHED = [
 ]
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME  # of PEFT
 _REQUIRED_METADATA = ("language", "license", "library_name", "pipeline_tag")
+_PIPELINE_CLASS = "AutoModelForZeroShotImageClassification"
 _HUB_LANGUAGE = re.compile(r"[a-z]{2,3}")
 
 
@@ -95,7 +96,10 @@ def _weight_problems(folder: Path) -> list[str]:
 
 def _processor_problems(folder: Path) -> list[str]:
     problems = []
-    if not (folder / "tokenizer_config.json").is_file():
+    config = _read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    # A model that no pipeline takes reads words, and its processor has no tokenizer.
+    has_tokenizer = _PIPELINE_CLASS in config.get("auto_map", {_PIPELINE_CLASS: ""})
+    if has_tokenizer and not (folder / "tokenizer_config.json").is_file():
         problems.append("tokenizer_config.json is missing: save the processor with save_pretrained")
     if not (folder / "processor_config.json").is_file():
         return [*problems, "processor_config.json is missing: save the processor with save_pretrained"]

@@ -19,6 +19,7 @@ from .facts import ModelCardFacts, RetrievalResult
 from .licences import weights_license
 
 PIPELINE_TAG = "zero-shot-image-classification"
+EMBEDDING_TAG = "feature-extraction"  # the task of a model that no pipeline for classification takes
 RECALLS = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall")
 
 _RECALL_NAMES = {
@@ -86,7 +87,7 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
         language=codes,
         license=license,
         library_name="transformers",
-        pipeline_tag=PIPELINE_TAG if facts.in_pipelines else None,
+        pipeline_tag=PIPELINE_TAG if facts.in_pipelines else EMBEDDING_TAG,
         base_model=facts.base_model,
         datasets=[source.hub_id for source in facts.training_data if source.hub_id] or None,
         metrics=["recall"] if facts.results else None,

@@ -66,7 +66,9 @@ def test_both_stages(content, tmp_path):
     assert any("loss_image_text" in entry for entry in state["log_history"])
     card = (output / "README.md").read_text()
     assert "latent vocabulary" in card
-    assert "pipeline" not in card and not (output / "handler.py").exists()  # which would need a tokenizer
+    assert "pipeline(" not in card and not (output / "handler.py").exists()  # which would need a tokenizer
+    pushed = CliRunner().invoke(app, ["push", str(output), "somebody/smalr", "--dry-run"], catch_exceptions=False)
+    assert pushed.exit_code == 0, pushed.output
 
 
 def test_another_row_may_begin_with_the_same_latent_vocabulary_and_stays_as_its_recipe_says(content, tmp_path):
