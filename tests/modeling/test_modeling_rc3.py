@@ -108,6 +108,8 @@ def test_any_model_starts_from_any_mbart_and_only_pictures_and_head_are_new(mbar
 def test_tokens_that_mbart_has_already_are_not_added(mbart):
     model = Rc3Model.from_mbart(mbart, cls_token_id=25, image_separator_token_id=26, **OVERRIDES)
     assert torch.equal(model.shared.weight, mbart.model.shared.weight)
+    roomy = Rc3Model.from_mbart(mbart, vocab_size=31, **OVERRIDES).shared.weight
+    assert torch.equal(roomy[:27], mbart.model.shared.weight) and len(roomy) == 31
 
 
 def test_an_mbart_of_another_kind_is_refused(mbart):
