@@ -1,4 +1,4 @@
-"""RC3's models from their folders, where the package is not installed: all of them, from whichever was saved."""
+"""RC3's models from their folders, where the package is not installed; each folder offers them all."""
 
 import inspect
 import json
@@ -11,6 +11,7 @@ import babelens
 from babelens import Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning, Rc3Model
 from babelens.commands.info import parameter_facts
 from babelens.modeling.modeling_rc3 import task_models
+from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 
 # Run with a folder that holds, for each model, `NAME/` and its inputs, and where the answers go.
 LOAD_WITHOUT_PACKAGE = """
@@ -44,7 +45,7 @@ for auto_class in json.loads(sys.argv[2]).values():
 def folders(make_rc3, tmp_path_factory):
     """Each model in a folder, with the inputs that it is asked about and what it says to them."""
     root, said = tmp_path_factory.mktemp("rc3"), {}
-    for model_class in (Rc3Model, *task_models()):
+    for model_class in (Rc3Model, *TASK_MODELS):
         name = model_class.__name__
         model, _ = make_rc3(model_class, **({"num_labels": 7} if model_class is Rc3ForVisualQuestionAnswering else {}))
         model.save_pretrained(root / name)

@@ -30,6 +30,7 @@ from babelens import (
 from babelens.configuration.languages import LanguageTagError, MissingLanguageError, UnknownLanguageError
 from babelens.configuration.rc3_errors import LabelError
 from babelens.modeling.modeling_rc3 import task_models
+from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 
 DECODER = {
     "decoder_input_ids": torch.tensor([[7, 12, 13], [6, 14, 1], [8, 15, 16], [7, 17, 18]]),
@@ -54,7 +55,7 @@ def with_labels(model, model_class):
     return batch_of(model_class) | labels[model_class]
 
 
-@pytest.fixture(params=task_models(), ids=lambda cls: cls.__name__)
+@pytest.fixture(params=TASK_MODELS, ids=lambda cls: cls.__name__)
 def model_class(request):
     return request.param
 
@@ -109,25 +110,28 @@ class TestPublishedRetrieval(Published):
 
 def test_every_task_model_is_published_in_a_test_above():
     tested = {cls.options.get("model_class") for cls in Published.__subclasses__()}
-    assert tested == {None, *task_models()}
+    assert tested == {None, *TASK_MODELS}
 
 
-def test_weights_of_one_model_load_into_all_others_and_only_heads_are_new(make_rc3, model_class, tmp_path):
-    base, _ = make_rc3()
-    base.save_pretrained(tmp_path)
+TRAINED_BEFORE = [Rc3Model, *(model_class for model_class in task_models() if model_class not in TASK_MODELS)]
+
+
+@pytest.mark.parametrize("trained", TRAINED_BEFORE, ids=lambda cls: cls.__name__)
+def test_what_was_trained_before_loads_for_a_task_and_only_its_head_is_new(make_rc3, trained, model_class, tmp_path):
+    before, _ = make_rc3(trained)
+    before.save_pretrained(tmp_path)
     model, info = model_class.from_pretrained(tmp_path, output_loading_info=True)
-    assert_equal(dict(model.model.state_dict()), dict(base.state_dict()))
-    assert not info["unexpected_keys"] and not info["mismatched_keys"]
+    weights = dict(before.base_model.state_dict())
+    assert_equal(dict(model.model.state_dict()), weights)
     assert all(name.startswith(("classifier.", "scorer.")) for name in info["missing_keys"])
     model.save_pretrained(tmp_path / "task")
-    again, info = Rc3Model.from_pretrained(tmp_path / "task", output_loading_info=True)
-    assert_equal(dict(again.state_dict()), dict(base.state_dict()))
+    assert_equal(dict(Rc3Model.from_pretrained(tmp_path / "task").state_dict()), weights)
 
 
 def test_a_configuration_serves_several_models(make_rc3):
     config = make_rc3()[0].config
     before = config.to_dict()
-    models = [model_class(config) for model_class in task_models()]
+    models = [model_class(config) for model_class in TASK_MODELS]
     labels = {type(model): model.config.num_labels for model in models}
     assert labels[Rc3ForVisualEntailment] == 3 and labels[Rc3ForVisualReasoning] == 2
     assert labels[Rc3ForVisualQuestionAnswering] == 1842
