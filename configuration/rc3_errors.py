@@ -1,0 +1,29 @@
+"""What RC3 refuses about pictures and labels, as types to catch."""
+
+
+class VisualInputError(ValueError):
+    """Visual inputs that a model has no layer for, or that are not of its size."""
+
+
+class RegionError(VisualInputError):
+    """Regions that cannot be used."""
+
+
+class NoRegionsError(RegionError):
+    """A picture that has regions, of which there are none."""
+
+
+class TooManyRegionsError(RegionError):
+    """A picture of more regions than the model has room for."""
+
+
+class RegionSizeError(RegionError):
+    """Features that are not as many numbers for each region as the model reads."""
+
+
+class ImageCountError(VisualInputError):
+    """One picture where a model compares two, or two where it reads one."""
+
+
+class LabelError(ValueError):
+    """A label, or an answer, that a task does not have."""
