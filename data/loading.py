@@ -301,7 +301,7 @@ def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _tsv_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, {column: cell}) of a tab-separated file with a header. Cells are not quoted."""
-    lines = _lines(file)
+    lines = numbered_lines(file)
     header = next(lines, (1, "en"))[1].split("\t")
     _check_header(header, f"{file} line 1")
     for line, text in lines:
@@ -331,14 +331,14 @@ def _check_header(header: list[str], place: str) -> None:
 
 def _json_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, object) of a file of JSON lines."""
-    for line, text in _lines(file):
+    for line, text in numbered_lines(file):
         try:
             yield line, parse_object(text)
         except CorpusError as error:
             raise CorpusError(f"{file} line {line}: {error}") from error
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
+def numbered_lines(file: Path) -> Iterator[tuple[int, str]]:
     """(number from 1, text) of the lines that are not blank."""
     with open(file, "rb") as stream:
         for number, line in enumerate(stream, 1):
