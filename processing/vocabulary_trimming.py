@@ -1,7 +1,7 @@
 """Cutting a tokenizer's vocabulary to what the texts of some languages need.
 
 Multilingual checkpoints spend most of their parameters on pieces of languages that a user will never write: mBART-50
-and XLM-R have 250 000. RC³ keeps 99.99 % of its seven languages (Zhou et al. 2023, implementation details). Kept are
+and XLM-R have 250 000. RC³ keeps 99.99 % of its seven languages (Zhou et al. 2023, section 3.2). Kept are
 
     special tokens, language codes, added tokens, and what configurations name by number;
     the characters of the texts, each as a piece, and all byte pieces: whatever they spell can still be spelled;
