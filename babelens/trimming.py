@@ -19,7 +19,8 @@ from transformers import AutoConfig, AutoModel, AutoProcessor, PreTrainedModel, 
 from .configuration.languages import normalize_languages
 from .data.corpus import captions_of
 from .data.errors import CorpusError
-from .data.loading import load_captions, load_translations, numbered_lines
+from .data.loading import load_captions, load_translations
+from .data.text_files import read_lines
 from .modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from .processing.vocabulary_trimming import (
     ChangedText,
@@ -145,7 +146,7 @@ def gather_texts(
         for tag in tags or ():
             if not found.get(tag):
                 raise CorpusError(f"there is no text in {tag!r}, only in {', '.join(filter(found.get, found))}")
-    lines = (line.strip() for file in files for _, line in numbered_lines(file))
+    lines = (line.strip() for file in files for _, line in read_lines(file))
     return [*chain(*(found[tag] for tag in tags or found if tag in found)), *lines]
 
 
