@@ -40,6 +40,7 @@ from .processing.processing_smalr import SmalrProcessor
 
 if TYPE_CHECKING:
     from .configuration.configuration_consistency import CrossLingualConsistencyConfig
+    from .evaluation.cross_encoder import CrossEncoder
     from .evaluation.embedder import Embedder
     from .modeling.modeling_consistency import CrossLingualConsistency
     from .trainers.arguments import (
@@ -58,6 +59,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ContrastiveTrainingArguments": "trainers.arguments",
+    "CrossEncoder": "evaluation.cross_encoder",
     "CrossLingualConsistency": "modeling.modeling_consistency",
     "CrossLingualConsistencyConfig": "configuration.configuration_consistency",
     "Embedder": "evaluation.embedder",
@@ -74,6 +76,7 @@ _LAZY = {
 __all__ = [
     "METHODS",
     "ContrastiveTrainingArguments",
+    "CrossEncoder",
     "CrossLingualConsistency",
     "CrossLingualConsistencyConfig",
     "Embedder",
