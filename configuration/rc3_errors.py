@@ -10,7 +10,7 @@ class RegionError(VisualInputError):
 
 
 class NoRegionsError(RegionError):
-    """A picture that has regions, of which there are none."""
+    """A picture that has regions, of which there are none. A picture that was never looked at is given as None."""
 
 
 class TooManyRegionsError(RegionError):

@@ -16,6 +16,7 @@ from transformers import BatchFeature, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..configuration.hub_code import HubCodeMixin
 from ..configuration.languages import UnknownLanguageError, language_id, normalize_languages
+from ..configuration.rc3_errors import ImageCountError
 from .image_processing_mural import MuralImageProcessor
 from .processing_by_language import TokenizerError, texts_and_languages
 from .rc3_tokenizer import CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, check_tokens, mbart_languages, with_special_tokens
@@ -23,10 +24,6 @@ from .region_arrays import check_regions, pad_regions
 from .word_masking import WordMasking
 
 IGNORED_LABEL = -100
-
-
-class ImagePairError(ValueError):
-    """Two pictures for some texts, and not for others."""
 
 
 class Rc3Processor(HubCodeMixin, ProcessorMixin):
@@ -189,7 +186,7 @@ class Rc3Processor(HubCodeMixin, ProcessorMixin):
             MissingLanguageError: for texts without a language.
             AllWordsMaskedError: for a text of nothing but mask tokens.
             RegionError: for a picture with no regions, too many, or of another size than the model's.
-            ImagePairError: for pairs in some places and single pictures in others.
+            ImageCountError: for pairs in some places and single pictures in others.
             ValueError: for nothing at all, an empty list, what is no text, languages without texts, or not as many of
                 one thing as of another.
         """
@@ -325,7 +322,7 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
     for place, entry in enumerate(given):
         pair = (None, None) if entry is None else entry
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise ImagePairError(f"{name}[{place}] is no pair, and others are: give each text two, or None")
+            raise ImageCountError(f"{name}[{place}] is no pair, and others are: give each text two, or None")
         flat += pair
     return flat, (len(given), 2)
 
@@ -337,7 +334,7 @@ def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
         counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
         raise ValueError(f"not as many of one thing as of another: {counts}")
     if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
-        raise ImagePairError("images= are pairs and regions= are not, or the reverse: give both of the same pictures")
+        raise ImageCountError("images= are pairs and regions= are not, or the reverse: give both of the same pictures")
 
 
 def _padded(rows: list[list[int]], padding: int) -> list[list[int]]:
@@ -346,4 +343,4 @@ def _padded(rows: list[list[int]], padding: int) -> list[list[int]]:
     return [row + [padding] * (length - len(row)) for row in rows]
 
 
-__all__ = ["ImagePairError", "Rc3Processor"]
+__all__ = ["Rc3Processor"]

@@ -9,21 +9,7 @@ from typing import Any
 
 import numpy as np
 
-
-class RegionError(ValueError):
-    """Regions that cannot be used; the message names the picture and says what would be right."""
-
-
-class NoRegionsError(RegionError):
-    """A picture that has regions, of which there are none. A picture that was never looked at is given as None."""
-
-
-class TooManyRegionsError(RegionError):
-    """A picture of more regions than the model has room for."""
-
-
-class RegionSizeError(RegionError):
-    """Features that are not as many numbers for each region as the model reads."""
+from ..configuration.rc3_errors import NoRegionsError, RegionError, RegionSizeError, TooManyRegionsError
 
 
 def check_regions(features: Any, region_size: int, max_regions: int, called: str) -> np.ndarray:

@@ -20,7 +20,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from transformers import BatchFeature, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from .region_arrays import RegionError
+from ..configuration.rc3_errors import RegionError
 
 # A model's inputs and outputs for n pictures -> the features of their regions [n, R, d].
 Pooling = Callable[[BatchFeature, Any], Tensor]

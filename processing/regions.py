@@ -28,7 +28,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .region_arrays import RegionError, check_regions
+from ..configuration.rc3_errors import RegionError
+from .region_arrays import check_regions
 
 _FEATURES = "features"
 _KEYS = "keys"

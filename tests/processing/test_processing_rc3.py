@@ -17,10 +17,16 @@ from transformers import (
 )
 
 from babelens.configuration.languages import LanguageTagError, MissingLanguageError, UnknownLanguageError
+from babelens.configuration.rc3_errors import (
+    ImageCountError,
+    NoRegionsError,
+    RegionError,
+    RegionSizeError,
+    TooManyRegionsError,
+)
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_by_language import TokenizerError
-from babelens.processing.processing_rc3 import ImagePairError, Rc3Processor, square_image_processor
-from babelens.processing.region_arrays import NoRegionsError, RegionError, RegionSizeError, TooManyRegionsError
+from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
 from babelens.processing.tokenizer_training import train_bpe
 from babelens.processing.word_masking import AllWordsMaskedError
 
@@ -180,9 +186,9 @@ def test_two_pictures_of_one_text(processor):
 def test_pairs_beside_single_pictures_are_refused(processor):
     one, two = pictures(2)
     for wrong in ([(one, two), one], [(one, two), (one,)], [(one, two, one), (one, two)]):
-        with pytest.raises(ImagePairError, match=r"images\[\d\] is no pair"):
+        with pytest.raises(ImageCountError, match=r"images\[\d\] is no pair"):
             processor(images=wrong)
-    with pytest.raises(ImagePairError, match="images= are pairs and regions= are not"):
+    with pytest.raises(ImageCountError, match="images= are pairs and regions= are not"):
         processor(images=[(one, two)], regions=[regions(1)])
 
 

@@ -20,8 +20,8 @@ from transformers import (
     YolosForObjectDetection,
 )
 
+from babelens.configuration.rc3_errors import RegionError
 from babelens.processing.processing_rc3 import square_image_processor
-from babelens.processing.region_arrays import RegionError
 from babelens.processing.region_extraction import RegionExtractor, grid_regions
 from babelens.trainers.frozen_features import frozen_features
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from babelens.processing.region_arrays import NoRegionsError, RegionSizeError, TooManyRegionsError
+from babelens.configuration.rc3_errors import NoRegionsError, RegionSizeError, TooManyRegionsError
 from babelens.processing.regions import RegionFileError, UnknownPictureError, open_regions
 
 IDS = ["1000092795.jpg", "COCO_val2014_000000042.jpg", "id-201_0.jpg"]
