@@ -12,6 +12,7 @@ from .commands.data import data
 from .commands.demo import demo
 from .commands.embed import embed
 from .commands.evaluate import evaluate
+from .commands.features import features
 from .commands.info import info
 from .commands.push import push
 from .commands.search import search
@@ -34,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (demo, acquire, train, evaluate, embed, search, info, data, push):
+for command in (demo, acquire, train, evaluate, embed, features, search, info, data, push):
     app.command()(command)
 
 # What a user can mend: shown as one sentence. Anything else is a mistake of ours and keeps its traceback.
