@@ -24,6 +24,7 @@ from .modeling.acquirer import UnsupportedBaseModelError
 from .modeling.peft_mla import AdapterMismatchError
 from .processing.images import ImageError
 from .processing.processing_mla import TokenizerError
+from .processing.word_dictionaries import DictionaryError
 from .processing.word_vectors import WordVectorError
 from .processing.word_vocabulary import VocabularyError
 from .recipe import RecipeError
@@ -42,6 +43,7 @@ for command in (demo, acquire, train, evaluate, embed, features, search, info, d
 _USER_ERRORS = (
     AdapterMismatchError,
     CorpusError,
+    DictionaryError,
     EmbeddingInUseError,
     ImageError,
     KnownLanguageError,

@@ -181,7 +181,7 @@ class _Drawings:
             heading=heading,
         )
 
-    @property
+    @cached_property
     def _pictures(self) -> Pictures:
         return Pictures(self._corpus)
 

@@ -99,6 +99,49 @@ def test_mule_has_every_word_to_itself_and_one_stage(content, tmp_path):
     assert len(model.word_embedding.specific) == sum(model.config.vocabulary_sizes)
 
 
+MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
+
+
+def mule_with_a_dictionary(content, tmp_path, files, **options):
+    (tmp_path / "de-en.txt").write_text("rot red\nRot scarlet\nquadrat\tsquare\ngelb amber\nball ball\n")
+    source = {"files": {tag: str(tmp_path / f"{tag}-en.txt") for tag in files}, "threshold": 5} | options
+    return {
+        "model": content["model"] | {"overrides": content["model"]["overrides"] | MULE},
+        "stages": content["stages"][1:],
+        "words": {"dictionary": source},
+    }
+
+
+def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
+    output = train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, ["de"]))
+    model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    # "in" is in all captions; colours and shapes are in four each, and the dictionary knows two of them
+    assert processor.vocabularies["de"].words == ("in", "quadrat", "rot")
+    assert model.config.dictionary_words == [2, 0, 0] and model.config.specific_sizes[0] == 1
+    assert len(model.word_embedding.specific) == sum(model.config.specific_sizes)
+    embedder = Embedder(model, processor)
+    german, english, other = (
+        embedder.encode_text(text, language=tag)
+        for text, tag in (("rot Quadrat", "de"), ("red square", "en"), ("red dot", "en"))
+    )
+    assert (german == english).all() and (german != other).any()
+    compressed = Embedder(model.compress(), processor).encode_text("rot Quadrat", language="de")
+    assert (compressed == Embedder(model.compress(), processor).encode_text("red square", language="en")).all()
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "complaint"),
+    [
+        (["de", "cs"], {}, r"words\.dictionary: the model has no language 'cs'; it has de, en, fr"),
+        (["de"], {"target": "de"}, r"words\.dictionary\.files: 'de' is what the others are translated to"),
+        (["de"], {"below": 3}, r"unknown key words\.dictionary\.below"),
+    ],
+)
+def test_dictionaries_that_do_not_fit_are_refused(content, tmp_path, files, options, complaint):
+    with pytest.raises(RecipeError, match=complaint):
+        train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, files, **options))
+
+
 def test_pixels_are_trained_on_when_asked(content, tmp_path):
     output = train(content, tmp_path, training=content["training"] | {"cache_frozen_features": False})
     before = AutoModel.from_pretrained(content["backbone"]).vision_model.state_dict()
