@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 class SmalrRun(CaptionedPicturesRun):
     """A recipe of SMALR.
 
-    `words` says which words each language has and where their vectors come from; with a dictionary, some share the
-    embedding of a word of another language. A first stage with `text_text` alone
-    learns the latent vocabulary; a model without one, such as MULE, needs none.
+    `words` says which words each language has and where their vectors come from; by a dictionary, rare ones have the
+    embedding of a word of another language. A first stage with `text_text` alone learns the latent vocabulary; a model
+    without one, such as MULE, needs none.
     """
 
     def make_processor(self) -> ProcessorMixin:
@@ -132,5 +132,5 @@ class SmalrRun(CaptionedPicturesRun):
 def _numbers(model: SmalrModel, processor: ProcessorMixin, language: str, words: Iterable[str]) -> Tensor:
     """Numbers of a language's words among those of all languages, [n]."""
     ids = {word: number for number, word in enumerate(processor.vocabularies[language].words, SPECIAL_TOKENS)}
-    wanted = torch.tensor([[ids[word] for word in words]])
+    wanted = torch.tensor([[ids[word] for word in words]], dtype=torch.long)
     return model.words.words(wanted, torch.tensor([processor.languages.index(language)]))[0]

@@ -129,6 +129,12 @@ def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
     assert (compressed == Embedder(model.compress(), processor).encode_text("red square", language="en")).all()
 
 
+def test_without_rare_words_there_is_nothing_to_map(content, tmp_path):
+    output = train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, ["de"], threshold=4))
+    config = AutoModel.from_pretrained(output).config
+    assert config.dictionary_words == [0, 0, 0] and config.specific_sizes == config.vocabulary_sizes
+
+
 @pytest.mark.parametrize(
     ("files", "options", "complaint"),
     [
