@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
 from babelens.command_line import app
+from babelens.processing.word_vectors import MissingVectorsError, WordVectorError
 from babelens.recipe import RecipeError, load_recipe
 
 
@@ -146,6 +147,18 @@ def test_without_rare_words_there_is_nothing_to_map(content, tmp_path):
 def test_dictionaries_that_do_not_fit_are_refused(content, tmp_path, files, options, complaint):
     with pytest.raises(RecipeError, match=complaint):
         train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, files, **options))
+
+
+def test_a_language_without_vectors_and_a_broken_file_of_them_are_named(content, tmp_path):
+    (tmp_path / "de.vec").write_text("2 3\nrot 1 2 3\nquadrat 1 2\n")
+    files = {"de": str(tmp_path / "de.vec")}
+    with pytest.raises(MissingVectorsError, match="word vectors for no language, not for 'de'"):
+        train(content, tmp_path, words={"train_vectors": False})
+    with pytest.raises(WordVectorError, match=r"de\.vec, line 3: 'quadrat 1 2' is not a word and 3 numbers"):
+        train(content, tmp_path, words={"vectors": files})
+    (tmp_path / "de.vec").write_text("1 3\nrot 1 2 3\n")
+    with pytest.raises(WordVectorError, match="vectors of 3 numbers cannot be reduced to 50"):
+        train(content, tmp_path, words={"vectors": files})
 
 
 def test_pixels_are_trained_on_when_asked(content, tmp_path):
