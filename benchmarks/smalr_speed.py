@@ -125,7 +125,7 @@ def by_turns(embedders: dict[str, Embedder], captions: Captions, rounds: int) ->
 
 @app.command()
 def speed(
-    count: Annotated[int, typer.Option(help="Captions.")] = 640,
+    count: Annotated[int, typer.Option(help="Captions.")] = 320,
     rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 7,
 ) -> None:
     """Texts in a second, and the ratios of SMALR's time to the others'."""
