@@ -11,8 +11,9 @@ from tiny_training import write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
-from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
+from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor, load_preset
 from babelens.command_line import app
+from babelens.commands import demo
 from babelens.processing.word_vectors import MissingVectorsError, WordVectorError
 from babelens.recipe import RecipeError, load_recipe
 
@@ -194,6 +195,15 @@ def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
 def test_liwe_has_no_word_vectors(content, tmp_path):
     with pytest.raises(RecipeError, match=r"words\.max_size: LIWE reads"):
         train(content, tmp_path, **liwe(content), words={"max_size": 5})
+
+
+def test_the_demo_sees_by_a_tower_of_its_own_and_reads_what_it_is_asked():
+    recipe = load_recipe("emoji/smalr-demo")
+    config = load_preset(recipe.model.preset, **recipe.model.overrides)
+    assert recipe.backbone is None and config.vision_config.model_type == "resnet"
+    assert recipe.stages[-1].training["cache_frozen_features"] is False  # else an untrained tower would be frozen
+    assert config.triplet_violations == recipe.training["per_device_train_batch_size"]
+    assert all(demo.LANGUAGE in source.languages for source in recipe.train.values() if source.languages)
 
 
 @pytest.mark.parametrize("name", ["smalr", "hem", "la", "mule", "par-embn", "liwe"])
