@@ -49,6 +49,8 @@ def features(
 
     A run that was broken off goes on where it was when it is started again.
     """
+    if output.exists():  # said before every picture is opened
+        raise typer.BadParameter(f"{output} is there already", param_hint="--output")
     if crop > resize:
         raise typer.BadParameter(f"{crop} is more than --resize {resize}", param_hint="--crop")
     try:

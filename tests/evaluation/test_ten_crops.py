@@ -188,10 +188,15 @@ def run(*arguments):
 
 
 def test_the_command_says_which_option_is_wrong(resnet, clip_folder, tmp_path):
-    for model, crop, complaint in ((clip_folder, 32, "MODEL"), (resnet, 600, "--crop"), (tmp_path, 32, "MODEL")):
-        done = CliRunner().invoke(
-            app, ["features", str(model), "--data", "x", "--output", str(tmp_path / "f"), "--crop", str(crop)]
-        )
+    new = tmp_path / "features"
+    for model, output, crop, complaint in (
+        (clip_folder, new, 32, "MODEL"),
+        (tmp_path, new, 32, "MODEL"),
+        (resnet, new, 600, "--crop"),
+        (resnet, tmp_path, 32, "--output"),
+    ):
+        command = ["features", str(model), "--data", "x", "--output", str(output), "--crop", str(crop)]
+        done = CliRunner().invoke(app, command)
         assert done.exit_code == 2 and complaint in done.output, done.output
 
 
