@@ -12,6 +12,7 @@ from .commands.data import data
 from .commands.demo import demo
 from .commands.embed import embed
 from .commands.evaluate import evaluate
+from .commands.features import features
 from .commands.info import info
 from .commands.push import push
 from .commands.search import search
@@ -26,6 +27,7 @@ from .modeling.peft_mla import AdapterMismatchError
 from .processing.images import ImageError
 from .processing.processing_mla import TokenizerError
 from .processing.vocabulary_trimming import VocabularyTrimmingError
+from .processing.word_dictionaries import DictionaryError
 from .processing.word_vectors import WordVectorError
 from .processing.word_vocabulary import VocabularyError
 from .recipe import RecipeError
@@ -37,13 +39,14 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (demo, acquire, train, evaluate, embed, search, trim, info, data, push):
+for command in (demo, acquire, train, evaluate, embed, features, search, trim, info, data, push):
     app.command()(command)
 
 # What a user can mend: shown as one sentence. Anything else is a mistake of ours and keeps its traceback.
 _USER_ERRORS = (
     AdapterMismatchError,
     CorpusError,
+    DictionaryError,
     EmbeddingInUseError,
     EmbeddingTrimmingError,
     ImageError,

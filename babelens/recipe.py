@@ -128,6 +128,22 @@ class TextModelSource:
 
 
 @dataclass(frozen=True)
+class DictionarySource:
+    """Which rare words have the embedding of a word of another language instead of their own.
+
+    Args:
+        files: MUSE's dictionaries, from each language to `target`: a word and its translation in every line.
+        threshold: words of these languages that occur less often have the embedding of their translation; without
+            one, they are left out.
+        target: the language of the translations.
+    """
+
+    files: dict[str, str]
+    threshold: int
+    target: str = "en"
+
+
+@dataclass(frozen=True)
 class WordsSource:
     """The words of a word-level model (SMALR), taken from the captions of its languages.
 
@@ -136,6 +152,8 @@ class WordsSource:
         min_frequency: leave out words that occur less often.
         vectors: FastText's `.vec` or `.vec.gz` files by language.
         train_vectors: train vectors on the captions of languages that have no file.
+        dictionary: map rare words to those of another language; for a model whose other words have embeddings of
+            their own.
         max_text_length: words that are read of a text.
     """
 
@@ -143,6 +161,7 @@ class WordsSource:
     min_frequency: int = 1
     vectors: dict[str, str] = field(default_factory=dict)
     train_vectors: bool = True
+    dictionary: DictionarySource | None = None
     max_text_length: int = 40
 
 
@@ -224,6 +243,20 @@ class Recipe:
                     raise RecipeError(f"stage {stage.name!r} names {task!r}, for which train has no data")
 
 
+_NESTED: dict[type, dict[str, type]] = {
+    Recipe: {
+        "model": ModelSource,
+        "tokenizer": TokenizerSource,
+        "multilingual_tokenizer": TokenizerSource,
+        "text_model": TextModelSource,
+        "words": WordsSource,
+        "image": ImageSizes,
+        "validation": DataSource,
+    },
+    WordsSource: {"dictionary": DictionarySource},
+}
+
+
 def find_recipe(name: str | Path) -> Path:
     """A recipe file, by its path or by its name among the package's own, such as `emoji/mural`.
 
@@ -293,19 +326,10 @@ def _build(cls: type, content: Any, where: str) -> Any:
         if name not in content and f.default is f.default_factory is dataclasses.MISSING:
             raise RecipeError(f"{where}{name} is missing")
     values = dict(content)
-    nested = {
-        "model": ModelSource,
-        "tokenizer": TokenizerSource,
-        "multilingual_tokenizer": TokenizerSource,
-        "text_model": TextModelSource,
-        "words": WordsSource,
-        "image": ImageSizes,
-        "validation": DataSource,
-    }
+    for key, part in _NESTED.get(cls, {}).items():
+        if key in values:
+            values[key] = _build(part, values[key], f"{where}{key}.")
     if cls is Recipe:
-        for key, part in nested.items():
-            if key in values:
-                values[key] = _build(part, values[key], f"{key}.")
         values["train"] = {
             task: _build(DataSource, source, f"train.{task}.") for task, source in values["train"].items()
         }

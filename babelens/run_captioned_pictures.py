@@ -4,9 +4,11 @@ pictures: what those of SMALR and LIWE share."""
 from functools import cached_property
 from typing import Any
 
-from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from .configuration.presets import load_preset
+from .configuration.tasks import IMAGE_TEXT
+from .evaluation.ten_crops import load_backbone
 from .recipe import WordsSource
 from .run import RecipeRun
 
@@ -30,18 +32,20 @@ class CaptionedPicturesRun(RecipeRun):
     def _preset(self, **words: Any) -> PreTrainedConfig:
         """The recipe's configuration, with the backbone's; `words` are not the recipe's to say."""
         source = self.recipe.model
-        vision = {"vision_config": self._backbone.config} if self._backbone is not None else {}
+        vision = {"vision_config": self._backbone.config} if self._backbone is not None else self._feature_size
         return load_preset(source.preset or "", **vision | source.overrides | words)
+
+    @property
+    def _feature_size(self) -> dict[str, int]:
+        """The width of the features that a corpus has in the place of pictures."""
+        corpus = self.corpora[IMAGE_TEXT]
+        if "features" not in corpus.column_names:
+            return {}
+        return {"image_feature_size": len(corpus[0]["features"])}
 
     @cached_property
     def _backbone(self) -> Any | None:
-        """A vision backbone: a model by itself, that of a dual encoder, or that of an MLA model's native one."""
-        if self.recipe.backbone is None:
-            return None
-        model = AutoModel.from_pretrained(self.recipe.backbone)
-        for part in ("native_model", "vision_model"):
-            model = getattr(model, part, model)
-        return model
+        return None if self.recipe.backbone is None else load_backbone(self.recipe.backbone)
 
     def _with_backbone(self, model: Any) -> PreTrainedModel:
         if model.vision_model is not None and self._backbone is not None:

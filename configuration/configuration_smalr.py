@@ -6,8 +6,9 @@
     MULE               specific_words=None, mask_weight=0
     EmbN               MULE with adversarial_weight=0, trained on one language
     PAR-EmbN           EmbN with language_branches=True, trained on several
+    dictionary mapping MULE with dictionary_words, which says how many words have no embedding of their own
 
-Frequency thresholds and dictionary mapping are matters of the vocabularies, PCA reduction of `word_size`.
+Frequency thresholds are a matter of the vocabularies, PCA reduction of `word_size`.
 """
 
 from typing import ClassVar
@@ -31,6 +32,8 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
         word_size: Width of the word vectors, FastText's after a principal component analysis (section 3.1).
         specific_words: How many of each language's most frequent words have an embedding of their own, a projection of
             their word vector (K in section 3.1); `None`: all.
+        dictionary_words: How many words at the end of each language's vocabulary have the embedding of another word,
+            which a dictionary gives for them (section 4); all others must have their own. Default: none.
         latent_tokens: Size of the vocabulary that the languages share, whose tokens embed all other words.
         exploration_tokens: M, and ...
         exploration_probability: p of section 3.1: while words are assigned to latent tokens, with probability p one of
@@ -59,6 +62,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
     vocabulary_sizes: list[int] | tuple[int, ...] = ()
     word_size: int = 50
     specific_words: int | None = 5000
+    dictionary_words: list[int] | tuple[int, ...] = ()
     latent_tokens: int = 40_000
     exploration_tokens: int = 20
     exploration_probability: float | int = 0.2
@@ -86,6 +90,19 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
             raise ValueError(
                 f"{len(self.languages)} languages need as many vocabulary_sizes, not {len(self.vocabulary_sizes)}"
             )
+        self.dictionary_words = list(self.dictionary_words) or [0] * len(self.languages)
+        if len(self.dictionary_words) != len(self.languages) or any(
+            not 0 <= words <= size for words, size in zip(self.dictionary_words, self.vocabulary_sizes, strict=False)
+        ):
+            raise ValueError(
+                f"dictionary_words={self.dictionary_words} must be a number for each language, of the words of its "
+                f"vocabulary ({self.vocabulary_sizes})"
+            )
+        if any(self.dictionary_words) and (self.specific_words is not None or self.latent_tokens):
+            raise ValueError(
+                "dictionary_words need a model whose other words have embeddings of their own: "
+                "specific_words=None and latent_tokens=0"
+            )
         if (
             self.specific_words is not None
             and self.specific_words < max(self.vocabulary_sizes)
@@ -105,9 +122,9 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
     @property
     def specific_sizes(self) -> list[int]:
         """How many words of each language have an embedding of their own."""
-        return [
-            size if self.specific_words is None else min(size, self.specific_words) for size in self.vocabulary_sizes
-        ]
+        if self.specific_words is not None:
+            return [min(size, self.specific_words) for size in self.vocabulary_sizes]
+        return [size - words for size, words in zip(self.vocabulary_sizes, self.dictionary_words, strict=True)]
 
 
 __all__ = ["SmalrConfig"]

@@ -9,16 +9,17 @@ from datasets import Dataset
 from ..configuration.languages import normalize_languages
 from .corpus import describe, languages_of
 from .errors import CorpusError
-from .views import Pictures
+from .views import PictureFeatures, Pictures, pictures_of
 
 
 class CaptionedPictures:
     """Examples {image, image_id, captions: {language: [texts]}}: the pictures that have captions in all languages.
+    Where the corpus has features in the place of pictures, examples have `image_features` in that of `image`.
 
     Args:
         corpus: a caption corpus, or a translation corpus, whose examples have no picture.
         languages: of the captions; by default all.
-        with_pictures: read the pictures.
+        with_pictures: read the pictures, or their features.
 
     Raises:
         CorpusError: when no row has captions in all of the languages.
@@ -39,7 +40,9 @@ class CaptionedPictures:
         self._captions = [_by_language(captions[row], self.languages) for row in self.rows]
         names = corpus["image_id"] if "image_id" in corpus.column_names else [str(row) for row in range(len(corpus))]
         self._names = [names[row] for row in self.rows]
-        self.pictures = Pictures(corpus) if with_pictures and "image" in corpus.column_names else None
+        found = pictures_of(corpus) if with_pictures and {"image", "features"} & set(corpus.column_names) else None
+        self.pictures = found if isinstance(found, Pictures) else None
+        self.features = found if isinstance(found, PictureFeatures) else None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -48,6 +51,9 @@ class CaptionedPictures:
         examples: list[dict[str, Any]] = [
             {"image_id": self._names[index], "captions": self._captions[index]} for index in indices
         ]
+        if self.features is not None:
+            features = self.features[self.rows[indices].tolist()]
+            return [example | {"image_features": own} for example, own in zip(examples, features, strict=True)]
         if self.pictures is None:
             return examples
         read = (self.pictures[int(self.rows[index])] for index in indices)

@@ -115,7 +115,7 @@ class RetrievalSet:
 
     Attributes:
         language: of the texts.
-        images: the pictures [n_images], read when asked for.
+        images: the pictures [n_images], read when asked for, or their features.
         image_ids: what each picture shows [n_images].
         texts: the captions [n_texts]; rows that share an image_id give the same text once.
         text_image_ids: what each text describes [n_texts].
@@ -123,7 +123,7 @@ class RetrievalSet:
     """
 
     language: str
-    images: "Pictures"
+    images: "Pictures | PictureFeatures"
     image_ids: list[str]
     texts: list[str]
     text_image_ids: list[str]
@@ -161,7 +161,7 @@ def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = Fals
     text_image_ids = [image_ids[row] for row in index.rows[numbers]]
     return RetrievalSet(
         language=language,
-        images=Pictures(corpus),
+        images=pictures_of(corpus),
         image_ids=image_ids,
         texts=index.texts.take(pa.array(numbers)).to_pylist(),
         text_image_ids=text_image_ids,
@@ -294,6 +294,35 @@ class Pictures(Sequence[PIL.Image.Image]):
 
     def __repr__(self) -> str:
         return f"Pictures: {len(self):,}, read when asked for"
+
+
+class PictureFeatures:
+    """The features that a corpus has in the place of pictures, [N] rows of float32."""
+
+    def __init__(self, corpus: Dataset) -> None:
+        self._corpus = corpus.select_columns("features").with_format("numpy")
+
+    def __len__(self) -> int:
+        return len(self._corpus)
+
+    def __getitem__(self, rows: Sequence[int]) -> np.ndarray:
+        """Those of some rows, [n, F].
+
+        Raises:
+            CorpusError: when they are not equally long.
+        """
+        found = self._corpus[rows]["features"]
+        sizes = sorted({len(features) for features in found})
+        if len(sizes) > 1:
+            raise CorpusError(
+                f"features of pictures are of one length, not of {' and '.join(map(str, sizes))} numbers"
+            )
+        return np.stack(found)
+
+
+def pictures_of(corpus: Dataset) -> Pictures | PictureFeatures:
+    """What a corpus has of its pictures: themselves or, in their place, features."""
+    return Pictures(corpus) if "image" in corpus.column_names else PictureFeatures(corpus)
 
 
 def _view(

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..configuration.languages import language_id, normalize_languages
 from ..data.errors import CorpusError
-from ..data.views import Pictures, RetrievalSet, retrieval_set, translation_pairs
+from ..data.views import RetrievalSet, pictures_of, retrieval_set, translation_pairs
 from ..modeling.modeling_consistency import CrossLingualConsistency
 from .embedder import Embedder
 from .ranking import check_protocol, score_ranks, unit_rows
@@ -66,7 +66,7 @@ def evaluate_consistent_retrieval(
         language_id(language, known)
     sets = [retrieval_set(corpus, language) for language in languages]
     texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
-    images = unit_rows(embedder.encode_image(Pictures(corpus), show_progress=show_progress))
+    images = unit_rows(embedder.encode_image(pictures_of(corpus), show_progress=show_progress))
     results = {}
     for queries in sets:
         scores = _joint_scores(consistency, texts.embed(queries, known), images)
@@ -98,7 +98,7 @@ def consistency_scores(
     language_id(language, languages)
     queries = retrieval_set(corpus, language)
     texts = _TranslatedTexts(embedder, corpus, translator, show_progress).embed(queries, languages)
-    images = unit_rows(embedder.encode_image(Pictures(corpus), show_progress=show_progress))
+    images = unit_rows(embedder.encode_image(pictures_of(corpus), show_progress=show_progress))
     return _scores(texts, images), queries.text_to_images
 
 

@@ -28,6 +28,7 @@ from transformers import (
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.languages import language_for_each
+from ..data.views import PictureFeatures
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
 from ..modeling.peft_mla.peft_mla_conversion import SHARED_OPTIONS, load_adapter
@@ -75,6 +76,7 @@ class Embedder:
         self.processor = processor
         self.batch_size = batch_size
         self._takes_language = "language" in inspect.signature(type(processor).__call__).parameters
+        self._takes_features = "image_features" in inspect.signature(model.get_image_features).parameters
 
     @classmethod
     def from_pretrained(
@@ -136,23 +138,34 @@ class Embedder:
         return self._encode(order, encode, "texts", show_progress, normalize)
 
     def encode_image(
-        self, images: ImageLike | Sequence[ImageLike], *, show_progress: bool | None = None, normalize: bool = True
+        self,
+        images: ImageLike | Sequence[ImageLike] | PictureFeatures,
+        *,
+        show_progress: bool | None = None,
+        normalize: bool = True,
     ) -> np.ndarray:
         """Embeddings of pictures, [N, d]; a single picture gives [1, d].
 
         Args:
             images: Pillow images, arrays [height, width, 3] or paths, in a list or in any sequence that loads a
-                picture when it is asked for one; no more than a batch of them is held at a time.
+                picture when it is asked for one; no more than a batch of them is held at a time. Or the features
+                that a corpus has in their place, for a model that takes such.
             show_progress, normalize: as in `encode_text`.
 
         Raises:
             ImageError: for a file that is missing, broken or too large.
+            TypeError: for features, when the model takes pictures alone.
         """
-        pictures = [images] if is_picture(images) else cast(Sequence[ImageLike], images)
+        pictures = [images] if is_picture(images) else cast(Sequence[ImageLike] | PictureFeatures, images)
+        if isinstance(pictures, PictureFeatures) and not self._takes_features:
+            raise TypeError(f"{type(self.model).__name__} takes pictures, and not features of pictures")
 
         def encode(positions: list[int]) -> Tensor:
-            batch = [open_picture(pictures[position]) for position in positions]
-            inputs = self.processor(images=batch, return_tensors="pt")
+            if isinstance(pictures, PictureFeatures):
+                inputs = BatchFeature({"image_features": pictures[positions]}, tensor_type="pt")
+            else:
+                batch = [open_picture(pictures[position]) for position in positions]
+                inputs = self.processor(images=batch, return_tensors="pt")
             return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
 
         return self._encode(list(range(len(pictures))), encode, "pictures", show_progress, normalize)
@@ -255,7 +268,7 @@ def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
     return tqdm(total=total, desc=description, leave=False, disable=not show)
 
 
-def is_picture(images: ImageLike | Sequence[ImageLike]) -> TypeGuard[ImageLike]:
+def is_picture(images: ImageLike | Sequence[ImageLike] | PictureFeatures) -> TypeGuard[ImageLike]:
     """Whether this is one picture rather than several."""
     return isinstance(images, (Image.Image, str, Path)) or (isinstance(images, np.ndarray) and images.ndim <= 3)
 

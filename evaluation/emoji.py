@@ -183,7 +183,7 @@ class _Drawings:
         return GalleryRow(
             query=queries.texts[text],
             language=language,
-            pictures=[queries.images[int(image)] for image in best],
+            pictures=[self._pictures[int(image)] for image in best],
             scores=scores[best].tolist(),
             right=[int(image) in queries.text_to_images[text] for image in best],
             rank=int(ranks.text_to_image[text]),
@@ -192,8 +192,12 @@ class _Drawings:
         )
 
     @cached_property
+    def _pictures(self) -> Pictures:
+        return Pictures(self._corpus)
+
+    @cached_property
     def _image_embeddings(self) -> np.ndarray:
-        return self._embedder.encode_image(Pictures(self._corpus), show_progress=self._show_progress)
+        return self._embedder.encode_image(self._pictures, show_progress=self._show_progress)
 
     @cached_property
     def _english_names(self) -> dict[str, str]:

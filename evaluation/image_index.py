@@ -15,11 +15,11 @@ from typing import Self
 
 import numpy as np
 import PIL.Image
-import torch
 
 from ..data.errors import BadImageError, CorpusError
 from ..processing.images import FORMATS, ImageError, check_image
 from .embedder import Embedder
+from .fingerprint import fingerprint
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ImageIndex:
         states = {path: _state(path, folder) for path in _pictures_in(folder)}
         if not states:
             raise CorpusError(f"{folder}: no pictures ({', '.join(FORMATS)}) in this folder or in folders below")
-        store = cache and cache / f"{_fingerprint(embedder)}-{_digest(str(folder.resolve()))}.npz"
+        store = cache and cache / f"{_made_by(embedder)}-{_digest(str(folder.resolve()))}.npz"
         known = _load(store) if store else {}
         new = [path for path, state in states.items() if state not in known]
         skipped = {path: reason for path in new if (reason := _defect(path))}
@@ -96,13 +96,9 @@ def _defect(path: Path) -> str | None:
     return None
 
 
-def _fingerprint(embedder: Embedder) -> str:
-    """Of everything that makes a picture's embedding: the weights and how pictures are prepared."""
-    hashing = hashlib.blake2b(embedder.processor.image_processor.to_json_string().encode(), digest_size=12)
-    for name, tensor in embedder.model.state_dict().items():
-        hashing.update(f"{name} {tensor.dtype}".encode())
-        hashing.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return hashing.hexdigest()
+def _made_by(embedder: Embedder) -> str:
+    """A digest of everything but the picture that makes its embedding."""
+    return fingerprint(embedder.model, embedder.processor.image_processor.to_json_string())
 
 
 def _digest(text: str) -> str:

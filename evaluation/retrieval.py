@@ -8,7 +8,7 @@ import evaluate
 import numpy as np
 
 from ..configuration.languages import normalize_languages
-from ..data.views import Pictures, retrieval_set
+from ..data.views import pictures_of, retrieval_set
 from .embedder import Embedder
 from .ranking import check_protocol, embedding_ranks, score_ranks
 from .reranking import Reranker
@@ -48,7 +48,7 @@ def evaluate_retrieval(
     """
     check_protocol(protocol)
     sets = [retrieval_set(corpus, language) for language in normalize_languages(languages)]
-    images = embedder.encode_image(Pictures(corpus), show_progress=show_progress)
+    images = embedder.encode_image(pictures_of(corpus), show_progress=show_progress)
     results = {}
     for queries in sets:
         texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)

@@ -48,7 +48,8 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
         """Builds `vision_model`, or None where pictures are given as features; returns the features' width."""
         vision = self.config.vision_config
         self.vision_model: Any = build_tower(vision) if vision else None
-        return image_width(vision) if vision else self.config.image_feature_size
+        self.image_feature_size = image_width(vision) if vision else self.config.image_feature_size
+        return self.image_feature_size
 
     def _embed_texts(
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
@@ -72,12 +73,14 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
         width] is not normalised.
 
         Raises:
-            ValueError: for pixels, when the model has no backbone.
+            ValueError: for pixels, when the model has no backbone, and for features of another width.
         """
         if image_features is None:
             if self.vision_model is None:
                 raise ValueError("this model has no backbone (vision_config): give image_features")
             image_features = pool_image(self.vision_model(pixel_values=pixel_values))
+        elif (width := image_features.shape[-1]) != self.image_feature_size:
+            raise ValueError(f"image_features of {width} numbers, where this model takes {self.image_feature_size}")
         pooled, hidden = self._embed_image_features(image_features)
         return BaseModelOutputWithPooling(hidden, pooled, (image_features, hidden) if output_hidden_states else None)
 

@@ -7,7 +7,8 @@ A word id of a language becomes a *row*. Rows stand in this order:
     the specific words of the first language, ...   word vectors, projected by their language's layer
     the latent tokens                               embeddings, which words of all languages share
 
-so that which word has which row is one table of integers, fixed once the latent tokens are assigned.
+so that which word has which row is one table of integers, fixed once the latent tokens are assigned. A word that a
+dictionary maps to another has that word's row (section 4).
 """
 
 import torch
@@ -38,13 +39,14 @@ class WordRows(nn.Module):
         self.register_buffer("offsets", offsets, persistent=False)
 
     def _initial(self) -> tuple[Tensor, Tensor]:
-        """Specific words have their own rows; all others, until they are assigned, the first latent token's."""
+        """Specific words have their own rows; all others, until they are assigned, the first latent token's, or that
+        of [UNK] where there are none."""
         parts = [torch.arange(SPECIAL_TOKENS)]
-        first_latent = SPECIAL_TOKENS + sum(self.config.specific_sizes)
+        shared = SPECIAL_TOKENS + sum(self.config.specific_sizes) if self.config.latent_tokens else UNKNOWN
         start = SPECIAL_TOKENS
         for specific, size in zip(self.config.specific_sizes, self.config.vocabulary_sizes, strict=True):
             parts.append(torch.arange(start, start + specific))
-            parts.append(torch.full((size - specific,), first_latent))
+            parts.append(torch.full((size - specific,), shared))
             start += specific
         sizes = torch.tensor([0, *self.config.vocabulary_sizes])
         return torch.cat(parts), sizes.cumsum(0)[:-1]
@@ -53,6 +55,10 @@ class WordRows(nn.Module):
         rows, offsets = self._initial()
         init.copy_(self.rows, rows)
         init.copy_(self.offsets, offsets)
+
+    def share(self, words: Tensor, others: Tensor) -> None:
+        """Gives words the rows of others; [n] and [n] numbers, as `words` counts them."""
+        self.rows[words] = self.rows[others]
 
     def words(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
         """Numbers of words among those of all languages, special tokens first. [N, T], [N] -> [N, T]"""

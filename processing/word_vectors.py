@@ -15,10 +15,8 @@ On as little text as captions are, that works better than predicting words, as F
 and it needs torch alone.
 """
 
-import gzip
 import logging
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +24,7 @@ import numpy as np
 import torch
 
 from ..configuration.languages import normalize_language
+from .word_files import lines_of, shown
 from .word_tokenizers import fold, split_words
 
 VECTOR_SIZE = 50
@@ -112,7 +111,7 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
     vectors: dict[int, np.ndarray] = {}
     spellings: set[bytes] = set()
     repeated = 0
-    lines = _lines(Path(path))
+    lines = lines_of(path, WordVectorError)
     count, size = _header(path, next(lines, b""))
     number = 1
     for number, line in enumerate(lines, 2):
@@ -134,23 +133,11 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
     return WordVectors(matrix, _without(words, np.isin(np.arange(len(words)), list(vectors))), repeated)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """Lines end at a line feed alone: some words hold what Unicode also takes for the end of a line."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for line in file:
-                yield line.rstrip(b" \r\n")
-    except FileNotFoundError as error:
-        raise WordVectorError(f"{path}: no such file") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise WordVectorError(f"{path}: {error}") from error
-
-
 def _header(path: str | Path, line: bytes) -> tuple[int, int]:
     fields = line.split()
     if len(fields) != 2 or not all(field.isdigit() and int(field) for field in fields):
         raise WordVectorError(
-            f"{path}, line 1: {_shown(line)} is not the number of words and the size of their vectors"
+            f"{path}, line 1: {shown(line)} is not the number of words and the size of their vectors"
         )
     return int(fields[0]), int(fields[1])
 
@@ -159,7 +146,7 @@ def _split(path: str | Path, number: int, line: bytes, size: int) -> tuple[bytes
     fields = line.split(b" ")
     if len(fields) != size + 1 or not fields[0]:
         raise WordVectorError(
-            f"{path}, line {number}: {_shown(line)} is not a word and {size} numbers; it has {len(fields) - 1}"
+            f"{path}, line {number}: {shown(line)} is not a word and {size} numbers; it has {len(fields) - 1}"
         )
     return fields[0], fields[1:]
 
@@ -172,11 +159,6 @@ def _parse(path: str | Path, number: int, fields: list[bytes]) -> np.ndarray:
     if not np.isfinite(values).all():
         raise WordVectorError(f"{path}, line {number}: a vector with infinite numbers, or what is no number")
     return values
-
-
-def _shown(line: bytes) -> str:
-    text = line.decode("utf-8", "replace")
-    return repr(text if len(text) <= 40 else f"{text[:40]}…")
 
 
 def _without(words: Sequence[str], found: np.ndarray) -> tuple[str, ...]:

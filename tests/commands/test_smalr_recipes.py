@@ -11,8 +11,10 @@ from tiny_training import write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
-from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor
+from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor, load_preset
 from babelens.command_line import app
+from babelens.commands import demo
+from babelens.processing.word_vectors import MissingVectorsError, WordVectorError
 from babelens.recipe import RecipeError, load_recipe
 
 
@@ -99,6 +101,67 @@ def test_mule_has_every_word_to_itself_and_one_stage(content, tmp_path):
     assert len(model.word_embedding.specific) == sum(model.config.vocabulary_sizes)
 
 
+MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
+
+
+def mule_with_a_dictionary(content, tmp_path, files, **options):
+    (tmp_path / "de-en.txt").write_text("rot red\nRot scarlet\nquadrat\tsquare\ngelb amber\nball ball\n")
+    source = {"files": {tag: str(tmp_path / f"{tag}-en.txt") for tag in files}, "threshold": 5} | options
+    return {
+        "model": content["model"] | {"overrides": content["model"]["overrides"] | MULE},
+        "stages": content["stages"][1:],
+        "words": {"dictionary": source},
+    }
+
+
+def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
+    output = train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, ["de"]))
+    model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    # "in" is in all captions; colours and shapes are in four each, and the dictionary knows two of them
+    assert processor.vocabularies["de"].words == ("in", "quadrat", "rot")
+    assert model.config.dictionary_words == [2, 0, 0] and model.config.specific_sizes[0] == 1
+    assert len(model.word_embedding.specific) == sum(model.config.specific_sizes)
+    embedder = Embedder(model, processor)
+    german, english, other = (
+        embedder.encode_text(text, language=tag)
+        for text, tag in (("rot Quadrat", "de"), ("red square", "en"), ("red dot", "en"))
+    )
+    assert (german == english).all() and (german != other).any()
+    compressed = Embedder(model.compress(), processor).encode_text("rot Quadrat", language="de")
+    assert (compressed == Embedder(model.compress(), processor).encode_text("red square", language="en")).all()
+
+
+def test_without_rare_words_there_is_nothing_to_map(content, tmp_path):
+    output = train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, ["de"], threshold=4))
+    config = AutoModel.from_pretrained(output).config
+    assert config.dictionary_words == [0, 0, 0] and config.specific_sizes == config.vocabulary_sizes
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "complaint"),
+    [
+        (["de", "cs"], {}, r"words\.dictionary: the model has no language 'cs'; it has de, en, fr"),
+        (["de"], {"target": "de"}, r"words\.dictionary\.files: 'de' is what the others are translated to"),
+        (["de"], {"below": 3}, r"unknown key words\.dictionary\.below"),
+    ],
+)
+def test_dictionaries_that_do_not_fit_are_refused(content, tmp_path, files, options, complaint):
+    with pytest.raises(RecipeError, match=complaint):
+        train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, files, **options))
+
+
+def test_a_language_without_vectors_and_a_broken_file_of_them_are_named(content, tmp_path):
+    (tmp_path / "de.vec").write_text("2 3\nrot 1 2 3\nquadrat 1 2\n")
+    files = {"de": str(tmp_path / "de.vec")}
+    with pytest.raises(MissingVectorsError, match="word vectors for no language, not for 'de'"):
+        train(content, tmp_path, words={"train_vectors": False})
+    with pytest.raises(WordVectorError, match=r"de\.vec, line 3: 'quadrat 1 2' is not a word and 3 numbers"):
+        train(content, tmp_path, words={"vectors": files})
+    (tmp_path / "de.vec").write_text("1 3\nrot 1 2 3\n")
+    with pytest.raises(WordVectorError, match="vectors of 3 numbers cannot be reduced to 50"):
+        train(content, tmp_path, words={"vectors": files})
+
+
 def test_pixels_are_trained_on_when_asked(content, tmp_path):
     output = train(content, tmp_path, training=content["training"] | {"cache_frozen_features": False})
     before = AutoModel.from_pretrained(content["backbone"]).vision_model.state_dict()
@@ -132,6 +195,15 @@ def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
 def test_liwe_has_no_word_vectors(content, tmp_path):
     with pytest.raises(RecipeError, match=r"words\.max_size: LIWE reads"):
         train(content, tmp_path, **liwe(content), words={"max_size": 5})
+
+
+def test_the_demo_sees_by_a_tower_of_its_own_and_reads_what_it_is_asked():
+    recipe = load_recipe("emoji/smalr-demo")
+    config = load_preset(recipe.model.preset, **recipe.model.overrides)
+    assert recipe.backbone is None and config.vision_config.model_type == "resnet"
+    assert recipe.stages[-1].training["cache_frozen_features"] is False  # else an untrained tower would be frozen
+    assert config.triplet_violations == recipe.training["per_device_train_batch_size"]
+    assert all(demo.LANGUAGE in source.languages for source in recipe.train.values() if source.languages)
 
 
 @pytest.mark.parametrize("name", ["smalr", "hem", "la", "mule", "par-embn", "liwe"])

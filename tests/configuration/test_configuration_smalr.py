@@ -41,7 +41,9 @@ def test_fewer_than_twenty_million_are_trained_and_seven_million_remain():
 def test_specific_sizes_are_those_of_the_vocabulary_where_it_is_smaller():
     config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[7, 3], specific_words=5)
     assert config.specific_sizes == [5, 3]
-    assert SmalrConfig(languages=["en"], vocabulary_sizes=[7], specific_words=None).specific_sizes == [7]
+    mule = {"languages": ["en", "de"], "vocabulary_sizes": [7, 3], "specific_words": None, "latent_tokens": 0}
+    assert SmalrConfig(**mule).specific_sizes == [7, 3]
+    assert SmalrConfig(**mule, dictionary_words=[0, 2]).specific_sizes == [7, 1]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,9 @@ def test_specific_sizes_are_those_of_the_vocabulary_where_it_is_smaller():
         ({"latent_tokens": 0}, "words without an embedding of their own"),
         ({"mask_probability": 1.0}, "mask_probability=1.0 is a probability below 1"),
         ({"triplet_violations": 0}, "triplet_violations=0 must be positive"),
+        ({"dictionary_words": [1]}, "dictionary_words=.* must be a number for each language"),
+        ({"dictionary_words": [10_001] * 10}, "dictionary_words=.* of the words of its vocabulary"),
+        ({"dictionary_words": [1] * 10}, "specific_words=None and latent_tokens=0"),
         ({"languages": ["klingonish"]}, "klingonish"),
     ],
 )

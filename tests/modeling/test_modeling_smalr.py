@@ -7,7 +7,7 @@ from contracts import CAPTIONS, LANGUAGES, TEXTS, DualEncoderContract, Publishin
 from babelens import SmalrConfig, SmalrModel, load_preset
 from babelens.modeling.modeling_smalr_latent import HardAttention, SmalrLatentModel
 from babelens.modeling.triplet_losses import multimodal_triplet_loss, pairwise_distances, same_label
-from babelens.modeling.word_embedding import MASK, PADDING, SPECIAL_TOKENS, HybridWordEmbedding, WordRows
+from babelens.modeling.word_embedding import MASK, PADDING, SPECIAL_TOKENS, UNKNOWN, HybridWordEmbedding, WordRows
 
 TINY = {
     "languages": ["en", "de"],
@@ -53,6 +53,15 @@ def test_frequent_words_have_rows_of_their_own_and_the_others_share():
     first_latent = SPECIAL_TOKENS + 8
     assert rows[0].tolist() == [0, 1, 3, 6, first_latent, first_latent]
     assert rows[1].tolist() == [0, 1, 7, 10, first_latent, first_latent]
+
+
+def test_words_that_share_have_the_row_of_others_and_before_that_of_unknown():
+    own = TINY | {"specific_words": None, "latent_tokens": 0, "dictionary_words": [0, 2]}
+    words = WordRows(SmalrConfig(**own))
+    german = torch.tensor([[3, 5, 6, 7]]), torch.tensor([1])
+    assert words(*german).tolist() == [[9, 11, UNKNOWN, UNKNOWN]]
+    words.share(words.words(*german)[0, 2:], torch.tensor([4, 8]))
+    assert words(*german).tolist() == [[9, 11, 4, 8]]
 
 
 def test_the_embedding_is_the_table_of_all_rows():
