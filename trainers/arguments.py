@@ -206,3 +206,33 @@ class LiweTrainingArguments(CaptionedPicturesTrainingArguments):
     num_train_epochs: float = field(default=30)
     per_device_train_batch_size: int = field(default=128)
     max_grad_norm: float = field(default=2.0)
+
+
+@dataclass
+class Rc3TaskTrainingArguments(TrainingArguments):
+    """Fine-tuning RC3 on a task. What the paper says of each task (table 6) stands in `recipes/rc3`."""
+
+    max_text_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens that are read of a text; default: the processor's, which is changed, and saved so."},
+    )
+    image_augmentation: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "Keyword arguments of ImageAugmentation, for pixels; default: pictures as they are."},
+    )
+    generation: dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "How a translating model generates, such as {'num_beams': 5}: settings of its generation_config, "
+            "saved with it."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_text_length is not None and self.max_text_length < 3:
+            raise ValueError(f"max_text_length={self.max_text_length}: a text has [BOS], its language and some words")
+        super().__post_init__()
+        self.remove_unused_columns = False
+        self.label_names: list[str] = []
+        # Tasks that are no translation need no decoder.
+        self.ddp_find_unused_parameters = True
