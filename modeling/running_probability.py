@@ -19,14 +19,14 @@ class RunningProbability(nn.Module):
 
     probabilities: Tensor  # [history], the newest at (steps - 1) % history; 0 where no step has been
     steps: Tensor  # []
-    _batches: Tensor  # [2]: sum and number of the batches of a step that has not ended
+    pending: Tensor  # [2]: sum and number of the batches of a step that has not ended
 
     def __init__(self, history: int = 100) -> None:
         super().__init__()
         self.register_buffer("probabilities", torch.zeros(history))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         # Checkpoints are written between steps.
-        self.register_buffer("_batches", torch.zeros(2), persistent=False)
+        self.register_buffer("pending", torch.zeros(2), persistent=False)
 
     @property
     def average(self) -> Tensor:
@@ -42,12 +42,12 @@ class RunningProbability(nn.Module):
             ends_step: whether the optimiser steps with this batch, or with a later one that is yet to come.
         """
         probability = probability.detach().float()
-        self._batches += torch.stack([probability, torch.ones_like(probability)])
+        self.pending += torch.stack([probability, torch.ones_like(probability)])
         if ends_step:
-            total, count = self._mean_over_processes(self._batches)
+            total, count = self._mean_over_processes(self.pending)
             self.probabilities[self.steps % len(self.probabilities)] = total / count
             self.steps += 1
-            self._batches.zero_()
+            self.pending.zero_()
 
     @staticmethod
     def _mean_over_processes(value: Tensor) -> Tensor:
