@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .corpus import SkippedImage, as_caption_corpus, as_translation_corpus, languages_of
     from .emoji import load_emoji
+    from .emoji_weak import weakly_aligned_emoji
     from .errors import BadImageError, BadTextError, CorpusError, SourceUnavailableError
     from .loading import load_captions, load_translations
-    from .views import RetrievalSet, image_text_pairs, retrieval_set, translation_pairs, triplets
+    from .views import RetrievalSet, image_text_pairs, retrieval_set, translation_pairs, triplets, weak_pairs
 
 _HOMES = {
     "corpus": ("SkippedImage", "as_caption_corpus", "as_translation_corpus", "languages_of"),
     "emoji": ("load_emoji",),
+    "emoji_weak": ("weakly_aligned_emoji",),
     "errors": ("BadImageError", "BadTextError", "CorpusError", "SourceUnavailableError"),
     "loading": ("load_captions", "load_translations"),
-    "views": ("RetrievalSet", "image_text_pairs", "retrieval_set", "translation_pairs", "triplets"),
+    "views": ("RetrievalSet", "image_text_pairs", "retrieval_set", "translation_pairs", "triplets", "weak_pairs"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -39,6 +41,8 @@ __all__ = [
     "retrieval_set",
     "translation_pairs",
     "triplets",
+    "weak_pairs",
+    "weakly_aligned_emoji",
 ]
 
 

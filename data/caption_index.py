@@ -11,6 +11,9 @@ LanguagePair = tuple[str, str]
 Places = dict[str, np.ndarray]  # by suffix of the columns `text` and `language`: which of its row's captions it takes
 Selection = tuple[np.ndarray, Places]  # the row of every example, ascending, and the places of its texts
 
+_NOTHING = np.empty(0, dtype=np.int64)
+_NO_PAIRS: Selection = (_NOTHING, {"_a": _NOTHING, "_b": _NOTHING})
+
 
 class CaptionIndex:
     """The captions of a table, numbered in order: the row of each, its place in the row's list, language and text."""
@@ -28,7 +31,7 @@ class CaptionIndex:
     def numbers_in(self, language: str) -> np.ndarray:
         """The captions in `language`."""
         if language not in self.languages:
-            return np.empty(0, dtype=np.int64)
+            return _NOTHING
         return np.flatnonzero(self._language_codes == self.languages.index(language))
 
     @cached_property
@@ -58,22 +61,35 @@ def pairs_in(table: pa.Table, pairs: list[LanguagePair] | None, once: bool) -> d
     repeating = once and len(np.unique(index.concepts)) < len(table)
     selections = {}
     for language_a, language_b in combinations(sorted(index.languages), 2) if pairs is None else pairs:
-        a, b = _matched(index, index.numbers_in(language_a), index.numbers_in(language_b))
+        a, b = _matched(index, index.numbers_in(language_a), index.numbers_in(language_b), aligned=True)
         rows = index.rows[a]
         if repeating:
             new = ~repeats(rows, index.concepts[rows], index.text_codes[a], index.text_codes[b])
             rows, a, b = rows[new], a[new], b[new]
         if len(rows) or pairs is not None:
             selections[f"{language_a} with {language_b}"] = rows, {"_a": index.places[a], "_b": index.places[b]}
-    nothing = np.empty(0, dtype=np.int64)
-    return selections or {"two languages": (nothing, {"_a": nothing, "_b": nothing})}
+    return selections or {"two languages": _NO_PAIRS}
 
 
-def _matched(index: CaptionIndex, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of captions `a` and `b` those that say the same: row by row, one to one if equally many, else all with all."""
+def weak_pairs_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selection]:
+    """Every two texts of a row in different languages, in the order of `languages`; none for one that stands alone."""
+    index = CaptionIndex(table)
+    selections, met = {}, set()
+    for language_a, language_b in combinations(languages or sorted(index.languages), 2):
+        a, b = _matched(index, index.numbers_in(language_a), index.numbers_in(language_b), aligned=False)
+        if len(a):
+            places = {"_a": index.places[a], "_b": index.places[b]}
+            selections[f"{language_a} with {language_b}"] = index.rows[a], places
+            met |= {language_a, language_b}
+    alone = [f"{language} and another of the languages" for language in languages or () if language not in met]
+    return selections | dict.fromkeys(alone, _NO_PAIRS) or {"two languages": _NO_PAIRS}
+
+
+def _matched(index: CaptionIndex, a: np.ndarray, b: np.ndarray, aligned: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Captions `a` with captions `b`, row by row: all with all, but one to one if `aligned` and equally many."""
     size = index.rows[-1] + 1 if len(index.rows) else 0
     count_a, count_b = np.bincount(index.rows[a], minlength=size), np.bincount(index.rows[b], minlength=size)
-    equal = count_a == count_b
+    equal = (count_a == count_b) & aligned
     examples = np.where(equal, count_a, count_a * count_b)
     row = np.repeat(np.arange(size), examples)  # of each example
     step = np.arange(len(row)) - (np.cumsum(examples) - examples)[row]  # its number within the row

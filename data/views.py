@@ -3,6 +3,7 @@
     image_text_pairs   image, image_id, text, language                      one for every caption
     translation_pairs  text_a, language_a, text_b, language_b, (image_id)   one for every two texts that say the same
     triplets           the columns of both                                  one for every picture and two such texts
+    weak_pairs         the same                                             and two texts in different languages
     retrieval_set      the queries, pictures and right answers of one language
 
 A view holds two or three numbers for each example, found with Arrow in the captions alone: the row, and which of the
@@ -24,7 +25,17 @@ import pyarrow as pa
 from datasets import Dataset, Image, IterableDataset
 
 from ..configuration.languages import normalize_language, normalize_languages
-from .caption_index import CaptionIndex, LanguagePair, Places, Selection, merged, pairs_in, repeats, texts_in
+from .caption_index import (
+    CaptionIndex,
+    LanguagePair,
+    Places,
+    Selection,
+    merged,
+    pairs_in,
+    repeats,
+    texts_in,
+    weak_pairs_in,
+)
 from .corpus import describe, languages_of, read_image
 from .errors import CorpusError
 
@@ -74,6 +85,28 @@ def triplets(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | 
     """
     select = partial(pairs_in, pairs=_normal_pairs(pairs), once=False)
     return _view("triplets", corpus, select, ["image", "features", "image_id"])
+
+
+def weak_pairs(
+    corpus: Dataset | IterableDataset, languages: str | list[str] | tuple[str, ...] | None = None
+) -> "View":
+    """Examples as of `triplets`: every picture with every two of its texts in different languages.
+
+    The texts say something of the same picture and need not say the same: they are weakly aligned (Zhou et al. 2023,
+    RC3, section 2.1), as are the captions that Wikipedias in different languages write under one photograph.
+    Every text of one language meets every one of the other, however many there are.
+
+    Args:
+        corpus: a caption corpus.
+        languages: of the texts, by default all in alphabetical order; an earlier one gives `text_a`.
+
+    Raises:
+        CorpusError: when a language never meets another of them in a row. (A stream cannot know.)
+        LanguageTagError: for an unknown language.
+    """
+    wanted = None if languages is None else normalize_languages(languages)
+    select = partial(weak_pairs_in, languages=wanted)
+    return _view("weak_pairs", corpus, select, ["image", "features", "image_id"])
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from babelens.configuration.languages import LanguageTagError
 from babelens.data.corpus import CAPTIONS, as_caption_corpus, as_translation_corpus
 from babelens.data.errors import BadImageError, CorpusError
-from babelens.data.views import StreamView, image_text_pairs, retrieval_set, translation_pairs, triplets
+from babelens.data.views import StreamView, image_text_pairs, retrieval_set, translation_pairs, triplets, weak_pairs
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (9, 9, 9))
 CAPTIONS_OF_ROWS = [
@@ -189,6 +189,42 @@ def test_triplets_give_every_picture_with_every_pair_of_its_texts(corpus: Datase
         (COLOURS[3], "dog", "Köter"),
     ]
     assert list(view[0]) == ["image", "image_id", "text_a", "language_a", "text_b", "language_b"]
+
+
+class TestWeakPairs:
+    def test_every_two_texts_in_different_languages_however_many_there_are(self, corpus: Dataset) -> None:
+        view = weak_pairs(corpus, ["en", "DE"])
+        assert texts(view) == [
+            ("cat one", "Katze eins"),
+            ("cat one", "Katze zwei"),
+            ("cat two", "Katze eins"),
+            ("cat two", "Katze zwei"),
+            ("dog", "Hund"),
+            ("dog", "Wauwau"),
+            ("dog", "Hund"),
+            ("dog", "Köter"),
+        ]
+        assert [colour_of(view[row]) for row in (0, 4, 6)] == [COLOURS[0], COLOURS[1], COLOURS[3]]
+        assert list(view[0]) == ["image", "image_id", "text_a", "language_a", "text_b", "language_b"]
+
+    def test_by_default_all_languages_meet(self, corpus: Dataset) -> None:
+        pairs = Counter((e["language_a"], e["language_b"]) for e in weak_pairs(corpus))
+        assert pairs == {("de", "en"): 8, ("de", "ja"): 2, ("en", "ja"): 1}
+
+    def test_languages_need_not_all_meet_but_each_another(self) -> None:
+        rows = [{"en": "dog", "de": "Hund"}, {"en": "cat", "ja": "猫"}, {"fr": "soleil"}]
+        apart = as_caption_corpus(Dataset.from_dict({"features": [[0.0]] * 3, "captions": rows}))
+        assert texts(weak_pairs(apart, ["de", "ja", "en"])) == [("Hund", "dog"), ("猫", "cat")]
+        with pytest.raises(CorpusError, match="no row has texts in fr and another of the languages; the corpus has"):
+            weak_pairs(apart, ["en", "de", "fr"])
+        with pytest.raises(CorpusError, match="no row has texts in two languages"):
+            weak_pairs(apart.select([2]))
+        with pytest.raises(CorpusError, match="en and another"):
+            weak_pairs(apart, "en")
+
+    def test_a_stream_gives_the_same(self, corpus: Dataset) -> None:
+        stream = weak_pairs(corpus.to_iterable_dataset(), ["en", "de", "fr"])
+        assert texts(stream) == texts(weak_pairs(corpus, ["en", "de"]))
 
 
 class TestRetrievalSet:
