@@ -1,9 +1,9 @@
 """The contrastive losses of RC3 (Zhou et al. 2023, sections 2.3.3 and 2.3.4), as pure functions of distances.
 
-Representations are compared by their Euclidean distance, neither normalised nor divided by a temperature. Negatives are
-made harder by drawing them towards the anchor (after Wei et al. 2021): on the line between the two, a negative that is
-further away than the positive moves to lambda times its distance, the harder the better the model already does
-(equations 5 and 6). As it stays on that line, its new distance is lambda d-, and no new representation is made.
+Representations are compared by their Euclidean distance, neither normalised nor divided by a temperature. Negatives
+are made harder by drawing them towards the anchor (after Wei et al. 2021): one that is further away than the positive
+moves along the line between the two, the further the better the model already does (equations 5 and 6). Its distance
+is then lambda d-, so that no new representation needs to be made.
 
     d~- = lambda d-,    lambda = (d+ / d-)^(zeta p_avg) where d- > d+, else 1
     loss = -log( exp(-d+) / (exp(-d+) + sum exp(-d~-)) )                                   (equations 7 and 9)
@@ -61,9 +61,7 @@ def interpolated_contrastive_loss(
             f"distances must be [N] and [N, K], but are {list(positive.shape)} and {list(negatives.shape)}"
         )
     if valid is not None and (valid.dtype != torch.bool or valid.shape != negatives.shape):
-        raise ValueError(
-            f"valid must be {list(negatives.shape)} in bool, but is {list(valid.shape)} {valid.dtype}"
-        )
+        raise ValueError(f"valid must be {list(negatives.shape)} in bool, but is {list(valid.shape)} {valid.dtype}")
     dtype = torch.promote_types(positive.dtype, torch.float32)
     positive, negatives = positive.to(dtype), negatives.to(dtype)
     weights = interpolation_weights(positive, negatives, average_probability, slack=slack)

@@ -4,29 +4,34 @@ section 2.3.3, equation 6)."""
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from transformers import initialization as init
 
 
 class RunningProbability(nn.Module):
     """The mean of the last `history` steps' probabilities, 0 before any; the paper's history is 100 steps.
 
-    The steps lie in buffers, so that checkpoints save them and a resumed run goes on with them. The entry of a step is
-    the mean over its batches and over the processes, which therefore agree. Batches whose gradients are accumulated
-    make one step: they all see the same average.
+    The steps lie in buffers, so that checkpoints save them and a resumed run goes on with them. A step's entry is the
+    mean over all anchors of all its batches and processes: processes agree, and batches whose gradients are
+    accumulated make one step, during which the average stays as it is.
 
     Args:
         history: steps that count.
     """
 
-    probabilities: Tensor  # [history], the newest at (steps - 1) % history; 0 where no step has been
-    steps: Tensor  # []
-    pending: Tensor  # [2]: sum and number of the batches of a step that has not ended
+    probabilities: Tensor  # [history], in turn; 0 where no step has been
+    steps: Tensor  # [], how many there have been
+    pending: Tensor  # [2]: of the step that has not ended, the sum over its anchors and their number
 
     def __init__(self, history: int = 100) -> None:
         super().__init__()
         self.register_buffer("probabilities", torch.zeros(history))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
-        # Checkpoints are written between steps.
-        self.register_buffer("pending", torch.zeros(2), persistent=False)
+        self.register_buffer("pending", torch.zeros(2), persistent=False)  # checkpoints are written between steps
+
+    def reset(self) -> None:
+        """As it begins."""
+        for buffer in (self.probabilities, self.steps, self.pending):
+            init.zeros_(buffer)
 
     @property
     def average(self) -> Tensor:
@@ -34,25 +39,16 @@ class RunningProbability(nn.Module):
         return self.probabilities.sum() / self.steps.clamp(1, len(self.probabilities))
 
     @torch.no_grad()
-    def update(self, probability: Tensor, *, ends_step: bool = True) -> None:
-        """Adds what a batch of training has found.
+    def observe(self, probability: Tensor, anchors: int = 1) -> None:
+        """Notes the mean [] over the `anchors` of a batch; it counts from the next step on."""
+        self.pending += torch.stack([probability * anchors, torch.full_like(probability, anchors)])
 
-        Args:
-            probability: the mean over the batch's anchors [], as in `InterpolatedContrast`.
-            ends_step: whether the optimiser steps with this batch, or with a later one that is yet to come.
-        """
-        probability = probability.detach().float()
-        self.pending += torch.stack([probability, torch.ones_like(probability)])
-        if ends_step:
-            total, count = self._mean_over_processes(self.pending)
-            self.probabilities[self.steps % len(self.probabilities)] = total / count
-            self.steps += 1
-            self.pending.zero_()
-
-    @staticmethod
-    def _mean_over_processes(value: Tensor) -> Tensor:
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            value = value.clone()
-            dist.all_reduce(value)
-            value /= dist.get_world_size()
-        return value
+    @torch.no_grad()
+    def end_step(self) -> None:
+        """Makes what was observed an entry. All processes end their steps together."""
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(self.pending)
+        total, anchors = self.pending
+        self.probabilities[self.steps % len(self.probabilities)] = total / anchors
+        self.steps += 1
+        self.pending.zero_()
