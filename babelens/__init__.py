@@ -12,6 +12,7 @@ from .configuration.configuration_liwe import LiweConfig
 from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
+from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_smalr import SmalrConfig
 from .configuration.presets import load_preset
 from .methods import METHODS, register
@@ -20,6 +21,14 @@ from .modeling.modeling_liwe import LiweModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
+from .modeling.modeling_rc3 import Rc3Model
+from .modeling.modeling_rc3_tasks import (
+    Rc3ForConditionalGeneration,
+    Rc3ForImageTextRetrieval,
+    Rc3ForVisualEntailment,
+    Rc3ForVisualQuestionAnswering,
+    Rc3ForVisualReasoning,
+)
 from .modeling.modeling_smalr import SmalrModel
 from .modeling.peft_mla import MlaAdapterConfig
 from .processing.processing_etcl import EtclProcessor
@@ -90,6 +99,13 @@ __all__ = [
     "MuralModel",
     "MuralProcessor",
     "MuralTrainer",
+    "Rc3Config",
+    "Rc3ForConditionalGeneration",
+    "Rc3ForImageTextRetrieval",
+    "Rc3ForVisualEntailment",
+    "Rc3ForVisualQuestionAnswering",
+    "Rc3ForVisualReasoning",
+    "Rc3Model",
     "SmalrConfig",
     "SmalrModel",
     "SmalrProcessor",

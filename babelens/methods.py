@@ -18,12 +18,21 @@ from .configuration.configuration_liwe import LiweConfig
 from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
+from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_smalr import SmalrConfig
 from .modeling.modeling_etcl import EtclModel
 from .modeling.modeling_liwe import LiweModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
+from .modeling.modeling_rc3 import Rc3Model
+from .modeling.modeling_rc3_tasks import (
+    Rc3ForConditionalGeneration,
+    Rc3ForImageTextRetrieval,
+    Rc3ForVisualEntailment,
+    Rc3ForVisualQuestionAnswering,
+    Rc3ForVisualReasoning,
+)
 from .modeling.modeling_smalr import SmalrModel
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor
@@ -37,18 +46,23 @@ from .processing.processing_smalr import SmalrProcessor
 @dataclass(frozen=True)
 class Method:
     """The classes that make up a method; module and name of its trainer and of the class that runs its recipes, which
-    are imported when somebody trains."""
+    are imported when somebody trains. `heads` are models for single tasks, on the same configuration as the `model`."""
 
     config: type[PreTrainedConfig]
     model: type[PreTrainedModel]
-    processor: type[ProcessorMixin]
-    image_processor: type[BaseImageProcessor]
-    trainer: str
+    processor: type[ProcessorMixin] | None
+    image_processor: type[BaseImageProcessor] | None
+    trainer: str | None
     run: str = "babelens.run:RecipeRun"
+    heads: tuple[type[PreTrainedModel], ...] = ()
 
     @property
     def name(self) -> str:
         return self.config.model_type
+
+    @property
+    def models(self) -> tuple[type[PreTrainedModel], ...]:
+        return (self.model, *self.heads)
 
 
 METHODS = {
@@ -95,6 +109,21 @@ METHODS = {
             "babelens.trainers.liwe:LiweTrainer",
             run="babelens.run_liwe:LiweRun",
         ),
+        Method(
+            Rc3Config,
+            Rc3Model,
+            None,
+            None,
+            None,
+            heads=(
+                # Rc3ForPreTraining belongs here.
+                Rc3ForConditionalGeneration,
+                Rc3ForImageTextRetrieval,
+                Rc3ForVisualEntailment,
+                Rc3ForVisualQuestionAnswering,
+                Rc3ForVisualReasoning,
+            ),
+        ),
     )
 }
 
@@ -103,9 +132,11 @@ def register() -> None:
     """Makes transformers' Auto classes know every method; harmless when repeated."""
     for method in METHODS.values():
         AutoConfig.register(method.name, method.config, exist_ok=True)
-        for name in method.model.auto_classes:
-            getattr(transformers, name).register(method.config, method.model, exist_ok=True)
-        AutoProcessor.register(method.config, method.processor, exist_ok=True)
-        AutoImageProcessor.register(
-            method.config, image_processor_classes={"pil": method.image_processor}, exist_ok=True
-        )
+        for model in method.models:
+            for name in model.auto_classes:
+                getattr(transformers, name).register(method.config, model, exist_ok=True)
+        if method.processor and method.image_processor:
+            AutoProcessor.register(method.config, method.processor, exist_ok=True)
+            AutoImageProcessor.register(
+                method.config, image_processor_classes={"pil": method.image_processor}, exist_ok=True
+            )

@@ -25,6 +25,10 @@ class UnknownLanguageError(ValueError):
     """A language that a model has not learned."""
 
 
+class MissingLanguageError(ValueError):
+    """A text that came without its language."""
+
+
 class KnownLanguageError(ValueError):
     """A language that a model is to learn and knows already."""
 

@@ -5,7 +5,11 @@ from typing import Any
 from transformers import BatchFeature, ProcessorMixin
 
 from ..configuration.hub_code import HubCodeMixin
-from ..configuration.languages import language_for_each
+from ..configuration.languages import MissingLanguageError, language_for_each
+
+
+class TokenizerError(ValueError):
+    """A tokenizer that cannot serve as the vocabulary it is to be."""
 
 
 class ByLanguageProcessor(HubCodeMixin, ProcessorMixin):
@@ -36,18 +40,14 @@ class ByLanguageProcessor(HubCodeMixin, ProcessorMixin):
             LanguageTagError: for an unknown language tag.
             UnknownLanguageError: for a language that the model has not learned.
             ImportError: for a text whose language needs a segmenter that is not installed (`word_tokenizers`).
-            ValueError: for nothing at all, an empty list, what is no text, texts without a language or the reverse, or
-                not as many languages as texts.
+            MissingLanguageError: for texts without a language.
+            ValueError: for nothing at all, an empty list, what is no text, a language without texts, or not as many
+                languages as texts.
         """
         _check(images, text, language)
         inputs: dict[str, Any] = {}
-        if text is not None and language is not None:
-            texts = [text] if isinstance(text, str) else list(text)
-            for entry in texts:
-                if not isinstance(entry, str):
-                    raise ValueError(f"text= has {entry!r}, which is no text")
-            languages = language_for_each(language, len(texts))
-            inputs |= self.encode_texts(texts, languages, max_length or self.max_text_length)
+        if text is not None:
+            inputs |= self.encode_texts(*texts_and_languages(text, language), max_length or self.max_text_length)
         if images is not None:
             inputs |= self.image_processor(images, return_tensors=return_tensors, **kwargs)
         return BatchFeature(inputs, tensor_type=return_tensors)
@@ -61,13 +61,33 @@ class ByLanguageProcessor(HubCodeMixin, ProcessorMixin):
         return ["pixel_values", "input_ids", "attention_mask", "language_ids"]
 
 
+def texts_and_languages(
+    text: str | list[str], language: str | list[str] | None, names: tuple[str, str] = ("text", "language")
+) -> tuple[list[str], list[str]]:
+    """Texts, and the canonical tag of each, from the two arguments of these names.
+
+    Raises:
+        LanguageTagError: for an unknown language tag.
+        MissingLanguageError: without any language.
+        ValueError: for no texts, what is no text, or not as many languages as texts.
+    """
+    texts = [text] if isinstance(text, str) else list(text)
+    if not texts:
+        raise ValueError(f"{names[0]} is an empty list")
+    for entry in texts:
+        if not isinstance(entry, str):
+            raise ValueError(f"{names[0]}= has {entry!r}, which is no text")
+    if language is None:
+        raise MissingLanguageError(
+            f"{names[0]}= was given without {names[1]}=: each language has its own way of reading"
+        )
+    return texts, language_for_each(language, len(texts))
+
+
 def _check(images: Any, text: Any, language: Any) -> None:
     if images is None and text is None:
         raise ValueError("give images=, text=, or both")
-    for name, given in (("images", images), ("text", text)):
-        if isinstance(given, list) and not given:
-            raise ValueError(f"{name} is an empty list")
+    if isinstance(images, list) and not images:
+        raise ValueError("images is an empty list")
     if text is None and language is not None:
         raise ValueError("language= was given without text=")
-    if text is not None and language is None:
-        raise ValueError("text= was given without language=: each language has its own way of reading")

@@ -6,11 +6,7 @@ from typing import Any, Self
 from transformers import PreTrainedConfig, ProcessorMixin
 
 from ..configuration.languages import language_id, normalize_language, normalize_languages
-from .processing_by_language import ByLanguageProcessor
-
-
-class TokenizerError(ValueError):
-    """A tokenizer that cannot serve as the acquired languages' vocabulary."""
+from .processing_by_language import ByLanguageProcessor, TokenizerError
 
 
 class MlaProcessor(ByLanguageProcessor):

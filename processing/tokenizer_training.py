@@ -1,18 +1,34 @@
-"""Training a multilingual WordPiece vocabulary on captions (MURAL, section 3.2: 250 000 pieces from the training
-captions).
+"""Training multilingual vocabularies on captions: WordPiece for models that read (MURAL, section 3.2: 250 000 pieces
+from the training captions), byte-pair encoding for models that also write.
 
 A word that WordPiece cannot spell becomes one [UNK], and everything it says is lost. Two things keep that from
 happening: every character of the captions and of `alphabet` is a piece of its own, at the start of a word and inside
-one; and words longer than WordPiece will look at (the scripts that do not separate words) are cut.
+one; and words longer than WordPiece will look at (the scripts that do not separate words) are cut. WordPiece puts
+spaces between Han characters and around punctuation, which nothing takes away again. The byte-pair encoding keeps them
+as SentencePiece does, as `▁`, and spells what it does not know in bytes: what was encoded is decoded to the same text.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+# Of byte-pair encodings; numbers and names are mBART's, but for the mask, which mBART has last.
+BPE_SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _LONGEST_WORD = 100  # characters; WordPiece turns longer words into [UNK]
 
 
@@ -106,6 +122,81 @@ def _learn_pieces(
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     learner.train_from_iterator(words.elements(), trainer)
     return learner.get_vocab()
+
+
+def train_bpe(
+    texts: Iterable[str],
+    vocab_size: int,
+    *,
+    alphabet: Iterable[str] = (),
+    lowercase: bool = False,
+    min_frequency: int = 2,
+    max_tokens: int = 1024,
+    show_progress: bool = False,
+) -> PreTrainedTokenizerFast:
+    """A byte-pair encoding with byte fallback, as SentencePiece trains them: `<s> pieces </s>`, Unicode NFC.
+
+    Not a unigram model, which mBART has: `tokenizers` trains those to other pieces at every run.
+
+    Args:
+        texts: training captions; may be a generator.
+        vocab_size: number of pieces; special tokens, bytes and characters included.
+        alphabet: texts whose characters are to be pieces, even where `texts` do not contain them.
+        lowercase: fold case; what is decoded is lower case then.
+        min_frequency: a pair of pieces must occur that often to become one.
+        max_tokens: the tokenizer's `model_max_length`.
+        show_progress: show the trainer's progress bars.
+
+    Raises:
+        ValueError: when `vocab_size` cannot hold the special tokens, the bytes and the characters.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    fold = [normalizers.Lowercase()] if lowercase else []
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), *fold, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    words = _count_words(tokenizer, texts)
+    characters = set().union(*words, *map(tokenizer.normalizer.normalize_str, alphabet)) - {" "}
+    tokenizer.model = _learn_merges(words, sorted(characters), vocab_size, min_frequency, show_progress)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    *ordinary, mask = BPE_SPECIAL_TOKENS
+    # A mask takes the place of a word, and with it of the space before.
+    tokenizer.add_special_tokens([*ordinary, AddedToken(mask, lstrip=True, special=True)])
+    begin, end = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", begin), ("</s>", end)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+        model_max_length=max_tokens,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def _learn_merges(
+    words: Counter[str], characters: list[str], vocab_size: int, min_frequency: int, show_progress: bool
+) -> models.BPE:
+    """The byte-pair encoding of words and their frequencies."""
+    first = [*BPE_SPECIAL_TOKENS, *_BYTES, *characters]
+    if len(first) > vocab_size:
+        raise ValueError(f"vocab_size={vocab_size} is too small: bytes and characters alone need {len(first)} pieces")
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=first, show_progress=show_progress
+    )
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    learner.train_from_iterator(words.elements(), trainer)
+    learned = json.loads(learner.to_str())["model"]
+    merges = [tuple(merge) for merge in learned["merges"]]
+    return models.BPE(learned["vocab"], merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
 
 
 def unknown_rate(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> float:

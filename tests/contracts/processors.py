@@ -112,9 +112,9 @@ class ProcessorContract(Contract):
         assert_equal(dict(both), {**images, **text})
 
     def test_inputs_stay_as_they_are(self, processor):
-        images, texts, languages = pictures(2), list(TEXTS), list(LANGUAGES)
+        images, texts, languages = pictures(len(TEXTS)), list(TEXTS), list(LANGUAGES)
         processor(images=images, text=texts, language=languages, return_tensors="pt")
-        assert all(np.array_equal(a, b) for a, b in zip(images, pictures(2), strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(images, pictures(len(TEXTS)), strict=True))
         assert (texts, languages) == (TEXTS, LANGUAGES)
 
     @pytest.mark.parametrize("wrong", [{}, {"text": []}, {"images": []}, {"text": [None]}, {"text": [["a"]]}])
@@ -124,12 +124,12 @@ class ProcessorContract(Contract):
 
     def test_saved_and_loaded_it_gives_the_same(self, processor, tmp_path):
         long = {"text": [text * 30 for text in TEXTS], "language": LANGUAGES, "return_tensors": "pt"}
-        expected = dict(processor(images=pictures(2), **long))
+        expected = dict(processor(images=pictures(len(TEXTS)), **long))
         processor(**long, max_length=5)  # a tokenizer saves how it was last used; a processor is not to care
         processor.save_pretrained(tmp_path)
         for loader in (type(processor), AutoProcessor):
             loaded = loader.from_pretrained(tmp_path)
             assert type(loaded) is type(processor)
-            assert_equal(dict(loaded(images=pictures(2), **long)), expected)
+            assert_equal(dict(loaded(images=pictures(len(TEXTS)), **long)), expected)
         for copied in (copy.deepcopy(processor), pickle.loads(pickle.dumps(processor))):
-            assert_equal(dict(copied(images=pictures(2), **long)), expected)
+            assert_equal(dict(copied(images=pictures(len(TEXTS)), **long)), expected)

@@ -1,0 +1,163 @@
+"""RC3's configuration (Zhou et al. 2023): an mBART that reads pictures beside its texts.
+
+The fields of the encoder-decoder have mBART's own names. The defaults are the paper's: mBART-50 (section 3.1), whose
+vocabulary is followed by [CLS] and [SEP'], 36 regions of width 2048, 49 patches of 32 x 32 pixels, and the seven
+languages of its parallel texts (section 2.1).
+"""
+
+from typing import ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .hub_code import HubCodeMixin
+from .languages import language_id, normalize_language
+from .strict_config import StrictConfig
+
+REGIONS, PATCHES, BOTH = "regions", "patches", "both"
+
+
+@strict
+class Rc3Config(HubCodeMixin, StrictConfig):
+    """
+    Args, beside mBART's:
+        visual: What the model has layers for: `regions` of an object detector, `patches` of pixels, or `both`.
+        region_size: Width of a region's features.
+        max_regions: How many regions of one picture the model takes.
+        image_size: Side of a picture in pixels.
+        patch_size: Side of a patch in pixels.
+        patch_width: Width between the two linear maps that bring a patch to the model's width.
+        images_per_text: Pictures that come with each text; 2 for `Rc3ForVisualReasoning`.
+        mask_token_id: [MASK].
+        cls_token_id: [CLS], first where there is a picture; mBART's `<s>`, the `bos_token_id`, stays before the text.
+        image_separator_token_id: [SEP'], between two pictures; [SEP], between the regions and the patches of one, is
+            mBART's `</s>`, the `eos_token_id`.
+        languages: BCP-47 tags of the languages that the model reads and writes.
+        language_token_ids: Their tokens, in the same order.
+        mask_probability: Probability of a word to be masked (section 2.3.1).
+        slack: zeta, how far negatives are moved towards the anchor (equation 6).
+        history: Over how many steps the probability of the positives is averaged (equation 6).
+        mclm_weight, itm_weight, xtcl_weight, rxvtcl_weight: Of the four objectives (section 2.3).
+        relevance_weight: Of the regularisation by textual relevance (equation 12); 0 for the variant without it.
+
+    An `id2label` that nobody gave is empty; a task's model then has the labels of its task.
+    """
+
+    model_type = "rc3"
+    auto_classes = ("AutoConfig",)
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    attribute_map: ClassVar[dict[str, str]] = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    }
+
+    vocab_size: int = 250_056
+    max_position_embeddings: int = 1024
+    d_model: int = 1024
+    encoder_layers: int = 12
+    encoder_ffn_dim: int = 4096
+    encoder_attention_heads: int = 16
+    encoder_layerdrop: float | int = 0.0
+    decoder_layers: int = 12
+    decoder_ffn_dim: int = 4096
+    decoder_attention_heads: int = 16
+    decoder_layerdrop: float | int = 0.0
+    activation_function: str = "gelu"
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.0
+    activation_dropout: float | int = 0.0
+    init_std: float | int = 0.02
+    scale_embedding: bool = True
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    tie_word_embeddings: bool = True
+    pad_token_id: int = 1
+    bos_token_id: int = 0
+    eos_token_id: int = 2
+
+    visual: Literal["regions", "patches", "both"] = BOTH
+    region_size: int = 2048
+    max_regions: int = 36
+    image_size: int = 224
+    patch_size: int = 32
+    patch_width: int = 768
+    images_per_text: int = 1
+    mask_token_id: int = 250_053
+    cls_token_id: int = 250_054
+    image_separator_token_id: int = 250_055
+    languages: list[str] | tuple[str, ...] = ("cs", "de", "en", "fr", "id", "ja", "zh")
+    language_token_ids: list[int] | tuple[int, ...] = (250_002, 250_003, 250_004, 250_008, 250_032, 250_012, 250_025)
+
+    mask_probability: float | int = 0.15
+    slack: float | int = 0.9
+    history: int = 100
+    mclm_weight: float | int = 1.0
+    itm_weight: float | int = 1.0
+    xtcl_weight: float | int = 1.0
+    rxvtcl_weight: float | int = 1.0
+    relevance_weight: float | int = 1.0
+
+    def __post_init__(self, **kwargs: object) -> None:
+        self.languages = [normalize_language(tag) for tag in self.languages]
+        self.language_token_ids = list(self.language_token_ids)
+        self._check_sizes()
+        self._check_tokens()
+        if self.id2label is None and kwargs.get("num_labels") is None:
+            self.id2label, self.label2id = {}, {}
+        super().__post_init__(**kwargs)
+
+    def _check_sizes(self) -> None:
+        for name in ("region_size", "max_regions", "patch_size", "patch_width", "history"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        if self.image_size <= 0 or self.image_size % self.patch_size:
+            raise ValueError(f"image_size={self.image_size} must be a multiple of patch_size={self.patch_size}")
+        if self.images_per_text not in (1, 2):
+            raise ValueError(f"images_per_text={self.images_per_text}: the model reads 1 or 2 pictures with a text")
+        if not 0 < self.mask_probability < 1:
+            raise ValueError(f"mask_probability={self.mask_probability} is a probability between 0 and 1")
+        if not 0 <= self.slack <= 1:
+            raise ValueError(f"slack={self.slack} must be between 0 and 1")
+        for name in ("mclm_weight", "itm_weight", "xtcl_weight", "rxvtcl_weight", "relevance_weight"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+
+    def _check_tokens(self) -> None:
+        names = ("pad", "bos", "eos", "mask", "cls", "image_separator")
+        tokens = {f"{name}_token_id": getattr(self, f"{name}_token_id") for name in names}
+        if len(self.languages) != len(self.language_token_ids):
+            raise ValueError(
+                f"{len(self.languages)} languages need as many language_token_ids, not {len(self.language_token_ids)}"
+            )
+        tokens |= {f"language_token_ids[{i}]": token for i, token in enumerate(self.language_token_ids)}
+        for name, token in tokens.items():
+            if not 0 <= token < self.vocab_size:
+                raise ValueError(f"{name}={token} is not in a vocabulary of {self.vocab_size}")
+        for kind, values in {"languages": self.languages, "special tokens": list(tokens.values())}.items():
+            twice = next((value for value in values if values.count(value) > 1), None)
+            if twice is not None:
+                raise ValueError(f"{kind} must differ; {twice!r} stands there twice: {tokens | {kind: values}}")
+
+    @property
+    def has_regions(self) -> bool:
+        return self.visual in (REGIONS, BOTH)
+
+    @property
+    def has_patches(self) -> bool:
+        return self.visual in (PATCHES, BOTH)
+
+    @property
+    def patches_per_image(self) -> int:
+        return (self.image_size // self.patch_size) ** 2
+
+    def language_token_id(self, language: str) -> int:
+        """The token of a language, by its tag.
+
+        Raises:
+            LanguageTagError: for an unknown tag.
+            UnknownLanguageError: for a language that is not among `languages`.
+        """
+        return self.language_token_ids[language_id(language, list(self.languages))]
+
+
+__all__ = ["Rc3Config"]

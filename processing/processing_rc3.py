@@ -1,0 +1,402 @@
+"""RC3's processor: texts that end in their language's token, with the regions and the pixels of their pictures (Zhou et
+al. 2023, section 3.1; A.2 for two pictures).
+
+The encoder reads `[BOS] words [LANG]`, the decoder `[LANG] words` and is to say `words </s>`; the visual tokens between
+[CLS] and [BOS] are the model's to add. A text has regions, patches, both or neither.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+from torch import Tensor
+from transformers import BatchFeature, PreTrainedTokenizerBase, PreTrainedTokenizerFast, ProcessorMixin
+
+from ..configuration.hub_code import HubCodeMixin
+from ..configuration.languages import UnknownLanguageError, language_id, normalize_language, normalize_languages
+from .image_processing_mural import MuralImageProcessor
+from .processing_by_language import TokenizerError, texts_and_languages
+from .region_arrays import check_regions, pad_regions
+from .word_masking import WordMasking
+
+CLS_TOKEN = "[CLS]"  # mBART's <s> begins the text
+IMAGE_SEPARATOR_TOKEN = "[SEP']"
+IGNORED_LABEL = -100
+_MBART_LANGUAGE_CODE = re.compile(r"([a-z]{2,3})_[A-Z]{2}")  # de_DE, fr_XX
+_NEEDED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token")
+
+
+class ImagePairError(ValueError):
+    """Two pictures for some texts, and not for others."""
+
+
+class Rc3Processor(HubCodeMixin, ProcessorMixin):
+    """Texts, pictures, regions, texts to say -> the inputs of every RC3 model.
+
+        input_ids, attention_mask                  [N, T]  `[BOS] words [LANG]`
+        region_features                            [N, R, region_size] or, of two pictures, [N, 2, R, region_size]
+        region_mask                                bool [N, R] or [N, 2, R]
+        pixel_values                               [N, 3, H, W] or [N, 2, 3, H, W]
+        pixel_mask                                 bool [N] or [N, 2]; left out where no picture is missing
+        decoder_input_ids, decoder_attention_mask  [N, U]  `[LANG] words`
+        labels                                     [N, U]  `words </s>`, -100 at padding
+
+    Args:
+        image_processor: such as a `MuralImageProcessor`.
+        tokenizer: a fast tokenizer of SentencePiece's kind that has `[CLS]`, `[SEP']` and the language tokens;
+            `from_mbart_tokenizer` and `new` see to that.
+        languages: BCP-47 tags of what the model reads and says.
+        language_tokens: the token of each, in the same order.
+        max_text_length: tokens that are read of a text, and said; [choice] the longest of the paper's tasks (table 6).
+        region_size, max_regions: of the model.
+
+    Raises:
+        LanguageTagError: for an unknown language tag.
+        TokenizerError: for a tokenizer without a token that is needed, or not as many language tokens as languages.
+    """
+
+    auto_classes = ("AutoProcessor",)
+
+    def __init__(
+        self,
+        image_processor: Any,
+        tokenizer: Any,
+        languages: Sequence[str],
+        language_tokens: Sequence[str],
+        max_text_length: int = 80,
+        region_size: int = 2048,
+        max_regions: int = 36,
+    ) -> None:
+        super().__init__(image_processor, tokenizer)
+        self.languages = normalize_languages(list(languages))
+        self.language_tokens = list(language_tokens)
+        if not len(self.languages) == len(languages) == len(set(self.language_tokens)) == len(self.language_tokens):
+            raise TokenizerError(f"each of {list(languages)} needs a token of its own, not {self.language_tokens}")
+        _check_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *self.language_tokens])
+        self.max_text_length = max_text_length
+        self.region_size = region_size
+        self.max_regions = max_regions
+
+    # ---- Making one ----
+
+    @classmethod
+    def from_mbart_tokenizer(
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        languages: Sequence[str],
+        image_processor: Any | None = None,
+        **settings: Any,
+    ) -> Self:
+        """The processor of an mBART-50 whose tokens keep their numbers; [CLS] and [SEP'] are added behind them.
+
+        Args:
+            tokenizer: mBART-50's, or one that was trimmed; it is not changed.
+            languages: BCP-47 tags: `de` is its `de_DE`, and so is `de-DE`.
+            image_processor: by default pictures become squares of 224 pixels.
+            settings: as in the class.
+
+        Raises:
+            LanguageTagError: for an unknown language tag.
+            UnknownLanguageError: for a language for which mBART has no code.
+            TokenizerError: for a tokenizer without mBART's special tokens.
+        """
+        tags = normalize_languages(list(languages))
+        codes = _mbart_codes(tokenizer)
+        for tag in tags:
+            if tag not in codes:
+                raise UnknownLanguageError(f"mBART has no code for {tag!r}; it knows {', '.join(sorted(codes))}")
+        return cls._with_tokens(tokenizer, tags, [codes[tag] for tag in tags], image_processor, settings)
+
+    @classmethod
+    def new(
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        languages: Sequence[str],
+        image_processor: Any | None = None,
+        **settings: Any,
+    ) -> Self:
+        """The processor of a vocabulary such as `train_bpe` returns. [CLS] and [SEP'] are added behind it, then a
+        token `[de]` for each language; arguments and errors are those of `from_mbart_tokenizer`."""
+        tags = normalize_languages(list(languages))
+        return cls._with_tokens(tokenizer, tags, [f"[{tag}]" for tag in tags], image_processor, settings)
+
+    @classmethod
+    def _with_tokens(
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        languages: list[str],
+        language_tokens: list[str],
+        image_processor: Any | None,
+        settings: dict[str, Any],
+    ) -> Self:
+        own = _own_tokenizer(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *language_tokens])
+        return cls(image_processor or square_image_processor(), own, languages, language_tokens, **settings)
+
+    # ---- Tokens ----
+
+    def language_token_id(self, language: str) -> int:
+        """The number of a language's token: the last one of a text, the first one that the decoder reads.
+
+        Raises:
+            LanguageTagError: for an unknown tag.
+            UnknownLanguageError: for a language that the model has not learned.
+        """
+        token = self.language_tokens[language_id(language, self.languages)]
+        return int(self.tokenizer.convert_tokens_to_ids(token))
+
+    def config_fields(self) -> dict[str, Any]:
+        """What an `Rc3Config` must say of the tokens and regions that this processor makes."""
+        tokens = {
+            f"{name}_id": getattr(self.tokenizer, f"{name}_id") for name in _NEEDED_TOKENS if name != "unk_token"
+        }
+        return tokens | {
+            "vocab_size": len(self.tokenizer),
+            "cls_token_id": self.tokenizer.convert_tokens_to_ids(CLS_TOKEN),
+            "image_separator_token_id": self.tokenizer.convert_tokens_to_ids(IMAGE_SEPARATOR_TOKEN),
+            "languages": self.languages,
+            "language_token_ids": [self.language_token_id(language) for language in self.languages],
+            "region_size": self.region_size,
+            "max_regions": self.max_regions,
+        }
+
+    # ---- Inputs ----
+
+    def __call__(
+        self,
+        images: Any = None,
+        text: str | list[str] | None = None,
+        language: str | list[str] | None = None,
+        regions: Any = None,
+        text_target: str | list[str] | None = None,
+        target_language: str | list[str] | None = None,
+        return_tensors: str | None = None,
+        max_length: int | None = None,
+        **kwargs: Any,
+    ) -> BatchFeature:
+        """
+        Args:
+            images: a picture or a list of them (Pillow, arrays, tensors, paths); None in the place of one that is not
+                there, pairs for models that read two.
+            text: a text or a list of them.
+            language: BCP-47 tag of all texts, or one for each.
+            regions: features [R, region_size] or a list of them (arrays, tensors), None and pairs as in `images`.
+            text_target: texts to say.
+            target_language: their languages.
+            return_tensors: `"pt"` or `"np"`; by default lists, and arrays of what was computed.
+            max_length: cut texts at that many tokens; by default at `max_text_length`.
+            kwargs: passed to the image processor.
+
+        Raises:
+            LanguageTagError: for an unknown language tag.
+            UnknownLanguageError: for a language that the model has not learned.
+            MissingLanguageError: for texts without a language.
+            AllWordsMaskedError: for a text of nothing but mask tokens.
+            RegionError: for a picture with no regions, too many, or of another size than the model's.
+            ImagePairError: for pairs in some places and single pictures in others.
+            ValueError: for nothing at all, an empty list, what is no text, languages without texts, or not as many of
+                one thing as of another.
+        """
+        length = max_length or self.max_text_length
+        inputs: dict[str, Any] = {}
+        shapes: dict[str, tuple[int, ...]] = {}  # [N], or [N, 2] of pairs
+        for names, given, tags, encode in (
+            (("text", "language"), text, language, self._read),
+            (("text_target", "target_language"), text_target, target_language, self._said),
+        ):
+            if given is not None:
+                texts, languages = texts_and_languages(given, tags, names)
+                inputs |= encode(texts, languages, length)
+                shapes[names[0]] = (len(texts),)
+            elif tags is not None:
+                raise ValueError(f"{names[1]}= was given without {names[0]}=")
+        if images is not None:
+            pictures, shapes["images"] = _flat(images, "images", dimensions=3)
+            inputs |= self._pixels(pictures, shapes["images"], **kwargs)
+        if regions is not None:
+            features, shapes["regions"] = _flat(regions, "regions", dimensions=2)
+            inputs |= self._regions(features, shapes["regions"])
+        _check(inputs, shapes)
+        return BatchFeature(inputs, tensor_type=return_tensors)
+
+    def _tokens(self, texts: list[str], length: int) -> list[list[int]]:
+        """The words of texts, without special tokens, of at most `length` tokens."""
+        options = {"add_special_tokens": False, "truncation": True, "max_length": length}
+        return self.tokenizer(texts, return_attention_mask=False, **options)["input_ids"]
+
+    def _read(self, texts: list[str], languages: list[str], length: int) -> dict[str, Any]:
+        ends = [self.language_token_id(language) for language in languages]
+        words = self._tokens(texts, length - 2)
+        rows = [[self.tokenizer.bos_token_id, *ids, end] for ids, end in zip(words, ends, strict=True)]
+        input_ids = _padded(rows, self.tokenizer.pad_token_id)
+        if any(self.tokenizer.mask_token_id in row for row in rows):
+            self._masking.refuse_all_masked(torch.tensor(input_ids))
+        return {"input_ids": input_ids, "attention_mask": _padded([[1] * len(row) for row in rows], 0)}
+
+    def _said(self, texts: list[str], languages: list[str], length: int) -> dict[str, Any]:
+        begins = [self.language_token_id(language) for language in languages]
+        words = self._tokens(texts, length - 1)
+        rows = [[begin, *ids] for ids, begin in zip(words, begins, strict=True)]
+        return {
+            "decoder_input_ids": _padded(rows, self.tokenizer.pad_token_id),
+            "decoder_attention_mask": _padded([[1] * len(row) for row in rows], 0),
+            "labels": _padded([[*ids, self.tokenizer.eos_token_id] for ids in words], IGNORED_LABEL),
+        }
+
+    def _pixels(self, images: list[Any], shape: tuple[int, ...], **kwargs: Any) -> dict[str, np.ndarray]:
+        """Pictures of N texts, or of 2N, as `shape` says; nothing where there is none."""
+        mask = np.array([image is not None for image in images])
+        if not mask.any():
+            return {}
+        there = [image for image in images if image is not None]
+        found = np.asarray(self.image_processor(there, return_tensors="np", **kwargs)["pixel_values"])  # [n, 3, H, W]
+        pixels = np.zeros((len(images), *found.shape[1:]), found.dtype)
+        pixels[mask] = found
+        inputs = {"pixel_values": pixels.reshape(*shape, *found.shape[1:])}
+        return inputs if mask.all() else inputs | {"pixel_mask": mask.reshape(shape)}
+
+    def _regions(self, regions: list[Any], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        """As `_pixels`."""
+        checked = [
+            None if given is None else check_regions(given, self.region_size, self.max_regions, f"picture {place}")
+            for place, given in enumerate(regions)
+        ]
+        if all(given is None for given in checked):
+            return {}
+        features, mask = pad_regions(checked, self.region_size)
+        return {
+            "region_features": features.reshape(*shape, *features.shape[1:]),
+            "region_mask": mask.reshape(*shape, mask.shape[1]),
+        }
+
+    # ---- Masked words ----
+
+    @cached_property
+    def _masking(self) -> WordMasking:
+        return WordMasking(self.tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *self.language_tokens])
+
+    def mask_words(
+        self, encoding: Any, probability: float = 0.15, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Each word masked with this probability, all its pieces, never all words of a text (`word_masking`).
+
+        Args:
+            encoding: what the processor gave; its `input_ids` [N, T] are read, which stay as they are.
+            probability: of a word.
+            generator: makes the masks the same at every call; by default torch's own.
+
+        Returns:
+            The masked `input_ids` [N, T]; `labels` [N, T]: what the masked pieces were, -100 elsewhere.
+
+        Raises:
+            AllWordsMaskedError: for a text of which every word is masked already.
+            ValueError: for what is no probability.
+        """
+        return self._masking(torch.as_tensor(encoding["input_ids"]), probability, generator)
+
+    # ---- What the model says ----
+
+    def batch_decode(self, sequences: Any, skip_special_tokens: bool = True, **kwargs: Any) -> list[str]:
+        """Generated tokens [N, U] as texts, without the special ones."""
+        return super().batch_decode(sequences, skip_special_tokens=skip_special_tokens, **kwargs)
+
+    def decode(self, token_ids: Any, skip_special_tokens: bool = True, **kwargs: Any) -> str:
+        """The same for one text [U]."""
+        return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
+
+    @property
+    def model_input_names(self) -> list[str]:
+        encoder = ["input_ids", "attention_mask", "region_features", "region_mask", "pixel_values", "pixel_mask"]
+        return [*encoder, "decoder_input_ids", "decoder_attention_mask", "labels"]
+
+
+def square_image_processor(size: int = 224) -> MuralImageProcessor:
+    """Pictures become squares of that many pixels, in [-1, 1] [choice: the paper says 224 x 224, and nothing of
+    values]."""
+    square = {"height": size, "width": size}
+    return MuralImageProcessor(size=square, crop_size=square)
+
+
+def _check_tokens(tokenizer: Any, tokens: Iterable[str]) -> None:
+    missing = [name for name in _NEEDED_TOKENS if getattr(tokenizer, name, None) is None]
+    if missing:
+        raise TokenizerError(f"the tokenizer has no {', '.join(missing)}")
+    for token in tokens:
+        if token not in tokenizer.get_vocab():
+            raise TokenizerError(f"the tokenizer has no token {token}")
+
+
+def _mbart_codes(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
+    """mBART's codes by the tags that mean them: `de` and `de-DE` are de_DE, `fr` alone is fr_XX."""
+    codes: dict[str, str] = {}
+    for token in map(str, tokenizer.added_tokens_decoder.values()):
+        if match := _MBART_LANGUAGE_CODE.fullmatch(token):
+            codes[normalize_language(match[1])] = token
+            if not token.endswith("_XX"):
+                codes[normalize_language(token)] = token
+    return codes
+
+
+def _own_tokenizer(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer of the same pieces, behind them these special tokens; to texts it adds [BOS] alone."""
+    if not hasattr(tokenizer, "backend_tokenizer"):
+        raise TokenizerError(f"{type(tokenizer).__name__} is no fast tokenizer")
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_padding()
+    backend.no_truncation()
+    backend.add_special_tokens(tokens)
+    own = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token=tokenizer.bos_token or tokenizer.cls_token,  # mBART's tokenizer calls its <s> by the latter name
+        **{name: getattr(tokenizer, name) for name in _NEEDED_TOKENS if name != "bos_token"},
+        cls_token=CLS_TOKEN,
+        sep_token=tokenizer.eos_token,
+        additional_special_tokens=[token for token in tokens if token != CLS_TOKEN],
+        model_max_length=tokenizer.model_max_length,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+    _check_tokens(own, tokens)
+    # mBART's tokenizer also adds a language's code: the one that it was last told.
+    begin = (own.bos_token, own.bos_token_id)
+    own.backend_tokenizer.post_processor = TemplateProcessing(single=f"{begin[0]} $A", special_tokens=[begin])
+    return own
+
+
+def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int, ...]]:
+    """The entries of an argument one after the other, and [N], or [N, 2] where they are pairs."""
+    if not isinstance(given, list | tuple):
+        given = list(given) if getattr(given, "ndim", 0) > dimensions else [given]
+    if not given:
+        raise ValueError(f"{name} is an empty list")
+    if not any(isinstance(entry, list | tuple) for entry in given):
+        return list(given), (len(given),)
+    flat: list[Any] = []
+    for place, entry in enumerate(given):
+        pair = (None, None) if entry is None else entry
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise ImagePairError(f"{name}[{place}] is no pair, and others are: give each text two, or None")
+        flat += pair
+    return flat, (len(given), 2)
+
+
+def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+    if not inputs:
+        raise ValueError("give text=, text_target=, images= or regions=")
+    if len({shape[0] for shape in shapes.values()}) > 1:
+        counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
+        raise ValueError(f"not as many of one thing as of another: {counts}")
+    if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
+        raise ImagePairError("images= are pairs and regions= are not, or the reverse: give both of the same pictures")
+
+
+def _padded(rows: list[list[int]], padding: int) -> list[list[int]]:
+    """[N] rows of several lengths -> [N, T]."""
+    length = max(map(len, rows))
+    return [row + [padding] * (length - len(row)) for row in rows]
+
+
+__all__ = ["ImagePairError", "Rc3Processor"]

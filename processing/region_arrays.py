@@ -1,0 +1,67 @@
+"""Regions of pictures as arrays: what they must be like, and batches of pictures with several regions, few or none.
+
+A picture has [R, d] features, a row for each region that a detector found (Zhou et al. 2023, section 3.1: at most 36 of
+2048 numbers). Where they come from is left to `regions.py` and `region_extraction.py`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class RegionError(ValueError):
+    """Regions that cannot be used; the message names the picture and says what would be right."""
+
+
+class NoRegionsError(RegionError):
+    """A picture that has regions, of which there are none. A picture that was never looked at is given as None."""
+
+
+class TooManyRegionsError(RegionError):
+    """A picture of more regions than the model has room for."""
+
+
+class RegionSizeError(RegionError):
+    """Features that are not as many numbers for each region as the model reads."""
+
+
+def check_regions(features: Any, region_size: int, max_regions: int, called: str) -> np.ndarray:
+    """The features of one picture as float32 [R, region_size], R from 1 to `max_regions`.
+
+    Args:
+        features: an array or a tensor.
+        called: how errors name the picture.
+
+    Raises:
+        NoRegionsError, TooManyRegionsError, RegionSizeError: for other shapes.
+        RegionError: for what is no number.
+    """
+    if hasattr(features, "numpy"):  # a tensor, on whatever device, with or without a gradient
+        features = features.detach().float().cpu().numpy()
+    array = np.asarray(features, dtype=np.float32)
+    if array.ndim != 2:
+        raise RegionSizeError(f"{called}: features must be of shape [regions, {region_size}], not {array.shape}")
+    if not len(array):
+        raise NoRegionsError(f"{called}: no regions; give None for a picture without any")
+    if array.shape[1] != region_size:
+        raise RegionSizeError(f"{called}: a region is {array.shape[1]} numbers, where the model reads {region_size}")
+    if len(array) > max_regions:
+        raise TooManyRegionsError(f"{called}: {len(array)} regions, where the model has room for {max_regions}")
+    if not np.isfinite(array).all():
+        raise RegionError(f"{called}: features that are not finite")
+    return array
+
+
+def pad_regions(pictures: Sequence[np.ndarray | None], region_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features float32 [N, R, region_size], zero where there are none, and where there are some: bool [N, R].
+
+    R is that of the picture with most regions.
+    """
+    longest = max(0 if regions is None else len(regions) for regions in pictures)
+    features = np.zeros((len(pictures), longest, region_size), np.float32)
+    mask = np.zeros((len(pictures), longest), bool)
+    for row, regions in enumerate(pictures):
+        if regions is not None:
+            features[row, : len(regions)], mask[row, : len(regions)] = regions, True
+    return features, mask

@@ -1,0 +1,120 @@
+"""Masking whole words, for masked conditional language modelling (Zhou et al. 2023, section 2.3.1: each word of a
+caption has a probability of 15 % to become [MASK]).
+
+Words are found in the pieces of a tokenizer of SentencePiece's kind, which mark the space before them by `▁`:
+
+    most scripts        what stands between spaces, with its punctuation, is a word.
+    without spaces      each piece is one (Chinese, Japanese, Thai, Lao, Khmer, Burmese): SentencePiece finds pieces of
+                        about a word's length there, and a sentence that was one word could never be masked. A piece
+                        that begins with a vowel sign belongs to the one before.
+
+The bytes of a character that the vocabulary lacks belong to the piece before them, and a space that is a piece of its
+own to the one after it.
+"""
+
+import re
+import unicodedata
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from .processing_by_language import TokenizerError
+
+_SPACE = "▁"
+# Han, kana and bopomofo (with their extensions), Thai, Lao, Burmese, Khmer; not Korean, which has spaces.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af]"
+)
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_NO_WORD = -1
+
+
+class AllWordsMaskedError(ValueError):
+    """A caption of which nothing is left to guess its words from."""
+
+
+class WordMasking:
+    """Finds and masks the words of texts.
+
+    Args:
+        tokenizer: marks spaces by `▁` and has a mask token.
+        special_tokens: which are no words, beside those that `tokenizer` calls special.
+
+    Raises:
+        TokenizerError: for a vocabulary that does not mark spaces.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, special_tokens: list[str]) -> None:
+        pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        special = {*tokenizer.all_special_tokens, *special_tokens} - {tokenizer.unk_token}
+        self.mask_token_id = tokenizer.mask_token_id
+        # What there is to know of each piece, bool [V].
+        self._is_special = torch.tensor([piece in special for piece in pieces])
+        self._is_space = torch.tensor([piece == _SPACE for piece in pieces])
+        self._after_space = torch.tensor([piece.startswith(_SPACE) for piece in pieces])
+        self._begins_unspaced = torch.tensor([_begins_unspaced(piece) for piece in pieces])
+        self._ends_unspaced = torch.tensor([bool(_UNSPACED.match(piece[-1:])) for piece in pieces])
+        self._continues = torch.tensor([_continues(piece) for piece in pieces])
+        if not self._after_space.any():
+            raise TokenizerError(f"words cannot be found: no piece of the vocabulary begins with {_SPACE!r}")
+
+    def words(self, input_ids: Tensor) -> Tensor:
+        """Which word of its text each piece belongs to, counted from 0; -1 for special tokens, among them masks, and
+        padding.
+
+        Shape: [N, T] -> [N, T].
+        """
+        special = self._is_special[input_ids]
+        previous = input_ids.roll(1, dims=-1)
+        first = self._is_special[previous]
+        first[:, 0] = True
+        after_unspaced = self._ends_unspaced[previous] & ~self._continues[input_ids]
+        begins = first | self._after_space[input_ids]
+        begins |= (self._begins_unspaced[input_ids] | after_unspaced) & ~self._is_space[previous]
+        numbers = (begins & ~special).cumsum(-1) - 1
+        return numbers.masked_fill(special, _NO_WORD)
+
+    def __call__(
+        self, input_ids: Tensor, probability: float, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Each word masked with this probability, all its pieces; where that would be all words of a text, one of them,
+        drawn too, is left.
+
+        Shape: [N, T] -> the masked texts [N, T]; what they were there, -100 elsewhere [N, T].
+
+        Raises:
+            AllWordsMaskedError: for a text of which every word is masked already.
+            ValueError: for what is no probability.
+        """
+        if not 0 <= probability <= 1:
+            raise ValueError(f"probability={probability} is no probability, between 0 and 1")
+        self.refuse_all_masked(input_ids)
+        words = self.words(input_ids)
+        counts = words.amax(-1, keepdim=True) + 1  # [N, 1]
+        drawn = torch.rand(words.shape, generator=generator)  # [N, T]: a number for each word, in the first places
+        drawn = drawn.masked_fill(torch.arange(words.shape[1]) >= counts, -1.0)
+        # The word of the largest number is masked only where all others are.
+        chosen = (drawn < probability).scatter(-1, drawn.argmax(-1, keepdim=True), False)
+        masked = chosen.gather(-1, words.clamp(min=0)) & (words != _NO_WORD)
+        return input_ids.masked_fill(masked, self.mask_token_id), input_ids.masked_fill(~masked, -100)
+
+    def refuse_all_masked(self, input_ids: Tensor) -> None:
+        """
+        Raises:
+            AllWordsMaskedError: for a text that has masks and no word.
+        """
+        nothing_left = (input_ids == self.mask_token_id).any(-1) & (self.words(input_ids) == _NO_WORD).all(-1)
+        if nothing_left.any():
+            raise AllWordsMaskedError(f"text {int(nothing_left.nonzero()[0])} has all its words masked: leave some")
+
+
+def _begins_unspaced(piece: str) -> bool:
+    character = piece.removeprefix(_SPACE)[:1]
+    return bool(_UNSPACED.match(character)) and not _continues(character)
+
+
+def _continues(piece: str) -> bool:
+    """Whether a piece is never the beginning of a word: bytes, or what begins with a sign on the letter before."""
+    return bool(_BYTE.fullmatch(piece)) or unicodedata.category(piece[:1] or " ").startswith("M")

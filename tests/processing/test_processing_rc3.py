@@ -1,0 +1,310 @@
+"""RC3's processor: the language last, targets, rows with regions, pixels, both or none, and its files."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, pictures
+from tokenizers import Tokenizer, models
+from transformers import (
+    AutoImageProcessor,
+    AutoProcessor,
+    MBart50Tokenizer,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
+
+from babelens.configuration.languages import LanguageTagError, MissingLanguageError, UnknownLanguageError
+from babelens.processing.image_processing_mural import MuralImageProcessor
+from babelens.processing.processing_by_language import TokenizerError
+from babelens.processing.processing_rc3 import ImagePairError, Rc3Processor, square_image_processor
+from babelens.processing.region_arrays import NoRegionsError, RegionError, RegionSizeError, TooManyRegionsError
+from babelens.processing.tokenizer_training import train_bpe
+from babelens.processing.word_masking import AllWordsMaskedError
+
+SETTINGS = {"image_processor": square_image_processor(32), "region_size": 4, "max_regions": 3}
+
+
+class StandInConfig(PreTrainedConfig):
+    model_type = "rc3_stand_in"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    AutoProcessor.register(StandInConfig, Rc3Processor, exist_ok=True)
+    AutoImageProcessor.register(StandInConfig, image_processor_classes={"pil": MuralImageProcessor}, exist_ok=True)
+
+
+@pytest.fixture(scope="session")
+def make_rc3_processor():
+    tokenizer = train_bpe(TEXTS, 400, min_frequency=1)
+    return lambda: (None, Rc3Processor.new(tokenizer, LANGUAGES, **SETTINGS))
+
+
+class TestRc3Processor(ProcessorContract):
+    factory = "make_rc3_processor"
+    max_text_tokens = 80
+
+    def test_texts_and_pictures_go_together_or_alone_in_any_number(self, processor):
+        text = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
+        images = processor(images=pictures(len(TEXTS)), return_tensors="pt")
+        assert set(images) == {"pixel_values"} and set(text) == {"input_ids", "attention_mask"}
+        both = processor(images=pictures(len(TEXTS)), text=TEXTS, language=LANGUAGES, return_tensors="pt")
+        assert_equal(dict(both), {**images, **text})
+        with pytest.raises(ValueError, match="6 text, 2 images"):
+            processor(images=pictures(2), text=TEXTS, language=LANGUAGES)
+
+
+@pytest.fixture
+def processor(make_rc3_processor) -> Rc3Processor:
+    return make_rc3_processor()[1]
+
+
+def regions(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, 4)).astype(np.float32)
+
+
+# ---- Texts ----
+
+
+def test_a_text_begins_with_bos_and_ends_in_its_own_language(processor):
+    found = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
+    for text, language, ids, mask in zip(TEXTS, LANGUAGES, found["input_ids"], found["attention_mask"], strict=True):
+        words = processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+        row = [processor.tokenizer.bos_token_id, *words, processor.language_token_id(language)]
+        assert ids[: len(row)].tolist() == row and mask.tolist() == [1] * len(row) + [0] * (len(ids) - len(row))
+        assert (ids[len(row) :] == processor.tokenizer.pad_token_id).all()
+
+
+def test_what_is_cut_keeps_both_ends(processor):
+    for length in (80, 7, 3):
+        ids = processor(text=TEXTS[1] * 20, language="de", text_target=TEXTS[0] * 40, target_language="en",
+                        max_length=length, return_tensors="pt")  # fmt: skip
+        assert ids["input_ids"].shape == ids["labels"].shape == ids["decoder_input_ids"].shape == (1, length)
+        assert ids["input_ids"][0, [0, -1]].tolist() == [0, processor.language_token_id("de")]
+        assert ids["decoder_input_ids"][0, 0] == processor.language_token_id("en")
+        assert ids["labels"][0, -1] == processor.tokenizer.eos_token_id
+        assert torch.equal(ids["labels"][0, :-1], ids["decoder_input_ids"][0, 1:])
+
+
+def test_targets_are_shifted_by_the_language_and_padding_is_no_label(processor):
+    found = processor(text_target=TEXTS[:2], target_language=["en", "de"])
+    rows = [processor.tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS[:2]]
+    short, missing = rows[0], len(rows[1]) - len(rows[0])
+    assert found["decoder_input_ids"] == [
+        [processor.language_token_id("en"), *short, *[1] * missing],
+        [processor.language_token_id("de"), *rows[1]],
+    ]
+    assert found["decoder_attention_mask"] == [[1] * (1 + len(short)) + [0] * missing, [1] * (1 + len(rows[1]))]
+    assert found["labels"] == [[*short, 2, *[-100] * missing], [*rows[1], 2]]
+    assert set(found) < set(processor.model_input_names)
+
+
+def test_what_was_encoded_is_decoded_without_special_tokens(processor):
+    found = processor(text=TEXTS, language=LANGUAGES, text_target=TEXTS, target_language=LANGUAGES)
+    assert processor.batch_decode(found["input_ids"]) == processor.batch_decode(found["decoder_input_ids"]) == TEXTS
+    assert processor.decode(found["input_ids"][0]) == TEXTS[0]
+    assert processor.decode(found["input_ids"][0], skip_special_tokens=False).startswith("<s>")
+
+
+def test_a_text_without_its_language_or_in_an_unknown_one_is_refused(processor):
+    with pytest.raises(MissingLanguageError, match="text= was given without language="):
+        processor(text="a red car")
+    with pytest.raises(MissingLanguageError, match="text_target= was given without target_language="):
+        processor(text="a red car", language="en", text_target="ein Auto")
+    with pytest.raises(UnknownLanguageError, match="has not learned 'uk'; it knows en, de, fr, th, zh, ar"):
+        processor(text=TEXTS[:2], language=["de", "uk"])
+    with pytest.raises(UnknownLanguageError, match="'uk'"):
+        processor.language_token_id("uk")
+    with pytest.raises(ValueError, match="target_language= was given without text_target="):
+        processor(text="a red car", language="en", target_language="de")
+    with pytest.raises(ValueError, match="1 text, 2 text_target"):
+        processor(text="a", language="en", text_target=["b", "c"], target_language="de")
+
+
+def test_a_text_of_masks_alone_is_refused(processor):
+    processor(text="a <mask> car", language="en")
+    with pytest.raises(AllWordsMaskedError, match="text 1 has all its words masked"):
+        processor(text=["a red car", "<mask> <mask>"], language="en")
+
+
+# ---- Regions and pixels ----
+
+
+def test_regions_are_padded_to_the_longest(processor):
+    given = [regions(2), None, torch.from_numpy(regions(3, 1)).double()]
+    found = processor(text=TEXTS[:3], language=LANGUAGES[:3], regions=given, return_tensors="pt")
+    assert found["region_features"].shape == (3, 3, 4) and found["region_features"].dtype == torch.float32
+    assert found["region_mask"].tolist() == [[True, True, False], [False] * 3, [True] * 3]
+    assert torch.equal(found["region_features"][0, :2], torch.from_numpy(given[0]))
+    assert torch.equal(found["region_features"][2], given[2].float())
+    assert not found["region_features"][~found["region_mask"]].any()
+    alone = processor(regions=given[0], return_tensors="pt")
+    assert torch.equal(alone["region_features"][0], found["region_features"][0, :2])
+    stacked = processor(regions=np.stack([given[0]] * 2), return_tensors="pt")
+    assert stacked["region_features"].shape == (2, 2, 4) and stacked["region_mask"].all()
+
+
+def test_rows_have_one_form_both_or_none(processor):
+    drawn = pictures(2)
+    texts = {"text": TEXTS[:4], "language": LANGUAGES[:4], "return_tensors": "pt"}
+    found = processor(images=[drawn[0], None, drawn[1], None], regions=[None, regions(1), regions(3), None], **texts)
+    assert found["pixel_mask"].tolist() == [True, False, True, False]
+    assert found["region_mask"].any(-1).tolist() == [False, True, True, False]
+    assert torch.equal(found["pixel_values"][[0, 2]], processor(images=drawn, return_tensors="pt")["pixel_values"])
+    assert not found["pixel_values"][[1, 3]].any()
+    assert set(processor(images=[None] * 4, regions=[None] * 4, **texts)) == {"input_ids", "attention_mask"}
+    assert set(found) < set(processor.model_input_names)
+
+
+def test_two_pictures_of_one_text(processor):
+    one, two = pictures(2)
+    found = processor(
+        images=[(one, two), None, (None, one)],
+        regions=[(regions(1), regions(2)), (None, regions(3)), None],
+        text=TEXTS[:3],
+        language="en",
+        return_tensors="pt",
+    )
+    assert found["pixel_values"].shape == (3, 2, 3, 32, 32)
+    assert found["pixel_mask"].tolist() == [[True, True], [False, False], [False, True]]
+    alone = processor(images=[one, two], return_tensors="pt")["pixel_values"]
+    assert torch.equal(found["pixel_values"][0], alone) and torch.equal(found["pixel_values"][2, 1], alone[0])
+    assert found["region_features"].shape == (3, 2, 3, 4)
+    assert found["region_mask"].sum(-1).tolist() == [[1, 2], [0, 3], [0, 0]]
+    assert torch.equal(found["region_features"][1, 1], torch.from_numpy(regions(3)))
+
+
+def test_pairs_beside_single_pictures_are_refused(processor):
+    one, two = pictures(2)
+    for wrong in ([(one, two), one], [(one, two), (one,)], [(one, two, one), (one, two)]):
+        with pytest.raises(ImagePairError, match=r"images\[\d\] is no pair"):
+            processor(images=wrong)
+    with pytest.raises(ImagePairError, match="images= are pairs and regions= are not"):
+        processor(images=[(one, two)], regions=[regions(1)])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (regions(0), NoRegionsError, "picture 1: no regions"),
+        (regions(4), TooManyRegionsError, "picture 1: 4 regions, where the model has room for 3"),
+        (np.zeros((2, 5)), RegionSizeError, "picture 1: a region is 5 numbers, where the model reads 4"),
+        (np.zeros(4), RegionSizeError, r"picture 1: features must be of shape \[regions, 4\], not \(4,\)"),
+        (np.full((1, 4), np.nan), RegionError, "picture 1: features that are not finite"),
+    ],
+)
+def test_regions_that_cannot_be_used_are_refused(processor, wrong, error, message):
+    with pytest.raises(error, match=message):
+        processor(regions=[regions(1), wrong])
+
+
+def test_thirty_six_regions_are_room_for_no_thirty_seventh(make_rc3_processor):
+    tokenizer = make_rc3_processor()[1].tokenizer
+    processor = Rc3Processor.new(tokenizer, ["en"])
+    assert processor(regions=np.zeros((36, 2048)))["region_features"].shape == (1, 36, 2048)
+    with pytest.raises(TooManyRegionsError, match="37 regions, where the model has room for 36"):
+        processor(regions=np.zeros((37, 2048)))
+
+
+# ---- Tokenizers ----
+
+
+def test_tokens_are_added_behind_the_vocabulary(processor):
+    fields = processor.config_fields()
+    assert fields["vocab_size"] == len(processor.tokenizer) == 400 + 2 + len(LANGUAGES)
+    assert (fields["cls_token_id"], fields["image_separator_token_id"]) == (400, 401)
+    assert fields["language_token_ids"] == [402 + number for number in range(len(LANGUAGES))]
+    assert [fields[f"{name}_token_id"] for name in ("bos", "pad", "eos", "mask")] == [0, 1, 2, 4]
+    assert fields["languages"] == LANGUAGES
+    more = Rc3Processor.new(train_bpe(TEXTS, 400, min_frequency=1), [*LANGUAGES, "cs"], **SETTINGS)
+    for found in (more, processor):  # a language more changes no other
+        assert_equal(
+            dict(found(text=TEXTS, language=LANGUAGES, return_tensors="pt")),
+            dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")),
+        )
+
+
+@pytest.fixture(scope="module")
+def mbart() -> MBart50Tokenizer:
+    """mBART-50's own class on a few pieces, in its numbering: pieces, language codes, the mask."""
+    pieces = sorted(set("".join(TEXTS)) - {" "}) + ["▁", "▁ein", "▁rot", "es", "▁a", "▁car", "ar"]
+    vocab = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *((p, -3.0 + 0.5 * len(p)) for p in pieces)]
+    return MBart50Tokenizer(vocab=vocab, src_lang="en_XX")
+
+
+def test_mbarts_tokenizer_keeps_its_numbers(mbart):
+    size, before = len(mbart), mbart("ein rotes Auto")["input_ids"]
+    processor = Rc3Processor.from_mbart_tokenizer(mbart, ["en", "de", "zh-CN", "he"], **SETTINGS)
+    assert processor.language_tokens == ["en_XX", "de_DE", "zh_CN", "he_IL"]
+    assert processor.languages == ["en", "de", "zh-CN", "he"]
+    ids = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")["input_ids"][0].tolist()
+    assert ids == [0, *before[1:-1], mbart.convert_tokens_to_ids("de_DE")]
+    fields = processor.config_fields()
+    assert (fields["vocab_size"], fields["cls_token_id"], fields["image_separator_token_id"]) == (
+        size + 2, size, size + 1)  # fmt: skip
+    assert fields["mask_token_id"] == size - 1 == mbart.mask_token_id
+    assert processor.batch_decode([ids]) == ["ein rotes Auto"]
+    assert len(mbart) == size and mbart("ein rotes Auto")["input_ids"] == before  # it is not changed
+
+
+def test_mbarts_codes_are_found_by_language_and_never_guessed(mbart):
+    with pytest.raises(UnknownLanguageError, match="mBART has no code for 'yo'; it knows .*de, de-DE"):
+        Rc3Processor.from_mbart_tokenizer(mbart, ["de", "yo"])
+    for tag in ("zh-Hant", "pt-BR", "fr-XX"):
+        with pytest.raises((UnknownLanguageError, LanguageTagError), match=f"'{tag}'"):
+            Rc3Processor.from_mbart_tokenizer(mbart, [tag])
+
+
+def test_tokenizers_that_cannot_serve_are_refused(processor):
+    bare = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token="<s>", pad_token="<pad>")
+    with pytest.raises(TokenizerError, match="has no eos_token, unk_token, mask_token"):
+        Rc3Processor.new(bare, ["en"])
+    with pytest.raises(TokenizerError, match=r"has no token \[CLS\]"):
+        Rc3Processor(processor.image_processor, train_bpe(TEXTS, 400), ["en"], ["<unk>"])
+    with pytest.raises(TokenizerError, match="needs a token of its own"):
+        Rc3Processor(processor.image_processor, processor.tokenizer, ["en", "de"], ["[en]"])
+
+
+# ---- Files ----
+
+_WITHOUT_PACKAGE = """
+import json, sys
+import numpy as np
+import torch
+from transformers import AutoProcessor
+
+folder, again, texts, languages = sys.argv[1], sys.argv[2], *map(json.loads, sys.argv[3:])
+processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+assert type(processor).__module__.startswith("transformers_modules.")
+inputs = {"text": texts, "language": languages, "text_target": texts, "target_language": languages}
+found = processor(**inputs, regions=[np.ones((2, 4))] * len(texts))
+masked, labels = processor.mask_words(found, 0.5, torch.Generator().manual_seed(0))
+processor.save_pretrained(again)
+found["region_features"], found["region_mask"] = found["region_features"].tolist(), found["region_mask"].tolist()
+print(json.dumps(dict(found) | {"masked": masked.tolist(), "masked_labels": labels.tolist()}))
+"""
+
+
+@pytest.mark.parametrize("kind", ["new", "mbart"])
+def test_without_the_package_it_does_the_same(kind, processor, mbart, run_without_babelens, tmp_path):
+    if kind == "mbart":
+        processor = Rc3Processor.from_mbart_tokenizer(mbart, LANGUAGES, **SETTINGS)
+    folder, again = tmp_path / "folder", tmp_path / "again"
+    processor.save_pretrained(folder)
+    settings = json.loads((folder / "processor_config.json").read_text())
+    assert (
+        settings["languages"] == LANGUAGES and settings["auto_map"]["AutoProcessor"] == "processing_rc3.Rc3Processor"
+    )
+    printed = run_without_babelens(_WITHOUT_PACKAGE, folder, again, json.dumps(TEXTS), json.dumps(LANGUAGES))
+    found = {name: torch.tensor(value) for name, value in json.loads(printed.splitlines()[-1]).items()}
+    inputs = {"text": TEXTS, "language": LANGUAGES, "text_target": TEXTS, "target_language": LANGUAGES}
+    expected = dict(processor(**inputs, regions=[np.ones((2, 4))] * len(TEXTS), return_tensors="pt"))
+    masked, labels = processor.mask_words(expected, 0.5, torch.Generator().manual_seed(0))
+    assert_equal(found, expected | {"masked": masked, "masked_labels": labels})
+    for place in (folder, again):
+        loaded = AutoProcessor.from_pretrained(place)
+        assert type(loaded) is Rc3Processor and loaded.config_fields() == processor.config_fields()
+        assert_equal(dict(loaded(**inputs, return_tensors="pt")), dict(processor(**inputs, return_tensors="pt")))
+    assert {path.name for path in again.iterdir()} == {path.name for path in folder.iterdir()}
