@@ -26,6 +26,7 @@ from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
 from .modeling.modeling_rc3 import Rc3Model
+from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .modeling.modeling_rc3_tasks import (
     Rc3ForConditionalGeneration,
     Rc3ForImageTextRetrieval,
@@ -40,6 +41,7 @@ from .processing.processing_liwe import LiweProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
+from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_smalr import SmalrProcessor
 
 
@@ -112,11 +114,12 @@ METHODS = {
         Method(
             Rc3Config,
             Rc3Model,
-            None,
-            None,
-            None,
+            Rc3Processor,
+            MuralImageProcessor,
+            "babelens.trainers.rc3:Rc3Trainer",
+            run="babelens.run_rc3:Rc3Run",
             heads=(
-                # Rc3ForPreTraining belongs here.
+                Rc3ForPreTraining,
                 Rc3ForConditionalGeneration,
                 Rc3ForImageTextRetrieval,
                 Rc3ForVisualEntailment,
