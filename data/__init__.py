@@ -9,17 +9,39 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .corpus import SkippedImage, as_caption_corpus, as_translation_corpus, languages_of
     from .emoji import load_emoji
+    from .emoji_tasks import emoji_entailment, emoji_questions, text_only_accuracy
     from .emoji_weak import weakly_aligned_emoji
     from .errors import BadImageError, BadTextError, CorpusError, SourceUnavailableError
+    from .iglue import (
+        UnknownAnswerError,
+        load_answers,
+        load_marvl,
+        load_nlvr2,
+        load_xflickrco,
+        load_xgqa,
+        load_xvnli,
+    )
     from .loading import load_captions, load_translations
+    from .multi30k import load_multi30k
     from .views import RetrievalSet, image_text_pairs, retrieval_set, translation_pairs, triplets, weak_pairs
 
 _HOMES = {
     "corpus": ("SkippedImage", "as_caption_corpus", "as_translation_corpus", "languages_of"),
     "emoji": ("load_emoji",),
+    "emoji_tasks": ("emoji_entailment", "emoji_questions", "text_only_accuracy"),
     "emoji_weak": ("weakly_aligned_emoji",),
     "errors": ("BadImageError", "BadTextError", "CorpusError", "SourceUnavailableError"),
+    "iglue": (
+        "UnknownAnswerError",
+        "load_answers",
+        "load_marvl",
+        "load_nlvr2",
+        "load_xflickrco",
+        "load_xgqa",
+        "load_xvnli",
+    ),
     "loading": ("load_captions", "load_translations"),
+    "multi30k": ("load_multi30k",),
     "views": ("RetrievalSet", "image_text_pairs", "retrieval_set", "translation_pairs", "triplets", "weak_pairs"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -31,14 +53,25 @@ __all__ = [
     "RetrievalSet",
     "SkippedImage",
     "SourceUnavailableError",
+    "UnknownAnswerError",
     "as_caption_corpus",
     "as_translation_corpus",
+    "emoji_entailment",
+    "emoji_questions",
     "image_text_pairs",
     "languages_of",
+    "load_answers",
     "load_captions",
     "load_emoji",
+    "load_marvl",
+    "load_multi30k",
+    "load_nlvr2",
     "load_translations",
+    "load_xflickrco",
+    "load_xgqa",
+    "load_xvnli",
     "retrieval_set",
+    "text_only_accuracy",
     "translation_pairs",
     "triplets",
     "weak_pairs",

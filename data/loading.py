@@ -24,10 +24,11 @@ from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from huggingface_hub.errors import HfHubHTTPError
 
 from ..configuration.languages import LanguageTagError, normalize_language, normalize_languages
-from .captions import CaptionRules, Place, canonical, normalize_rows, parse_object
+from .captions import CaptionRules, Place, canonical, normalize_rows
 from .corpus import CAPTIONS, ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus, captions_column
 from .errors import CorpusError, SourceUnavailableError
 from .tar_shards import tar_shards, tar_stream
+from .text_files import read_json_lines, read_lines
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
@@ -232,7 +233,7 @@ def _errors_naming(source: str | Path) -> Iterator[None]:
 def _picture_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
     """The pictures that the metadata.jsonl of a folder names, with normal captions, and what errors call a row."""
     file = folder / METADATA
-    numbered = list(_json_records(file))
+    numbered = list(read_json_lines(file))
     if not numbered:
         raise CorpusError(f"{file}: there are no rows")
     records = [record for _, record in numbered]
@@ -295,13 +296,13 @@ def _translations(file: Path, rules: CaptionRules, with_ids: bool) -> Iterator[d
 
 def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, {language: text, or None for an empty one}) of a translation file."""
-    for line, record in _tsv_records(file) if file.suffix == ".tsv" else _json_records(file):
+    for line, record in _tsv_records(file) if file.suffix == ".tsv" else read_json_lines(file):
         yield line, {name: None if text in ("", []) else text for name, text in record.items()}
 
 
 def _tsv_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, {column: cell}) of a tab-separated file with a header. Cells are not quoted."""
-    lines = _lines(file)
+    lines = read_lines(file)
     header = next(lines, (1, "en"))[1].split("\t")
     _check_header(header, f"{file} line 1")
     for line, text in lines:
@@ -327,27 +328,6 @@ def _check_header(header: list[str], place: str) -> None:
         if language in spellings:
             raise CorpusError(f"{place}: columns {spellings[language]!r} and {name!r} are both {language!r}")
         spellings[language] = name
-
-
-def _json_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, object) of a file of JSON lines."""
-    for line, text in _lines(file):
-        try:
-            yield line, parse_object(text)
-        except CorpusError as error:
-            raise CorpusError(f"{file} line {line}: {error}") from error
-
-
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, text) of the lines that are not blank."""
-    with open(file, "rb") as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise CorpusError(f"{file} line {number}: not UTF-8: {error}") from error
-            if text and not text.isspace():
-                yield number, text
 
 
 def _line_of(file: Path, lines: list[int], row: int) -> str:
