@@ -25,14 +25,7 @@ from .modeling.modeling_liwe import LiweModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
-from .modeling.modeling_rc3 import Rc3Model
-from .modeling.modeling_rc3_tasks import (
-    Rc3ForConditionalGeneration,
-    Rc3ForImageTextRetrieval,
-    Rc3ForVisualEntailment,
-    Rc3ForVisualQuestionAnswering,
-    Rc3ForVisualReasoning,
-)
+from .modeling.modeling_rc3 import Rc3Model, task_models
 from .modeling.modeling_smalr import SmalrModel
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor
@@ -40,19 +33,20 @@ from .processing.processing_liwe import LiweProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
+from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_smalr import SmalrProcessor
 
 
 @dataclass(frozen=True)
 class Method:
     """The classes that make up a method; module and name of its trainer and of the class that runs its recipes, which
-    are imported when somebody trains. `heads` are models for single tasks, on the same configuration as the `model`."""
+    are imported when somebody trains. `heads` are models for single tasks, on the configuration of the `model`."""
 
     config: type[PreTrainedConfig]
     model: type[PreTrainedModel]
-    processor: type[ProcessorMixin] | None
-    image_processor: type[BaseImageProcessor] | None
-    trainer: str | None
+    processor: type[ProcessorMixin]
+    image_processor: type[BaseImageProcessor]
+    trainer: str
     run: str = "babelens.run:RecipeRun"
     heads: tuple[type[PreTrainedModel], ...] = ()
 
@@ -112,17 +106,11 @@ METHODS = {
         Method(
             Rc3Config,
             Rc3Model,
-            None,
-            None,
-            None,
-            heads=(
-                # Rc3ForPreTraining belongs here.
-                Rc3ForConditionalGeneration,
-                Rc3ForImageTextRetrieval,
-                Rc3ForVisualEntailment,
-                Rc3ForVisualQuestionAnswering,
-                Rc3ForVisualReasoning,
-            ),
+            Rc3Processor,
+            MuralImageProcessor,
+            "babelens.trainers.rc3:Rc3Trainer",
+            run="babelens.run_rc3:Rc3Run",
+            heads=task_models(),
         ),
     )
 }
@@ -135,8 +123,7 @@ def register() -> None:
         for model in method.models:
             for name in model.auto_classes:
                 getattr(transformers, name).register(method.config, model, exist_ok=True)
-        if method.processor and method.image_processor:
-            AutoProcessor.register(method.config, method.processor, exist_ok=True)
-            AutoImageProcessor.register(
-                method.config, image_processor_classes={"pil": method.image_processor}, exist_ok=True
-            )
+        AutoProcessor.register(method.config, method.processor, exist_ok=True)
+        AutoImageProcessor.register(
+            method.config, image_processor_classes={"pil": method.image_processor}, exist_ok=True
+        )

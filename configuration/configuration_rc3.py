@@ -5,7 +5,7 @@ vocabulary is followed by [CLS] and [SEP'], 36 regions of width 2048, 49 patches
 languages of its parallel texts (section 2.1).
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from huggingface_hub.dataclasses import strict
 
@@ -13,7 +13,9 @@ from .hub_code import HubCodeMixin
 from .languages import language_id, normalize_language
 from .strict_config import StrictConfig
 
-REGIONS, PATCHES, BOTH = "regions", "patches", "both"
+REGIONS: Final = "regions"
+PATCHES: Final = "patches"
+BOTH: Final = "both"
 
 
 @strict
@@ -103,7 +105,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         self._check_sizes()
         self._check_tokens()
         if self.id2label is None and kwargs.get("num_labels") is None:
-            self.id2label, self.label2id = {}, {}
+            self.num_labels = 0
         super().__post_init__(**kwargs)
 
     def _check_sizes(self) -> None:

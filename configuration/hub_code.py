@@ -73,8 +73,9 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
     """Copies the module of `cls`, and the modules of its package that it needs, flat into `folder`.
 
     Returns:
-        The `auto_map` entries `{"AutoModel": "modeling_mural.MuralModel"}`: those of `cls`, then those of the other
-        classes of its module (heads on the same configuration). Empty, with a warning, for a class of `__main__`.
+        The `auto_map` entries `{"AutoModel": "modeling_mural.MuralModel"}`: those of `cls`, of the other classes of
+        its module, and of the models on the same configuration in the modules that it needs. Empty, with a warning,
+        for a class of `__main__`.
 
     Raises:
         CodeExportError: when a module breaks a rule of exportable modules.
@@ -85,22 +86,32 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
             "%s is defined in __main__: its code cannot be saved with it; move it into a module", cls.__name__
         )
         return {}
-    sources = {name: _flat_source(needed) for name, needed in _needed_modules(module).items()}
+    modules = _needed_modules(module)
+    sources = {name: _flat_source(needed) for name, needed in modules.items()}
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, source in sources.items():
         (Path(folder) / f"{name}.py").write_text(source, encoding="utf-8")
-    return _auto_map(cls, module)
+    return _auto_map(cls, list(modules.values()))
 
 
-def _auto_map(cls: type, module: ModuleType) -> dict[str, str]:
-    offered = [
-        other for other in vars(module).values() if isinstance(other, type) and other.__module__ == module.__name__
-    ]
+def _auto_map(cls: type, modules: list[ModuleType]) -> dict[str, str]:
+    """The entries of `cls`, then of what else `modules`, its own first, offer."""
+    offered = [cls]
+    for module in modules:
+        own = [other for other in vars(module).values() if getattr(other, "__module__", "") == module.__name__]
+        offered += [other for other in own if isinstance(other, type) and _belongs(other, cls)]
     entries: dict[str, str] = {}
-    for offering in (cls, *offered):
+    for offering in offered:
         for auto_class in vars(offering).get("auto_classes", ()):
-            entries.setdefault(auto_class, f"{_base_name(module)}.{offering.__name__}")
+            entries.setdefault(auto_class, f"{offering.__module__.rpartition('.')[2]}.{offering.__name__}")
     return entries
+
+
+def _belongs(other: type, cls: type) -> bool:
+    """Whether `other` comes from the module of `cls`, or is a model on the same configuration."""
+    configuration = getattr(cls, "config_class", None)
+    same = configuration is not None and getattr(other, "config_class", None) is configuration
+    return same or other.__module__ == cls.__module__
 
 
 def _base_name(module: ModuleType) -> str:

@@ -1,20 +1,28 @@
-"""What RC3's processor and models refuse, as types to catch."""
+"""What RC3 refuses about pictures and labels, as types to catch."""
 
 
 class VisualInputError(ValueError):
-    """Regions or pixels that a model has no layer for, or that are not of its size."""
+    """Visual inputs that a model has no layer for, or that are not of its size."""
 
 
-class RegionCountError(VisualInputError):
-    """A picture without regions, or with more of them than the model takes."""
+class RegionError(VisualInputError):
+    """Regions that cannot be used."""
+
+
+class NoRegionsError(RegionError):
+    """A picture that has regions, of which there are none."""
+
+
+class TooManyRegionsError(RegionError):
+    """A picture of more regions than the model has room for."""
+
+
+class RegionSizeError(RegionError):
+    """Features that are not as many numbers for each region as the model reads."""
 
 
 class ImageCountError(VisualInputError):
     """One picture where a model compares two, or two where it reads one."""
-
-
-class MissingLanguageError(ValueError):
-    """A text that does not end with a language's token, or one to be written in no language."""
 
 
 class LabelError(ValueError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .corpus import SkippedImage, as_caption_corpus, as_translation_corpus, languages_of
     from .emoji import load_emoji
+    from .emoji_tasks import emoji_entailment, emoji_questions, text_only_accuracy
     from .emoji_weak import weakly_aligned_emoji
     from .errors import BadImageError, BadTextError, CorpusError, SourceUnavailableError
     from .iglue import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "corpus": ("SkippedImage", "as_caption_corpus", "as_translation_corpus", "languages_of"),
     "emoji": ("load_emoji",),
+    "emoji_tasks": ("emoji_entailment", "emoji_questions", "text_only_accuracy"),
     "emoji_weak": ("weakly_aligned_emoji",),
     "errors": ("BadImageError", "BadTextError", "CorpusError", "SourceUnavailableError"),
     "iglue": (
@@ -54,6 +56,8 @@ __all__ = [
     "UnknownAnswerError",
     "as_caption_corpus",
     "as_translation_corpus",
+    "emoji_entailment",
+    "emoji_questions",
     "image_text_pairs",
     "languages_of",
     "load_answers",
@@ -67,6 +71,7 @@ __all__ = [
     "load_xgqa",
     "load_xvnli",
     "retrieval_set",
+    "text_only_accuracy",
     "translation_pairs",
     "triplets",
     "weak_pairs",

@@ -22,13 +22,12 @@ from ..configuration.languages import LanguageTagError, normalize_language
 from .captions import CaptionRules, normalize_captions
 from .corpus import CAPTIONS
 from .errors import CorpusError
-from .task_files import Record, identifier_of, picture_path, task_dataset, text_of, warn_of
+from .task_files import TRUTH, Record, identifier_of, picture_path, task_dataset, text_of, warn_of
 from .text_files import read_json_lines
 
 Folder = str | Path | None
 
 ENTAILMENT = ["contradiction", "neutral", "entailment"]
-TRUTH = ["false", "true"]
 
 _TEXT = {"text": Value("string"), "language": Value("string")}
 
@@ -257,7 +256,7 @@ _TWO_PICTURES = {
     **{f"{side}_image": Image() for side in ("left", "right")},
     **{f"{side}_image_id": Value("string") for side in ("left", "right")},
     **_TEXT,
-    "label": ClassLabel(names=TRUTH),
+    "label": ClassLabel(names=list(TRUTH)),
     "example_id": Value("string"),
 }
 

@@ -16,6 +16,7 @@ from .errors import BadImageError, BadTextError, CorpusError
 
 logger = logging.getLogger(__name__)
 
+TRUTH = ("false", "true")  # the answers to a yes-or-no task, in the order of their labels
 Record = tuple[str, dict[str, Any]]  # the place of a record in its file, for errors; and the record
 
 

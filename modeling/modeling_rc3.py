@@ -1,11 +1,11 @@
 """RC3: an mBART whose encoder reads pictures beside texts (Zhou et al. 2023, section 2.2).
 
 A visio-textual input is `[CLS] regions [SEP] patches [SEP'] regions [SEP] patches [BOS] text [LANG]`: [SEP] stands
-where a picture has both forms, [SEP'] between two pictures (appendix B). Without a picture the encoder reads mBART's own
-`[BOS] text [LANG]`. The first state, of [CLS] or of [BOS], is the visio-textual or the textual representation (VtR, TR).
+where a picture has both forms, [SEP'] between two pictures (appendix B). Without a picture it is `[BOS] text [LANG]`
+alone. The first state, of [CLS] or of [BOS], is the visio-textual or the textual representation (VtR, TR).
 
-Here that input is assembled; the layers are transformers' `MBartEncoder` and `MBartDecoder`. Heads for tasks stand in
-`modeling_rc3_tasks`.
+Here that input is assembled; the layers are transformers' `MBartEncoder` and `MBartDecoder`. Every row is packed to
+the left, so that places count from 0 and the rest of the batch changes nothing. Heads stand in `modeling_rc3_tasks`.
 """
 
 import dataclasses
@@ -22,7 +22,14 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.hub_code import HubCodeMixin
-from ..configuration.rc3_errors import ImageCountError, MissingLanguageError, RegionCountError, VisualInputError
+from ..configuration.languages import MissingLanguageError
+from ..configuration.rc3_errors import (
+    ImageCountError,
+    NoRegionsError,
+    RegionSizeError,
+    TooManyRegionsError,
+    VisualInputError,
+)
 
 
 @dataclass
@@ -43,6 +50,7 @@ class Rc3EncoderOutput(BaseModelOutput):
 def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
     """The states of the texts' tokens, [N, length, d]; what stands after a text's end has no meaning."""
     states = output.last_hidden_state
+    assert output.text_start is not None
     places = output.text_start[:, None] + torch.arange(length, device=states.device)  # [N, length]
     places = places.clamp(max=states.shape[1] - 1)
     return states.gather(1, places[..., None].expand(-1, -1, states.shape[2]))
@@ -94,8 +102,9 @@ class Rc3Encoder(MBartEncoder):
             pixel_mask ([N]): which rows have one; default: all.
 
         Raises:
-            VisualInputError: for visual inputs that the model has no layer for, or of another size; its subclasses
-                RegionCountError and ImageCountError for no or too many regions, or too few or too many pictures.
+            VisualInputError: for visual inputs that the model has no layer for, or of another size.
+            NoRegionsError, TooManyRegionsError, RegionSizeError: for regions that it cannot use.
+            ImageCountError: for one picture where it compares two, or two where it reads one.
             MissingLanguageError: for a text that does not end with a language's token.
             ValueError: for more tokens than there are positions.
         """
@@ -158,10 +167,12 @@ class Rc3Encoder(MBartEncoder):
             raise VisualInputError("region_features: the model has no layer for regions (visual='patches')")
         features = self._by_image("region_features", features, dimensions=2)  # [N, K, R, F]
         count, size = features.shape[2:]
-        if not 0 < count <= self.config.max_regions:
-            raise RegionCountError(f"{count} regions; the model takes 1 to {self.config.max_regions} of a picture")
+        if not count:
+            raise NoRegionsError(f"region_features {list(features.shape)}: where there are no regions, leave them out")
+        if count > self.config.max_regions:
+            raise TooManyRegionsError(f"{count} regions of a picture; the model takes {self.config.max_regions}")
         if size != self.config.region_size:
-            raise VisualInputError(f"regions of width {size}; the model takes {self.config.region_size}")
+            raise RegionSizeError(f"regions of {size} numbers; the model takes {self.config.region_size}")
         shape = features.shape[:3]
         kept = (
             torch.ones(shape, dtype=torch.bool, device=features.device) if mask is None else mask.reshape(shape).bool()
@@ -236,8 +247,8 @@ class Rc3PreTrainedModel(HubCodeMixin, PreTrainedModel):
     def from_mbart(cls, mbart: PreTrainedModel | str | Path, **overrides: Any) -> Self:
         """A model with mBART's weights; the layers for pictures, and a task's head, are new.
 
-        [CLS] and [SEP'] are added behind mBART's vocabulary, unless `overrides` names tokens that it has. They start as
-        copies of `<s>` and `</s>`, which mBART uses as its [CLS] and [SEP].
+        [CLS] and [SEP'] are added behind mBART's vocabulary, unless `overrides` names tokens that it has. They start
+        as copies of `<s>` and `</s>`, which mBART uses as its [CLS] and [SEP].
 
         Args:
             mbart: a transformers mBART, or its folder or Hub id.
@@ -385,4 +396,13 @@ class Rc3Model(Rc3PreTrainedModel):
         )
 
 
-__all__ = ["Rc3Model", "Rc3PreTrainedModel"]
+def task_models() -> tuple[type[Rc3PreTrainedModel], ...]:
+    """RC3's models beside `Rc3Model`. As they are imported here, the code of all travels with each: what was
+    pre-trained can be loaded for a task where the package is not installed."""
+    from .modeling_rc3_pretraining import Rc3ForPreTraining
+    from .modeling_rc3_tasks import TASK_MODELS
+
+    return (Rc3ForPreTraining, *TASK_MODELS)
+
+
+__all__ = ["Rc3Model", "Rc3PreTrainedModel", "task_models"]

@@ -19,8 +19,8 @@ from transformers.modeling_outputs import Seq2SeqLMOutput, SequenceClassifierOut
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..configuration.languages import UnknownLanguageError
-from ..configuration.rc3_errors import LabelError, MissingLanguageError
+from ..configuration.languages import MissingLanguageError, UnknownLanguageError
+from ..configuration.rc3_errors import LabelError
 from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
 
 # A logit at which a softmax gives exactly 0, also in half precision, and that label smoothing can still add up.
@@ -35,7 +35,8 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
 
     auto_classes = ("AutoModelForSeq2SeqLM", "AutoModelForImageTextToText")
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
-    _keys_to_ignore_on_load_missing = ["final_logits_bias"]
+    _keys_to_ignore_on_load_missing = ("final_logits_bias",)
+    final_logits_bias: Tensor
 
     def __init__(self, config: Rc3Config) -> None:
         super().__init__(config)
@@ -352,6 +353,14 @@ def checked_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         raise LabelError(f"labels[{row}]={int(labels[row])}; there are labels 0 to {logits.shape[1] - 1}")
     return F.cross_entropy(logits.float(), labels)
 
+
+TASK_MODELS: tuple[type[Rc3PreTrainedModel], ...] = (
+    Rc3ForConditionalGeneration,
+    Rc3ForVisualEntailment,
+    Rc3ForVisualReasoning,
+    Rc3ForVisualQuestionAnswering,
+    Rc3ForImageTextRetrieval,
+)
 
 __all__ = [
     "Rc3ForConditionalGeneration",

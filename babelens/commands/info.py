@@ -10,6 +10,7 @@ from rich.table import Table
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
 from ..configuration.presets import list_presets, load_preset, preset_facts
+from ..methods import METHODS
 
 
 def info(
@@ -47,7 +48,7 @@ def parameter_facts(model: str) -> dict[str, Any]:
     else:
         config, facts = _load_config(model), {}
     with torch.device("meta"):
-        parts = _parts(AutoModel.from_config(config))
+        parts = _parts(_build(config))
     return {
         "model": model,
         "model_type": config.model_type,
@@ -64,6 +65,15 @@ def _load_config(model: str) -> PreTrainedConfig:
         known = ", ".join(list_presets())
         message = f"{model!r} is no preset ({known}), no model's folder, and could not be had from the Hub"
         raise typer.BadParameter(message, param_hint="MODEL") from error
+
+
+def _build(config: PreTrainedConfig) -> PreTrainedModel:
+    """The model that a configuration was saved with, where a method has several."""
+    method = METHODS.get(config.model_type)
+    for model_class in method.models if method else ():
+        if model_class.__name__ in (config.architectures or ()):
+            return model_class(config)
+    return AutoModel.from_config(config)
 
 
 def _parts(model: PreTrainedModel) -> dict[str, int]:
