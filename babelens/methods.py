@@ -39,8 +39,8 @@ from .processing.processing_smalr import SmalrProcessor
 
 @dataclass(frozen=True)
 class Method:
-    """The classes that make up a method; module and name of its trainer and of the class that runs its recipes, which
-    are imported when somebody trains. `heads` are models for single tasks, on the configuration of the `model`."""
+    """The classes that make up a method; module and name of its trainer and of the classes that run its recipes, those
+    of fine-tuning on a task apart, which are imported when somebody trains. `heads` are models for single tasks, on the configuration of the `model`."""
 
     config: type[PreTrainedConfig]
     model: type[PreTrainedModel]
@@ -48,6 +48,7 @@ class Method:
     image_processor: type[BaseImageProcessor]
     trainer: str
     run: str = "babelens.run:RecipeRun"
+    task_run: str | None = None
     heads: tuple[type[PreTrainedModel], ...] = ()
 
     @property
@@ -110,6 +111,7 @@ METHODS = {
             MuralImageProcessor,
             "babelens.trainers.rc3:Rc3Trainer",
             run="babelens.run_rc3:Rc3Run",
+            task_run="babelens.run_rc3_tasks:Rc3TaskRun",
             heads=task_models(),
         ),
     )

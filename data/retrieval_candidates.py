@@ -9,7 +9,7 @@
 Everything is drawn from an example's own seed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import PIL.Image
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .errors import CorpusError
-from .task_inputs import TaskInputs
+from .task_inputs import Regions, TaskInputs, regions_of
 from .views import CorpusView, Example, Pictures
 
 CANDIDATES = 4
@@ -124,13 +124,16 @@ def nearest(vectors: np.ndarray, concepts: Sequence[str], count: int = 100) -> n
     return found
 
 
-def picture_vectors(
-    pictures: Pictures | None, image_ids: Sequence[str], regions: Mapping[str, np.ndarray] | None
-) -> np.ndarray:
+def picture_vectors(pictures: Pictures | None, image_ids: Sequence[str], regions: Regions | None) -> np.ndarray:
     """A vector for each picture, [N, d]: the mean of its regions, as in IGLUE; without regions, a thumbnail of it
     without its mean colour [choice]."""
     if regions is not None:
-        return np.stack([regions[image_id].mean(axis=0) for image_id in image_ids])
+        means = []
+        for start in range(0, len(image_ids), _ROWS):
+            some = slice(start, start + _ROWS)
+            found = regions_of(regions, image_ids[some], [] if pictures is None else pictures[some])
+            means += [features.mean(axis=0) for features in found]
+        return np.stack(means)
     if pictures is None:
         raise CorpusError("hard captions are those of similar pictures: give the pictures, or their regions")
     small = (picture.resize(_THUMBNAIL, PIL.Image.Resampling.BOX) for picture in pictures)

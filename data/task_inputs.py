@@ -19,6 +19,10 @@ from .errors import CorpusError
 from .iglue import UnknownAnswerError
 from .views import Example
 
+# Of pictures by `image_id`, such as `RegionFeatures`; or what finds those of several pictures, such as a
+# `RegionExtractor`, whenever they are read.
+Regions = Mapping[str, np.ndarray] | Callable[[Sequence[Any]], np.ndarray]
+
 # The columns of a text's pictures and of their names, by how many there are.
 IMAGE_COLUMNS = {1: ("image",), 2: ("left_image", "right_image")}
 
@@ -74,7 +78,7 @@ class TaskInputs:
     Args:
         processor: an `Rc3Processor`.
         config: the model's: whether it reads regions, patches or both, and how many pictures with a text.
-        regions: of pictures, by `image_id`, such as `RegionFeatures`.
+        regions: of pictures.
         transform: pictures and their seeds -> pixel values [N, 3, H, W], for training; default: the processor's.
 
     Raises:
@@ -86,7 +90,7 @@ class TaskInputs:
         self,
         processor: Any,
         config: Any,
-        regions: Mapping[str, np.ndarray] | None = None,
+        regions: Regions | None = None,
         transform: Callable[[list[Any], list[int]], Tensor] | None = None,
     ) -> None:
         self.processor, self.config, self.regions, self.transform = processor, config, regions, transform
@@ -106,8 +110,12 @@ class TaskInputs:
         if self.config.has_patches and self._columns[0] in examples[0]:
             inputs |= self._pixels(examples, seeds)
         if self.config.has_regions and self.regions is not None:
-            features = [[self.regions[example[f"{name}_id"]] for name in self._columns] for example in examples]
-            inputs |= self.processor(regions=self._by_text(features), return_tensors="pt")
+            found = regions_of(
+                self.regions,
+                [example[f"{name}_id"] for example in examples for name in self._columns],
+                [example.get(name) for example in examples for name in self._columns],
+            )
+            inputs |= self.processor(regions=self._by_text(found), return_tensors="pt")
         if not inputs:
             raise VisualInputError(
                 f"the model reads {self.config.visual}, and the examples have {', '.join(examples[0])}"
@@ -116,17 +124,17 @@ class TaskInputs:
         return inputs
 
     def _pixels(self, examples: list[Example], seeds: list[int] | None) -> dict[str, Tensor]:
-        pictures = [[example[name] for name in self._columns] for example in examples]
+        count = len(self._columns)
+        pictures = [example[name] for example in examples for name in self._columns]
         if self.transform is None or seeds is None:
             return dict(self.processor(images=self._by_text(pictures), return_tensors="pt"))
-        count = len(self._columns)
-        flat = [picture for several in pictures for picture in several]
-        pixels = self.transform(flat, [count * seed + place for seed in seeds for place in range(count)])
+        pixels = self.transform(pictures, [count * seed + place for seed in seeds for place in range(count)])
         return {"pixel_values": pixels if count == 1 else pixels.unflatten(0, (-1, count))}
 
-    def _by_text(self, several: list[list[Any]]) -> list[Any]:
-        """Pairs, or what stands alone, as the processor takes them."""
-        return several if len(self._columns) > 1 else [one for (one,) in several]
+    def _by_text(self, flat: Sequence[Any]) -> list[Any]:
+        """What belongs to the texts one after the other, as the processor takes it: in pairs where there are two."""
+        count = len(self._columns)
+        return list(flat) if count == 1 else [list(flat[k : k + count]) for k in range(0, len(flat), count)]
 
     def _check_count(self, example: Example) -> None:
         for count, columns in IMAGE_COLUMNS.items():
@@ -178,6 +186,11 @@ class TargetCollator:
         texts, languages = zip(*((example["text_b"], example["language_b"]) for example in examples), strict=True)
         target = self.inputs.processor(text_target=list(texts), target_language=list(languages), return_tensors="pt")
         return self.inputs(sources(examples), seeds) | dict(target)
+
+
+def regions_of(regions: Regions, image_ids: Sequence[str], pictures: Sequence[Any]) -> Sequence[np.ndarray]:
+    """The regions of pictures, [R, region_size] each, looked up or found."""
+    return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else regions(pictures)
 
 
 def sources(examples: list[Example]) -> list[Example]:

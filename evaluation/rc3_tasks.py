@@ -5,14 +5,13 @@
     translation_quality     translation: BLEU and chrF by sacrebleu
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..data.task_inputs import LabelledExamples, TaskInputs, check_answer, sources
+from ..data.task_inputs import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
 from ..data.views import CorpusView, Pictures, retrieval_set
 from .cross_encoder import CrossEncoder
 from .embedder import evaluation_mode, progress_bar
@@ -20,7 +19,6 @@ from .ranking import score_ranks
 
 # By language, or by source and target: numbers, in percent, and how many rows they are of.
 Results = dict[str, dict[str, float]]
-Regions = Mapping[str, np.ndarray] | None
 
 
 def label_accuracy(
@@ -28,7 +26,7 @@ def label_accuracy(
     processor: ProcessorMixin,
     examples: LabelledExamples,
     *,
-    regions: Regions = None,
+    regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
     """`accuracy` in percent, and `n`. A row without a label, whose answer the model cannot give, counts as wrong.
@@ -37,7 +35,7 @@ def label_accuracy(
         model: with a label for each of its logits.
         processor: its processor.
         examples: whose labels are among the model's, by name.
-        regions: of their pictures, by `image_id`.
+        regions: of their pictures.
         batch_size: rows at a time.
 
     Raises:
@@ -75,7 +73,7 @@ def matching_recall(
     corpus: Any,
     languages: list[str],
     *,
-    regions: Regions = None,
+    regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
     """What `evaluate_retrieval` measures, by the scores of every caption with every picture: texts x pictures passes.
@@ -87,7 +85,7 @@ def matching_recall(
         processor: its processor.
         corpus: a caption corpus, all of whose pictures every language searches.
         languages: of the captions.
-        regions: of the pictures, by `image_id`.
+        regions: of the pictures.
         batch_size: pairs at a time.
 
     Raises:
@@ -95,12 +93,15 @@ def matching_recall(
         UnknownLanguageError: for a language that the model has not learned.
     """
     judge = CrossEncoder(model, processor, batch_size=batch_size)
-    pictures = Pictures(corpus) if model.config.has_patches and "image" in corpus.column_names else None
-    features = [regions[image_id] for image_id in corpus["image_id"]] if regions and model.config.has_regions else None
+    pictures = Pictures(corpus) if "image" in corpus.column_names else None
+    features = None
+    if model.config.has_regions and regions is not None:
+        features = regions_of(regions, list(corpus["image_id"]), [] if pictures is None else pictures)
+    shown = pictures if model.config.has_patches else None
     results = {}
     for language in languages:
         queries = retrieval_set(corpus, language)
-        scores = judge.score_all(queries.texts, pictures, language=queries.language, regions=features)
+        scores = judge.score_all(queries.texts, shown, language=queries.language, regions=features)
         recalls = score_ranks(scores, queries.text_to_images).recalls()
         results[queries.language] = {"r1": (recalls["t2i_r1"] + recalls["i2t_r1"]) / 2} | recalls
     return results
@@ -111,7 +112,7 @@ def translation_quality(
     processor: ProcessorMixin,
     view: CorpusView,
     *,
-    regions: Regions = None,
+    regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
     """`bleu` and `chrf` of sacrebleu, with its own tokenisation of the target language, and `n`; by `en-de`.
@@ -122,7 +123,7 @@ def translation_quality(
         model: writes texts.
         processor: its processor.
         view: of `triplets`; `text_a` is translated, and `text_b` is what it should be.
-        regions: of the pictures, by `image_id`.
+        regions: of the pictures.
         batch_size: texts at a time.
 
     Raises:

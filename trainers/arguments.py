@@ -209,35 +209,6 @@ class LiweTrainingArguments(CaptionedPicturesTrainingArguments):
 
 
 @dataclass
-class Rc3TaskTrainingArguments(TrainingArguments):
-    """Fine-tuning RC3 on a task. What the paper says of each task (table 6) stands in `recipes/rc3`."""
-
-    max_text_length: int | None = field(
-        default=None,
-        metadata={"help": "Tokens that are read of a text; default: the processor's, which is changed, and saved so."},
-    )
-    image_augmentation: dict[str, Any] | None = field(
-        default=None,
-        metadata={"help": "Keyword arguments of ImageAugmentation, for pixels; default: pictures as they are."},
-    )
-    generation: dict[str, Any] | None = field(
-        default=None,
-        metadata={
-            "help": "How a translating model generates, such as {'num_beams': 5}: settings of its generation_config, "
-            "saved with it."
-        },
-    )
-
-    def __post_init__(self) -> None:
-        if self.max_text_length is not None and self.max_text_length < 3:
-            raise ValueError(f"max_text_length={self.max_text_length}: a text has [BOS], its language and some words")
-        super().__post_init__()
-        self.remove_unused_columns = False
-        self.label_names: list[str] = []
-        # Tasks that are no translation need no decoder.
-        self.ddp_find_unused_parameters = True
-
-
 class Rc3TrainingArguments(TrainingArguments):
     """RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam, which has no weight decay."""
 
@@ -282,3 +253,33 @@ class Rc3TrainingArguments(TrainingArguments):
         # What an objective of no weight would need gets no gradient; the running averages agree by themselves.
         self.ddp_find_unused_parameters = True
         self.ddp_broadcast_buffers = False
+
+
+@dataclass
+class Rc3TaskTrainingArguments(TrainingArguments):
+    """Fine-tuning RC3 on a task. What the paper says of each task (table 6) stands in `recipes/rc3`."""
+
+    max_text_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens that are read of a text; default: the processor's, which is changed, and saved so."},
+    )
+    image_augmentation: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "Keyword arguments of ImageAugmentation, for pixels; default: pictures as they are."},
+    )
+    generation: dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "How a translating model generates, such as {'num_beams': 5}: settings of its generation_config, "
+            "saved with it."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_text_length is not None and self.max_text_length < 3:
+            raise ValueError(f"max_text_length={self.max_text_length}: a text has [BOS], its language and some words")
+        super().__post_init__()
+        self.remove_unused_columns = False
+        self.label_names: list[str] = []
+        # Tasks that are no translation need no decoder.
+        self.ddp_find_unused_parameters = True

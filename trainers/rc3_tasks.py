@@ -8,11 +8,10 @@ section 3 and appendix B).
     Rc3ForConditionalGeneration     MMT      a caption corpus with texts in two languages
 """
 
-from collections.abc import Mapping
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 from datasets import Dataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -20,9 +19,9 @@ from torch.utils.data import DataLoader
 from ..data.collators import Collator, TaskCollator
 from ..data.corpus import languages_of
 from ..data.retrieval_candidates import CandidateCollator, NumberedRows, nearest, picture_vectors
-from ..data.task_inputs import LabelCollator, LabelledExamples, TargetCollator, TaskInputs
+from ..data.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
 from ..data.views import image_text_pairs, triplets
-from ..evaluation.rc3_tasks import Regions, Results, label_accuracy, matching_recall, translation_quality
+from ..evaluation.rc3_tasks import Results, label_accuracy, matching_recall, translation_quality
 from ..modeling.modeling_rc3_tasks import (
     Rc3ForConditionalGeneration,
     Rc3ForImageTextRetrieval,
@@ -51,17 +50,17 @@ class Rc3Task:
     model: type
     metrics: tuple[str, ...]
 
+    @abstractmethod
     def examples(self, data: TaskData) -> SizedView:
         """What is trained on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
         """From examples to batches."""
-        raise NotImplementedError
 
-    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions, batch_size: int) -> Results:
+    @abstractmethod
+    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int) -> Results:
         """Numbers in percent by language."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class LabelTask(Rc3Task):
         labels = inputs.config.id2label
         return LabelCollator(inputs, [labels[number] for number in sorted(labels)], as_scores=self.as_scores)
 
-    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions, batch_size: int) -> Results:
+    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int) -> Results:
         return label_accuracy(model, processor, self.examples(data), regions=regions, batch_size=batch_size)
 
 
@@ -98,7 +97,7 @@ class RetrievalTask(Rc3Task):
         vectors = picture_vectors(pictures, ids, inputs.regions if inputs.config.has_regions else None)
         return CandidateCollator(inputs, corpus, nearest(vectors, ids))
 
-    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions, batch_size: int) -> Results:
+    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int) -> Results:
         languages = data.languages or list(languages_of(data.corpus))
         return matching_recall(model, processor, data.corpus, languages, regions=regions, batch_size=batch_size)
 
@@ -115,7 +114,7 @@ class TranslationTask(Rc3Task):
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
         return TargetCollator(inputs)
 
-    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions, batch_size: int) -> Results:
+    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int) -> Results:
         view = triplets(data.corpus, data.pairs)
         return translation_quality(model, processor, view, regions=regions, batch_size=batch_size)
 
@@ -154,7 +153,7 @@ class Rc3TaskTrainer(WholeCheckpointTrainer):
         train_dataset: the task's data, a dataset or `TaskData`, which says in which languages; the paper trains on
             English alone.
         eval_dataset: the same, or a dict name -> such, evaluated in each of its languages.
-        regions: of pictures, by `image_id`, such as `RegionFeatures`.
+        regions: of pictures: `RegionFeatures`, or a `RegionExtractor`, which finds them anew whenever they are read.
         kwargs: as for `Trainer`.
 
     Raises:
@@ -176,7 +175,7 @@ class Rc3TaskTrainer(WholeCheckpointTrainer):
         processing_class: Any,
         train_dataset: Dataset | TaskData | None = None,
         eval_dataset: Dataset | TaskData | dict[str, Dataset | TaskData] | None = None,
-        regions: Mapping[str, np.ndarray] | None = None,
+        regions: Regions | None = None,
         **kwargs: Any,
     ) -> None:
         self.task, self.regions = task_of(model), regions
