@@ -16,9 +16,11 @@ import yaml
 from datasets import Dataset, IterableDataset
 
 from .data.emoji import load_emoji
+from .data.emoji_weak import weakly_aligned_emoji
 from .data.loading import load_captions, load_translations
 
 EMOJI = "emoji"
+WEAK_EMOJI = "emoji-weak"
 RECIPES = Path(str(files("babelens.recipes")))
 
 
@@ -31,7 +33,8 @@ class DataSource:
     """Where captions or translations come from.
 
     Args:
-        source: `emoji`, or whatever `load_captions` or `load_translations` take: a folder, a file, a Hub id.
+        source: `emoji`; `emoji-weak`, its names against keywords in other languages; or whatever `load_captions` or
+            `load_translations` take: a folder, a file, a Hub id.
         options: keyword arguments of the loader, such as `streaming: true`; the recipe then needs `max_steps`, an
             existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
         languages: languages of image-text pairs; default: all.
@@ -56,6 +59,10 @@ class DataSource:
 
     def load(self, *, translations: bool = False) -> Dataset | IterableDataset:
         """The caption corpus, or the translation corpus."""
+        if self.source == WEAK_EMOJI:
+            drawn = {name: value for name, value in self.options.items() if name in ("pairs", "seed")}
+            shown = {name: value for name, value in self.options.items() if name not in drawn}
+            return weakly_aligned_emoji(load_emoji(**shown), **drawn)
         load = (
             load_emoji
             if self.source == EMOJI
@@ -147,6 +154,25 @@ class WordsSource:
 
 
 @dataclass(frozen=True)
+class RegionsSource:
+    """Where the regions of RC3's pictures come from: one of these.
+
+    Args:
+        features: a file or folder of computed ones (`RegionFeatures`).
+        detector: an object detector of transformers, a folder or a Hub id.
+        grid: cells on each side of a raster over what the recipe's `backbone` sees.
+    """
+
+    features: str | None = None
+    detector: str | None = None
+    grid: int | None = None
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.features, self.detector, self.grid)) != 1:
+            raise RecipeError("regions: give either features, a detector or a grid")
+
+
+@dataclass(frozen=True)
 class ImageSizes:
     """Side lengths in pixels: pictures are resized to `resize`, of which `crop` is seen."""
 
@@ -186,8 +212,9 @@ class Recipe:
         multilingual_tokenizer: MLA's second vocabulary; not needed where the model has one.
         text_model: the text encoder of MLA's baselines before they are trained.
         words: SMALR's vocabularies and word vectors.
-        backbone: SMALR's vision backbone, a folder or Hub id of a vision model or of a dual encoder; default: the
-            configuration's, untrained.
+        backbone: SMALR's vision backbone, or what sees the cells of RC3's `regions.grid`: a folder or Hub id of a
+            vision model or of a dual encoder; default: the configuration's, untrained.
+        regions: of RC3's pictures; not needed where all are given as patches.
         report: what to report at the end: `emoji` for the four questions, or nothing.
         unseen_languages: languages for the report that the model was never trained on.
         license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that
@@ -205,6 +232,7 @@ class Recipe:
     text_model: TextModelSource | None = None
     words: WordsSource | None = None
     backbone: str | None = None
+    regions: RegionsSource | None = None
     image: ImageSizes = ImageSizes()
     report: str | None = None
     unseen_languages: list[str] = field(default_factory=list)
@@ -299,12 +327,13 @@ def _build(cls: type, content: Any, where: str) -> Any:
         "multilingual_tokenizer": TokenizerSource,
         "text_model": TextModelSource,
         "words": WordsSource,
+        "regions": RegionsSource,
         "image": ImageSizes,
         "validation": DataSource,
     }
     if cls is Recipe:
         for key, part in nested.items():
-            if key in values:
+            if values.get(key) is not None:
                 values[key] = _build(part, values[key], f"{key}.")
         values["train"] = {
             task: _build(DataSource, source, f"train.{task}.") for task, source in values["train"].items()
