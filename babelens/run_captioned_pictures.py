@@ -35,15 +35,17 @@ class CaptionedPicturesRun(RecipeRun):
 
     @cached_property
     def _backbone(self) -> Any | None:
-        """A vision backbone: a model by itself, that of a dual encoder, or that of an MLA model's native one."""
-        if self.recipe.backbone is None:
-            return None
-        model = AutoModel.from_pretrained(self.recipe.backbone)
-        for part in ("native_model", "vision_model"):
-            model = getattr(model, part, model)
-        return model
+        return None if self.recipe.backbone is None else vision_backbone(self.recipe.backbone)
 
     def _with_backbone(self, model: Any) -> PreTrainedModel:
         if model.vision_model is not None and self._backbone is not None:
             model.vision_model.load_state_dict(self._backbone.state_dict())
         return model
+
+
+def vision_backbone(source: str) -> PreTrainedModel:
+    """A vision model by itself, that of a dual encoder, or that of an MLA model's native one; a folder or Hub id."""
+    model = AutoModel.from_pretrained(source)
+    for part in ("native_model", "vision_model"):
+        model = getattr(model, part, model)
+    return model

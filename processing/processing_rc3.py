@@ -1,8 +1,8 @@
-"""RC3's processor: texts that end in their language's token, with the regions and the pixels of their pictures (Zhou et
-al. 2023, section 3.1; A.2 for two pictures).
+"""RC3's processor: texts that end in their language's token, with the regions and the pixels of their pictures
+(Zhou et al. 2023, section 2.2; the appendix on MaRVL for two pictures).
 
-The encoder reads `[BOS] words [LANG]`, the decoder `[LANG] words` and is to say `words </s>`; the visual tokens between
-[CLS] and [BOS] are the model's to add. A text has regions, patches, both or neither.
+The encoder reads `[BOS] words [LANG]`, the decoder `[LANG] words` and is to say `words </s>`; the visual tokens
+between [CLS] and [BOS] are the model's to add. A text has regions, patches, both or neither.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Regions of pictures as arrays: what they must be like, and batches of pictures with several regions, few or none.
 
-A picture has [R, d] features, a row for each region that a detector found (Zhou et al. 2023, section 3.1: at most 36 of
-2048 numbers). Where they come from is left to `regions.py` and `region_extraction.py`.
+A picture has [R, d] features, a row for each region that a detector found (Zhou et al. 2023, section 3.2: 36 of 2048
+numbers). Where they come from is left to `regions.py` and `region_extraction.py`.
 """
 
 from collections.abc import Sequence

@@ -22,10 +22,10 @@ from transformers import PreTrainedTokenizerBase
 from .processing_by_language import TokenizerError
 
 _SPACE = "▁"
-# Han, kana and bopomofo (with their extensions), Thai, Lao, Burmese, Khmer; not Korean, which has spaces.
+# Thai, Lao, Burmese, Khmer; Han, kana and bopomofo with extensions and punctuation; not Korean, which has spaces.
 _UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af]"
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3001-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af]"
 )
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _NO_WORD = -1
@@ -79,8 +79,8 @@ class WordMasking:
     def __call__(
         self, input_ids: Tensor, probability: float, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Each word masked with this probability, all its pieces; where that would be all words of a text, one of them,
-        drawn too, is left.
+        """Each word masked with this probability, all its pieces; where that would be all words of a text, one of
+        them, drawn too, is left.
 
         Shape: [N, T] -> the masked texts [N, T]; what they were there, -100 elsewhere [N, T].
 

@@ -229,7 +229,7 @@ def test_tokens_are_added_behind_the_vocabulary(processor):
 @pytest.fixture(scope="module")
 def mbart() -> MBart50Tokenizer:
     """mBART-50's own class on a few pieces, in its numbering: pieces, language codes, the mask."""
-    pieces = sorted(set("".join(TEXTS)) - {" "}) + ["▁", "▁ein", "▁rot", "es", "▁a", "▁car", "ar"]
+    pieces = [*sorted(set("".join(TEXTS)) - {" "}), "▁", "▁ein", "▁rot", "es", "▁a", "▁car", "ar"]
     vocab = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *((p, -3.0 + 0.5 * len(p)) for p in pieces)]
     return MBart50Tokenizer(vocab=vocab, src_lang="en_XX")
 
@@ -250,7 +250,7 @@ def test_mbarts_tokenizer_keeps_its_numbers(mbart):
 
 
 def test_mbarts_codes_are_found_by_language_and_never_guessed(mbart):
-    with pytest.raises(UnknownLanguageError, match="mBART has no code for 'yo'; it knows .*de, de-DE"):
+    with pytest.raises(UnknownLanguageError, match=r"mBART has no code for 'yo'; it knows .*de, de-DE"):
         Rc3Processor.from_mbart_tokenizer(mbart, ["de", "yo"])
     for tag in ("zh-Hant", "pt-BR", "fr-XX"):
         with pytest.raises((UnknownLanguageError, LanguageTagError), match=f"'{tag}'"):

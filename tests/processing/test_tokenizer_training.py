@@ -5,7 +5,13 @@ import unicodedata
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from babelens.processing.tokenizer_training import SPECIAL_TOKENS, train_wordpiece, unknown_rate
+from babelens.processing.tokenizer_training import (
+    BPE_SPECIAL_TOKENS,
+    SPECIAL_TOKENS,
+    train_bpe,
+    train_wordpiece,
+    unknown_rate,
+)
 
 CAPTIONS = {
     "en": ["a red car drives through the city", "two dogs don't run", "a dog (brown)"],
@@ -151,3 +157,65 @@ def test_saved_it_is_an_ordinary_tokenizer(tokenizer, tmp_path):
     assert [getattr(loaded, name) for name in names] == SPECIAL_TOKENS
     long = loaded("rotes Auto " * 100, truncation=True)["input_ids"]
     assert len(long) == 64 and long[-1] == loaded.sep_token_id
+
+
+# ---- Byte-pair encoding ----
+
+
+@pytest.fixture(scope="module")
+def bpe() -> PreTrainedTokenizerFast:
+    return train_bpe(TEXTS, 700, min_frequency=1)
+
+
+@pytest.mark.parametrize("language", CAPTIONS)
+def test_what_is_encoded_is_decoded_to_the_same_text(bpe, language):
+    for text in CAPTIONS[language]:
+        ids = bpe(text)["input_ids"]
+        assert (ids[0], ids[-1]) == (bpe.bos_token_id, bpe.eos_token_id)
+        assert bpe.decode(ids, skip_special_tokens=True) == unicodedata.normalize("NFC", text)
+
+
+def test_what_was_never_seen_is_spelled_in_bytes(bpe):
+    for text in ("ძაღლი", "ꦄꦏ", "☃ and 🦊", "a\tb  c\n", "“quoted” — ½ kg…"):
+        ids = bpe(text)["input_ids"]
+        assert bpe.unk_token_id not in ids
+        assert bpe.decode(ids, skip_special_tokens=True) == " ".join(text.split())
+    assert bpe.decode([], skip_special_tokens=True) == ""
+
+
+def test_characters_of_the_alphabet_are_pieces(bpe):
+    known = train_bpe(TEXTS, 700, alphabet=iter(["ძაღლი"]), min_frequency=1)
+    assert bpe.convert_tokens_to_ids("ძ") == bpe.unk_token_id
+    assert known.convert_tokens_to_ids("ძ") != known.unk_token_id
+    assert len(known("ძაღლი", add_special_tokens=False)["input_ids"]) == 6  # the space before and five letters
+
+
+def test_a_byte_pair_encoding_has_the_size_asked_for():
+    for size in (600, 700):
+        trained = train_bpe(TEXTS, size, min_frequency=1)
+        assert len(trained) == trained.vocab_size == size
+        assert sorted(trained.get_vocab().values()) == list(range(size))
+        assert [trained.convert_tokens_to_ids(token) for token in BPE_SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
+    needed = len(train_bpe(TEXTS, 10_000, min_frequency=10_000))
+    with pytest.raises(ValueError, match=f"vocab_size={needed - 1} is too small: .* alone need {needed} pieces"):
+        train_bpe(TEXTS, needed - 1)
+
+
+def test_a_byte_pair_encoding_is_the_same_at_every_training(bpe):
+    for texts in (iter(TEXTS), TEXTS[::-1]):
+        assert train_bpe(texts, 700, min_frequency=1).backend_tokenizer.to_str() == bpe.backend_tokenizer.to_str()
+
+
+def test_case_is_kept_unless_it_is_to_be_folded(bpe):
+    folded = train_bpe(TEXTS, 700, lowercase=True, min_frequency=1)
+    assert bpe.decode(bpe("Große Straße")["input_ids"], skip_special_tokens=True) == "Große Straße"
+    assert folded.decode(folded("Große Straße")["input_ids"], skip_special_tokens=True) == "große straße"
+
+
+def test_a_saved_byte_pair_encoding_is_an_ordinary_tokenizer(bpe, tmp_path):
+    bpe.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert isinstance(loaded, PreTrainedTokenizerFast)
+    masked = "zwei <mask> laufen"
+    assert loaded.get_vocab() == bpe.get_vocab() and loaded([*TEXTS, masked]) == bpe([*TEXTS, masked])
+    assert loaded.mask_token_id == 4 and loaded.decode(loaded(masked)["input_ids"]) == "<s> zwei<mask> laufen</s>"

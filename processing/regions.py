@@ -1,0 +1,269 @@
+"""Region features that were computed before, by picture: IGLUE's published files (Bugliarello et al. 2022) and what
+its code turns them into. RC3 reads 36 regions of 2048 numbers (Zhou et al. 2023, section 3.2).
+
+    *.h5             a group for each picture: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
+    *.lmdb (folder)  the same as a pickled dict for each picture, features as an array or in base64; `keys` lists the
+                     pictures
+    a folder         `<image id>.npy`, features alone (beside `_info.npy`, pickled, which is not opened), or
+                     `<image id>.npz` with `features`, or `x` as bottom-up attention's extractors call them
+
+A picture is read when it is asked for, from files that each process opens for itself. Boxes, classes and attributes
+are left where they are: RC3 has no input for them. Not read: tensorpack's LMDB files for pre-training, which have
+their pictures in order and not by name.
+
+A pickle can run any program. Those in LMDB files are read by an unpickler that knows numpy's arrays and scalars, and
+refuses every other name.
+"""
+
+import os
+import pickle
+from abc import abstractmethod
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from .region_arrays import RegionError, check_regions
+
+_FEATURES = "features"
+_KEYS = "keys"
+_ARRAYS = (_FEATURES, "x")
+# LMDB files that are open, by process and path.
+_DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
+
+
+class UnknownPictureError(RegionError, KeyError):
+    """A picture of which the file has no regions."""
+
+    __str__ = Exception.__str__  # KeyError would quote the message
+
+
+class RegionFileError(RegionError):
+    """A file that is missing, truncated, or holds something else than region features."""
+
+
+class RegionFeatures(Mapping[str, np.ndarray]):
+    """Picture ids -> features float32 [R, region_size]. Can be handed to other processes.
+
+    Args:
+        path: the file or folder.
+        region_size, max_regions: of the model.
+
+    Raises:
+        RegionFileError: for a path where nothing is; later, for what cannot be read.
+        ImportError: when the library for the format is not installed.
+        UnknownPictureError: when a picture is asked for that is not there.
+        NoRegionsError, TooManyRegionsError, RegionSizeError: when one is asked for that the model cannot read.
+    """
+
+    def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> None:
+        self.path, self.region_size, self.max_regions = Path(path), region_size, max_regions
+        if not self.path.exists():
+            raise RegionFileError(f"{path}: no such file or folder")
+        self._opened: tuple[int, Any] | None = None
+        _ = self._file  # a file that is none is better refused now
+
+    def __getitem__(self, image_id: str) -> np.ndarray:
+        called = f"{self.path}, picture {image_id!r}"
+        if image_id not in self:
+            raise UnknownPictureError(f"{called}: not there")
+        try:
+            features = self._read(image_id)
+        except RegionError:
+            raise
+        except Exception as error:  # broken files raise what their libraries please
+            raise RegionFileError(f"{called}: {error}") from error
+        return check_regions(features, self.region_size, self.max_regions, called)
+
+    @property
+    def _file(self) -> Any:
+        """Opened by this process: handles do not survive a fork."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = (os.getpid(), self._open())
+        return self._opened[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_opened": None}
+
+    @abstractmethod
+    def _open(self) -> Any:
+        """The file, after a look at whether it is one of its format."""
+
+    @abstractmethod
+    def _read(self, image_id: str) -> np.ndarray:
+        """The features of a picture that is there."""
+
+
+class H5Regions(RegionFeatures):
+    """IGLUE's `*_boxes36.h5`. Needs h5py: `pip install babelens[regions]`."""
+
+    def _open(self) -> Any:
+        h5py = _library("h5py", self.path)
+        try:
+            return h5py.File(self.path, "r")
+        except OSError as error:
+            raise RegionFileError(f"{self.path}: {error}") from error
+
+    def _read(self, image_id: str) -> np.ndarray:
+        return self._file[image_id][_FEATURES][()]
+
+    def __contains__(self, image_id: object) -> bool:
+        return isinstance(image_id, str) and image_id in self._file
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file)
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+
+class LmdbRegions(RegionFeatures):
+    """What IGLUE's `h5_to_lmdb.py` and `npy_to_lmdb.py` write. Needs lmdb: `pip install babelens[regions]`."""
+
+    def _open(self) -> Any:
+        """LMDB opens a file once in a process: readers share it, and a fork closes what it inherited."""
+        lmdb = _library("lmdb", self.path)
+        here = self.path.resolve()
+        for (process, place), database in list(_DATABASES.items()):
+            if place == here and process == os.getpid():
+                return database
+            if place == here:
+                database.close()
+        _DATABASES[os.getpid(), here] = database = self._open_first(lmdb)
+        return database
+
+    def _open_first(self, lmdb: Any) -> Any:
+        try:
+            database = lmdb.open(
+                str(self.path), subdir=self.path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False
+            )
+        except lmdb.Error as error:
+            raise RegionFileError(f"{self.path}: {error}") from error
+        file = self.path / "data.mdb" if self.path.is_dir() else self.path
+        needed = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
+        if file.stat().st_size < needed:  # to read what is not there would end the process
+            database.close()
+            raise RegionFileError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
+        return database
+
+    def _get(self, key: str) -> bytes | None:
+        with self._file.begin() as transaction:
+            return transaction.get(key.encode())
+
+    def _read(self, image_id: str) -> np.ndarray:
+        features = _unpickle(self._get(image_id) or b"")[_FEATURES]
+        if isinstance(features, bytes | str):
+            numbers = np.frombuffer(b64decode(features, validate=True), dtype=np.float32)
+            return numbers.reshape(-1, self.region_size) if numbers.size % self.region_size == 0 else numbers
+        return features
+
+    def __contains__(self, image_id: object) -> bool:
+        return isinstance(image_id, str) and image_id != _KEYS and self._get(image_id) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (key.decode() for key in self._keys())
+
+    def __len__(self) -> int:
+        return len(self._keys())
+
+    def _keys(self) -> list[bytes]:
+        try:
+            return _unpickle(self._get(_KEYS) or b"")
+        except Exception as error:
+            raise RegionFileError(f"{self.path}: no list of its pictures: {error}") from error
+
+
+class FolderRegions(RegionFeatures):
+    """A file for each picture, `.npy` or `.npz`, in the folder or folders inside it."""
+
+    def _open(self) -> None:
+        if not self.path.is_dir():
+            raise RegionFileError(f"{self.path}: no folder")
+
+    def _place(self, image_id: str) -> Path | None:
+        places = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
+        inside = self.path.resolve()
+        return next((file for file in places if file.resolve().is_relative_to(inside) and file.is_file()), None)
+
+    def _read(self, image_id: str) -> np.ndarray:
+        file = self._place(image_id) or self.path
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            name = next((name for name in _ARRAYS if name in loaded), None)
+            if name is None:
+                raise RegionFileError(f"{file}: has {loaded.files}, none of {list(_ARRAYS)}")
+            return loaded[name]
+
+    def __contains__(self, image_id: object) -> bool:
+        return isinstance(image_id, str) and self._place(image_id) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        for file in sorted(self.path.rglob("*.np[yz]")):
+            if not file.name.endswith("_info.npy"):
+                yield str(file.relative_to(self.path).with_suffix(""))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> RegionFeatures:
+    """The reader for a path: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays.
+
+    Errors are those of `RegionFeatures`.
+    """
+    path = Path(path)
+    reader: type[RegionFeatures] = FolderRegions
+    if path.suffix in (".h5", ".hdf5"):
+        reader = H5Regions
+    elif path.suffix == ".lmdb" or (path / "data.mdb").is_file():
+        reader = LmdbRegions
+    return reader(path, region_size=region_size, max_regions=max_regions)
+
+
+# ---- Pickles of strangers ----
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Knows the names that numpy's arrays and scalars are pickled by, and no other."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        # numpy 1 wrote numpy.core, numpy 2 writes numpy._core.
+        if (found := _PICKLED_BY.get((module.replace("numpy._core", "numpy.core"), name))) is None:
+            raise pickle.UnpicklingError(f"a pickle that would run {module}.{name}")
+        return found
+
+
+def _unpickle(data: bytes) -> Any:
+    return _ArrayUnpickler(BytesIO(data)).load()
+
+
+def _scalar(dtype: np.dtype, data: bytes) -> Any:
+    return np.frombuffer(data, dtype, count=1)[0]
+
+
+def _array(data: Any, dtype: np.dtype, shape: tuple[int, ...], order: str) -> np.ndarray:
+    return np.frombuffer(data, dtype).reshape(shape, order=order)  # type: ignore[call-overload]
+
+
+_PICKLED_BY: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy.core.numeric", "_frombuffer"): _array,
+    ("_codecs", "encode"): lambda text, encoding: text.encode(encoding),  # how protocol 2 writes bytes
+}
+
+
+def _library(name: str, path: Path) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{path} needs {name}: pip install babelens[regions]") from error
