@@ -42,6 +42,7 @@ from .processing.processing_smalr import SmalrProcessor
 
 if TYPE_CHECKING:
     from .configuration.configuration_consistency import CrossLingualConsistencyConfig
+    from .evaluation.cross_encoder import CrossEncoder
     from .evaluation.embedder import Embedder
     from .modeling.modeling_consistency import CrossLingualConsistency
     from .trainers.arguments import (
@@ -62,6 +63,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ContrastiveTrainingArguments": "trainers.arguments",
+    "CrossEncoder": "evaluation.cross_encoder",
     "CrossLingualConsistency": "modeling.modeling_consistency",
     "CrossLingualConsistencyConfig": "configuration.configuration_consistency",
     "Embedder": "evaluation.embedder",
@@ -80,6 +82,7 @@ _LAZY = {
 __all__ = [
     "METHODS",
     "ContrastiveTrainingArguments",
+    "CrossEncoder",
     "CrossLingualConsistency",
     "CrossLingualConsistencyConfig",
     "Embedder",

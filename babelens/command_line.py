@@ -16,13 +16,16 @@ from .commands.info import info
 from .commands.push import push
 from .commands.search import search
 from .commands.train import train
+from .commands.trim import trim
 from .configuration.languages import KnownLanguageError, LanguageTagError, UnknownLanguageError
 from .data.errors import CorpusError
 from .hub import PublishError
 from .modeling.acquirer import UnsupportedBaseModelError
+from .modeling.embedding_trimming import EmbeddingTrimmingError
 from .modeling.peft_mla import AdapterMismatchError
 from .processing.images import ImageError
 from .processing.processing_mla import TokenizerError
+from .processing.vocabulary_trimming import VocabularyTrimmingError
 from .processing.word_vectors import WordVectorError
 from .processing.word_vocabulary import VocabularyError
 from .recipe import RecipeError
@@ -34,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (demo, acquire, train, evaluate, embed, search, info, data, push):
+for command in (demo, acquire, train, evaluate, embed, search, trim, info, data, push):
     app.command()(command)
 
 # What a user can mend: shown as one sentence. Anything else is a mistake of ours and keeps its traceback.
@@ -42,6 +45,7 @@ _USER_ERRORS = (
     AdapterMismatchError,
     CorpusError,
     EmbeddingInUseError,
+    EmbeddingTrimmingError,
     ImageError,
     KnownLanguageError,
     LanguageTagError,
@@ -54,6 +58,7 @@ _USER_ERRORS = (
     UnknownLanguageError,
     UnsupportedBaseModelError,
     VocabularyError,
+    VocabularyTrimmingError,
     WordVectorError,
 )
 

@@ -27,6 +27,7 @@ from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
 from .modeling.modeling_rc3 import Rc3Model, task_models
 from .modeling.modeling_smalr import SmalrModel
+from .modeling.retrieval_pipeline import register_pipeline
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor
 from .processing.processing_liwe import LiweProcessor
@@ -119,7 +120,8 @@ METHODS = {
 
 
 def register() -> None:
-    """Makes transformers' Auto classes know every method; harmless when repeated."""
+    """Makes transformers' Auto classes know every method, and its pipelines their tasks; harmless when repeated."""
+    register_pipeline()
     for method in METHODS.values():
         AutoConfig.register(method.name, method.config, exist_ok=True)
         for model in method.models:

@@ -5,6 +5,7 @@ vocabulary is followed by [CLS] and [SEP'], 36 regions of width 2048, 49 patches
 languages of its parallel texts (section 2.1).
 """
 
+from dataclasses import field
 from typing import ClassVar, Final, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -90,6 +91,10 @@ class Rc3Config(HubCodeMixin, StrictConfig):
     languages: list[str] | tuple[str, ...] = ("cs", "de", "en", "fr", "id", "ja", "zh")
     language_token_ids: list[int] | tuple[int, ...] = (250_002, 250_003, 250_004, 250_008, 250_032, 250_012, 250_025)
 
+    # transformers' default, two labels, could not be told from two labels that were asked for.
+    id2label: dict[int, str] | dict[str, str] | None = field(default_factory=dict)
+    label2id: dict[str, int] | dict[str, str] | None = field(default_factory=dict)
+
     mask_probability: float | int = 0.15
     slack: float | int = 0.9
     history: int = 100
@@ -104,8 +109,8 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         self.language_token_ids = list(self.language_token_ids)
         self._check_sizes()
         self._check_tokens()
-        if self.id2label is None and kwargs.get("num_labels") is None:
-            self.num_labels = 0
+        if not self.id2label and kwargs.get("num_labels") is not None:
+            self.id2label = None  # transformers names as many
         super().__post_init__(**kwargs)
 
     def _check_sizes(self) -> None:

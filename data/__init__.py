@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .loading import load_captions, load_translations
     from .multi30k import load_multi30k
     from .views import RetrievalSet, image_text_pairs, retrieval_set, translation_pairs, triplets, weak_pairs
+    from .wit import load_wit
 
 _HOMES = {
     "corpus": ("SkippedImage", "as_caption_corpus", "as_translation_corpus", "languages_of"),
@@ -43,6 +44,7 @@ _HOMES = {
     "loading": ("load_captions", "load_translations"),
     "multi30k": ("load_multi30k",),
     "views": ("RetrievalSet", "image_text_pairs", "retrieval_set", "translation_pairs", "triplets", "weak_pairs"),
+    "wit": ("load_wit",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -67,6 +69,7 @@ __all__ = [
     "load_multi30k",
     "load_nlvr2",
     "load_translations",
+    "load_wit",
     "load_xflickrco",
     "load_xgqa",
     "load_xvnli",

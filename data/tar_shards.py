@@ -57,6 +57,27 @@ def tar_shards(source: str) -> list[str]:
     ]
 
 
+def tar_members(shards: list[str]) -> dict[str, tuple[str, int, int]]:
+    """Where the files of local tar archives are: name -> archive, offset and size in bytes. No file is read.
+
+    Raises:
+        CorpusError: for an archive that cannot be read, or a name that is given twice.
+    """
+    found: dict[str, tuple[str, int, int]] = {}
+    for shard in shards:
+        try:
+            with tarfile.open(shard, "r:", tarinfo=_Member) as tar:
+                members = [member for member in tar if member.isreg()]
+        except (tarfile.TarError, OSError) as error:
+            raise CorpusError(f"{shard}: {error}") from error
+        for member in members:
+            name = member.name.removeprefix("./")
+            if name in found:
+                raise CorpusError(f"{shard} {name}: is given twice, also in {found[name][0]}")
+            found[name] = (str(Path(shard).absolute()), member.offset_data, member.size)
+    return found
+
+
 def tar_stream(shards: list[str], rules: CaptionRules) -> IterableDataset:
     """The samples as `image`, `image_id` (the name that the members share) and `captions`.
 

@@ -21,7 +21,8 @@ Record = tuple[str, dict[str, Any]]  # the place of a record in its file, for er
 
 
 def text_of(record: dict[str, Any], key: str, place: str) -> str:
-    """
+    """The text that a record has under a key.
+
     Raises:
         BadTextError: when there is no text, or an empty one.
     """
@@ -32,7 +33,8 @@ def text_of(record: dict[str, Any], key: str, place: str) -> str:
 
 
 def identifier_of(record: dict[str, Any], key: str, place: str) -> str:
-    """
+    """The name or number that a record has under a key, as text.
+
     Raises:
         CorpusError: when it is no string or number.
     """

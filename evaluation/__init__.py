@@ -1,4 +1,4 @@
-"""Measuring what a dual encoder finds: the embedder, retrieval recall, the emoji benchmark's four questions.
+"""Measuring what models find: the embedder, the cross-encoder, retrieval recall, the emoji benchmark's four questions.
 
 Names are imported when first used, as in `babelens.data`.
 """
@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .consistency import consistency_scores, evaluate_consistent_retrieval
+    from .cross_encoder import CrossEncoder
     from .embedder import Embedder
     from .emoji import EmojiBenchmark
+    from .reranking import Reranker
     from .retrieval import RetrievalRecall, evaluate_retrieval
     from .translation import Seq2SeqTranslator, Translator, TranslatorsByPair
 
 _MODULE_OF = {
+    "CrossEncoder": "cross_encoder",
     "Embedder": "embedder",
     "EmojiBenchmark": "emoji",
+    "Reranker": "reranking",
     "RetrievalRecall": "retrieval",
     "Seq2SeqTranslator": "translation",
     "Translator": "translation",
@@ -26,8 +30,10 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "CrossEncoder",
     "Embedder",
     "EmojiBenchmark",
+    "Reranker",
     "RetrievalRecall",
     "Seq2SeqTranslator",
     "Translator",

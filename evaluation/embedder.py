@@ -100,9 +100,7 @@ class Embedder:
             TypeError: when the model is no dual encoder.
         """
         model, processor = load_dual_encoder(folder_or_repo, **loading)
-        if device is None and torch.accelerator.is_available():
-            device = torch.accelerator.current_accelerator()
-        return cls(model, processor, batch_size=batch_size, device=device, dtype=dtype)
+        return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
 
     def encode_text(
         self,
@@ -150,10 +148,10 @@ class Embedder:
         Raises:
             ImageError: for a file that is missing, broken or too large.
         """
-        pictures = [images] if _is_image(images) else cast(Sequence[ImageLike], images)
+        pictures = [images] if is_picture(images) else cast(Sequence[ImageLike], images)
 
         def encode(positions: list[int]) -> Tensor:
-            batch = [_open(pictures[position]) for position in positions]
+            batch = [open_picture(pictures[position]) for position in positions]
             inputs = self.processor(images=batch, return_tensors="pt")
             return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
 
@@ -169,7 +167,7 @@ class Embedder:
     ) -> np.ndarray:
         """Encodes the items in this order, batch by batch; each one's embedding stands in the row of its position."""
         embeddings: np.ndarray | None = None
-        with _evaluation_mode(self.model), _progress_bar(len(order), what, show_progress) as bar:
+        with evaluation_mode(self.model), progress_bar(len(order), f"Encoding {what}", show_progress) as bar:
             for start in range(0, len(order), self.batch_size):
                 positions = order[start : start + self.batch_size]
                 features = encode(positions).float()
@@ -195,6 +193,11 @@ class Embedder:
         if not callable(tokenizer):  # a word-level method's, whose words are counted when they are encoded
             return [len(text) for text in texts]
         return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]
+
+
+def default_device() -> torch.device | None:
+    """The accelerator, when there is one."""
+    return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
 
 
 def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
@@ -231,7 +234,7 @@ def _tokenizer_beside(embedding: str) -> PreTrainedTokenizerBase:
 
 
 @contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Eval mode without gradients; afterwards each module is in its own mode again (a frozen part may stand in another
     than the rest)."""
     modes = {module: module.training for module in model.modules()}
@@ -245,15 +248,18 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _progress_bar(total: int, what: str, show: bool | None) -> tqdm:
+def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
+    """A bar, if `show`; by default on a terminal and for jobs that take long."""
     if show is None:
-        return tqdm(total=total, desc=f"Encoding {what}", delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
-    return tqdm(total=total, desc=f"Encoding {what}", leave=False, disable=not show)
+        return tqdm(total=total, desc=description, delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
+    return tqdm(total=total, desc=description, leave=False, disable=not show)
 
 
-def _is_image(images: ImageLike | Sequence[ImageLike]) -> TypeGuard[ImageLike]:
+def is_picture(images: ImageLike | Sequence[ImageLike]) -> TypeGuard[ImageLike]:
+    """Whether this is one picture rather than several."""
     return isinstance(images, (Image.Image, str, Path)) or (isinstance(images, np.ndarray) and images.ndim <= 3)
 
 
-def _open(image: ImageLike) -> Image.Image:
+def open_picture(image: ImageLike) -> Image.Image:
+    """The picture as upright RGB; raises `ImageError` for one that cannot be read."""
     return open_image(Image.fromarray(image) if isinstance(image, np.ndarray) else image)

@@ -32,6 +32,7 @@ from .embedder import Embedder
 from .gallery import GalleryRow, retrieval_gallery
 from .lettering import Lettering
 from .ranking import RECALL_AT, RetrievalRanks, chance_recalls, embedding_ranks
+from .reranking import Reranker
 
 # The groups of languages that the benchmark's published numbers stand for.
 BENCHMARK_LANGUAGES = {
@@ -55,6 +56,7 @@ class EmojiBenchmark:
         test_vendor: the vendor that was held out of training.
         seen_vendor: a vendor that was in training.
         corpus: the emoji benchmark, by default `load_emoji()` with the two vendors and these languages.
+        reranker: a cross-encoder that puts the best items of every query in order.
         show_progress: as in `Embedder.encode_image`.
 
     Raises:
@@ -73,6 +75,7 @@ class EmojiBenchmark:
         test_vendor: str = "noto",
         seen_vendor: str = "twemoji",
         corpus: Dataset | None = None,
+        reranker: Reranker | None = None,
         show_progress: bool | None = None,
     ) -> None:
         groups = {"image": image_languages, "pair": pair_languages, "unseen": unseen_languages}
@@ -83,8 +86,8 @@ class EmojiBenchmark:
         if corpus is None:
             corpus = load_emoji(vendors=[seen_vendor, test_vendor], languages=[*languages, "en"])
         self.galleries = {
-            "unseen_concepts": _Drawings(embedder, corpus, seen_vendor, "test", show_progress),
-            "unseen_vendor": _Drawings(embedder, corpus, test_vendor, "train", show_progress),
+            "unseen_concepts": _Drawings(embedder, reranker, corpus, seen_vendor, "test", show_progress),
+            "unseen_vendor": _Drawings(embedder, reranker, corpus, test_vendor, "train", show_progress),
         }
 
     def report(self) -> dict[str, Any]:
@@ -104,7 +107,8 @@ class EmojiBenchmark:
     def gallery(self, *, rows_per_group: int = 3, top: int = 8, lettering: Lettering | None = None) -> Image.Image:
         """Some queries of each question with the pictures found for them, right ones framed.
 
-        Which queries, is decided by a hash of the emoji, not by the result; flags are left out.
+        Which queries, is decided by a hash of the emoji, not by the result; flags are left out. Pictures stand in the
+        embedder's own order, with its cosines.
 
         Args:
             rows_per_group: queries for each gallery and group of languages, of as many languages as there are.
@@ -136,7 +140,13 @@ class _Drawings:
     """One vendor's pictures of the concepts of one split."""
 
     def __init__(
-        self, embedder: Embedder, corpus: Dataset, vendor: str, split: str, show_progress: bool | None
+        self,
+        embedder: Embedder,
+        reranker: Reranker | None,
+        corpus: Dataset,
+        vendor: str,
+        split: str,
+        show_progress: bool | None,
     ) -> None:
         self.vendor, self.split = vendor, split
         chosen = (np.array(corpus["vendor"]) == vendor) & (np.array(corpus["split"]) == split)
@@ -144,7 +154,7 @@ class _Drawings:
             raise ValueError(f"the corpus has no picture by {vendor!r} in split {split!r}")
         self._corpus = corpus.select(np.flatnonzero(chosen))
         self._is_flag = np.array(self._corpus["category"]) == "Flags"
-        self._embedder = embedder
+        self._embedder, self._reranker = embedder, reranker
         self._show_progress = show_progress
         self._asked: dict[str, tuple[RetrievalSet, np.ndarray, RetrievalRanks]] = {}
 
@@ -195,7 +205,10 @@ class _Drawings:
         if language not in self._asked:
             queries = retrieval_set(self._corpus, language)
             texts = self._embedder.encode_text(queries.texts, language=language, show_progress=self._show_progress)
-            ranks = embedding_ranks(self._image_embeddings, texts, queries.text_to_images)
+            if self._reranker is None:
+                ranks = embedding_ranks(self._image_embeddings, texts, queries.text_to_images)
+            else:
+                ranks = self._reranker.ranks(queries, self._image_embeddings, texts)
             self._asked[language] = queries, texts, ranks
         return self._asked[language]
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 PROTOCOLS = ("standard", "mla")
 RECALL_AT = (1, 5, 10)
 # Cosines of float32 embeddings carry rounding errors of this size: what differs by less is a tie.
-_COSINE_TIE = 1e-6
+COSINE_TIE = 1e-6
 # Scores held at once, 64 MB in float32: memory grows with the larger of the two sides, not with their product.
-_SCORES_AT_ONCE = 2**24
+SCORES_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def embedding_ranks(
     """
     images, texts = (unit_rows(embeddings) for embeddings in (image_embeddings, text_embeddings))
     scores = (lambda rows: texts[rows] @ images.T), (lambda rows: images[rows] @ texts.T)
-    return _ranks(*scores, text_to_images, len(texts), len(images), protocol=protocol, tie=_COSINE_TIE)
+    return ranks_by(*scores, text_to_images, len(texts), len(images), protocol=protocol, tie=COSINE_TIE)
 
 
 def score_ranks(
@@ -79,7 +79,7 @@ def score_ranks(
     """Ranks by any scores [n_texts, n_images], higher meaning more alike; otherwise as `embedding_ranks`. Only equal
     scores tie."""
     matrix = _finite(scores, "scores")
-    return _ranks(
+    return ranks_by(
         lambda rows: matrix[rows],
         lambda rows: matrix.T[rows],
         text_to_images,
@@ -103,7 +103,7 @@ def chance_recalls(text_to_images: Sequence[Sequence[int]], n_images: int) -> di
     return recalls
 
 
-def _ranks(
+def ranks_by(
     image_scores: Callable[[Tensor], Tensor],
     text_scores: Callable[[Tensor], Tensor],
     text_to_images: Sequence[Sequence[int]],
@@ -113,7 +113,15 @@ def _ranks(
     protocol: str,
     tie: float,
 ) -> RetrievalRanks:
-    """`image_scores(texts)` are rows [len(texts), n_images], `text_scores(images)` rows [len(images), n_texts]."""
+    """Ranks by scores that are asked for some queries at a time, and may differ by direction.
+
+    Args:
+        image_scores: of texts [rows], ascending positions, with all pictures: [rows, n_images].
+        text_scores: of pictures [rows] with all texts: [rows, n_texts].
+        text_to_images, protocol: as in `embedding_ranks`.
+        n_texts, n_images: how many there are.
+        tie: scores that differ by less are equal.
+    """
     check_protocol(protocol)
     _check_right_images(text_to_images, n_texts, n_images)
     image_to_texts = _inverse(text_to_images, n_images)
@@ -138,7 +146,7 @@ def _best_ranks(
     """
     ranks = torch.zeros(len(right), dtype=torch.long)
     queries = torch.tensor([query for query, items in enumerate(right) if len(items)], dtype=torch.long)
-    for chunk in queries.split(max(1, _SCORES_AT_ONCE // n_items)):
+    for chunk in queries.split(max(1, SCORES_AT_ONCE // n_items)):
         row, item = _pairs([right[query] for query in chunk])
         scores = scores_of(chunk)  # [rows, n_items]
         best = torch.full((len(chunk),), -math.inf, dtype=scores.dtype)

@@ -11,6 +11,7 @@ from ..configuration.languages import normalize_languages
 from ..data.views import Pictures, retrieval_set
 from .embedder import Embedder
 from .ranking import check_protocol, embedding_ranks, score_ranks
+from .reranking import Reranker
 
 
 def evaluate_retrieval(
@@ -19,6 +20,7 @@ def evaluate_retrieval(
     languages: str | list[str] | tuple[str, ...],
     *,
     protocol: str = "standard",
+    reranker: Reranker | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
     """Retrieval between the pictures of a caption corpus and their captions in each language.
@@ -30,6 +32,7 @@ def evaluate_retrieval(
         corpus: a caption corpus.
         languages: BCP-47 tags.
         protocol: `"standard"`, or `"mla"` for the numbers of MLA's paper.
+        reranker: a cross-encoder that puts the best items of every query in order.
         show_progress: as in `Embedder.encode_image`.
 
     Returns:
@@ -38,9 +41,10 @@ def evaluate_retrieval(
 
     Raises:
         LanguageTagError: for an unknown language.
+        UnknownLanguageError: for a language that the reranker's cross-encoder has not learned.
         CorpusError: when the corpus has no caption in one of the languages, or is a stream.
         BadImageError: for a picture that cannot be read.
-        ValueError: for an unknown protocol, and when the model's embeddings are not finite.
+        ValueError: for an unknown protocol, and when embeddings or scores are not finite.
     """
     check_protocol(protocol)
     sets = [retrieval_set(corpus, language) for language in normalize_languages(languages)]
@@ -48,7 +52,10 @@ def evaluate_retrieval(
     results = {}
     for queries in sets:
         texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)
-        ranks = embedding_ranks(images, texts, queries.text_to_images, protocol=protocol)
+        if reranker is None:
+            ranks = embedding_ranks(images, texts, queries.text_to_images, protocol=protocol)
+        else:
+            ranks = reranker.ranks(queries, images, texts, protocol=protocol)
         results[queries.language] = ranks.recalls()
     return results
 

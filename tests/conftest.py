@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 pytest.register_assert_rewrite("contracts")
 
-from contracts import CAPTIONS, pictures  # noqa: E402
+from contracts import CAPTIONS, TINY_RC3, pictures  # noqa: E402
 
 from babelens import (  # noqa: E402
     EtclConfig,
@@ -33,6 +33,8 @@ from babelens import (  # noqa: E402
     MuralConfig,
     MuralModel,
     MuralProcessor,
+    Rc3Config,
+    Rc3Model,
     SmalrConfig,
     SmalrModel,
     SmalrProcessor,
@@ -290,5 +292,17 @@ def make_liwe() -> Callable[..., tuple[LiweModel, LiweProcessor]]:
         model = LiweModel(config)
         settle_batch_norm(model, processor(images=pictures(16), return_tensors="pt")["pixel_values"])
         return model, processor
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_rc3() -> Callable[..., tuple[Any, None]]:
+    """Builds the same tiny model of RC3 at every call; keyword arguments are the configuration's. Its inputs are
+    `visio_textual_batch`'s, which need no processor."""
+
+    def make(model_class: Any = Rc3Model, **options: Any) -> tuple[Any, None]:
+        torch.manual_seed(0)
+        return model_class(Rc3Config(**TINY_RC3 | options)).eval(), None
 
     return make

@@ -12,6 +12,7 @@ import typer
 
 from ..configuration.languages import normalize_language
 from ..data.errors import BadTextError
+from ..evaluation.cross_encoder import CrossEncoder
 from ..evaluation.embedder import Embedder
 from ..evaluation.image_index import ImageIndex
 
@@ -76,6 +77,14 @@ def load_embedder(model: str, **options: Any) -> Embedder:
         return Embedder.from_pretrained(model, **options)
     except (OSError, TypeError) as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
+
+
+def load_cross_encoder(model: str, **options: Any) -> CrossEncoder:
+    """The cross-encoder of the option --rerank; as `load_embedder`."""
+    try:
+        return CrossEncoder.from_pretrained(model, **options)
+    except (OSError, TypeError) as error:
+        raise typer.BadParameter(str(error), param_hint="--rerank") from error
 
 
 def _read_texts(file: Path) -> list[str]:

@@ -15,8 +15,9 @@ from ..data.corpus import languages_of
 from ..data.loading import load_captions
 from ..evaluation.emoji import BENCHMARK_LANGUAGES, EmojiBenchmark, print_report
 from ..evaluation.ranking import RECALL_AT
+from ..evaluation.reranking import Reranker
 from ..evaluation.retrieval import evaluate_retrieval
-from .embed import load_embedder
+from .embed import load_cross_encoder, load_embedder
 
 _EMOJI = "emoji"
 
@@ -43,6 +44,13 @@ def evaluate(
             "On the emoji benchmark both are the same."
         ),
     ] = "standard",
+    rerank: Annotated[
+        str | None,
+        typer.Option(
+            help="A cross-encoder, its folder or its name on the Hub, that puts the best of every query in order."
+        ),
+    ] = None,
+    top_k: Annotated[int, typer.Option(help="How many items of a query it is shown.", min=1)] = 50,
     image_languages: Annotated[
         str, typer.Option(help="Languages that had pictures in training.", rich_help_panel=_PANEL)
     ] = ",".join(BENCHMARK_LANGUAGES["image"]),
@@ -80,12 +88,21 @@ def evaluate(
     On captioned pictures, every language searches all pictures. On the emoji benchmark, four questions are answered
     together: unseen concepts; an unseen vendor in languages that had pictures; in languages that had translations
     only; in languages never seen. Say which languages were which in training; flags are reported apart.
+
+    `--rerank` has a second model, a cross-encoder, judge what MODEL found: the best `--top-k` of each query, which
+    costs as many passes of that model for every text and for every picture.
     """
     if data == _EMOJI and (languages or split):
         raise typer.BadParameter("the emoji benchmark has its own splits, and takes --image-languages and the like")
     if data != _EMOJI and gallery:
         raise typer.BadParameter("galleries are drawn of the emoji benchmark", param_hint="--gallery")
+    if rerank and gallery:
+        raise typer.BadParameter("galleries show what MODEL finds by itself", param_hint="--gallery")
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    reranker = None
+    if rerank:
+        judge = load_cross_encoder(rerank, batch_size=batch_size, trust_remote_code=trust_remote_code)
+        reranker = Reranker(judge, top_k)
     if data == _EMOJI:
         try:
             benchmark = EmojiBenchmark(
@@ -95,6 +112,7 @@ def evaluate(
                 unseen_languages=_tags(unseen_languages),
                 test_vendor=test_vendor,
                 seen_vendor=seen_vendor,
+                reranker=reranker,
             )
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
@@ -104,7 +122,7 @@ def evaluate(
     else:
         corpus = load_captions(data, split=split)
         tags = _tags(languages) if languages else list(languages_of(corpus))
-        results = evaluate_retrieval(embedder, corpus, tags, protocol=protocol)
+        results = evaluate_retrieval(embedder, corpus, tags, protocol=protocol, reranker=reranker)
     text = json.dumps(results, ensure_ascii=False, indent=2)
     if output:
         _write(output, text)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +14,7 @@ from ..data.emoji import DEFAULT_CACHE
 from ..evaluation.gallery import contact_sheet
 from ..evaluation.image_index import ImageIndex
 from ..processing.images import open_image
-from .embed import load_embedder
+from .embed import load_cross_encoder, load_embedder
 
 
 def search(
@@ -24,6 +25,14 @@ def search(
     ],
     language: Annotated[str, typer.Option(help="The language of QUERY, as a BCP-47 tag: `de`, `ja`, `zh-Hant`.")],
     top: Annotated[int, typer.Option(help="How many pictures to show.", min=1)] = 10,
+    rerank: Annotated[
+        str | None,
+        typer.Option(
+            help="A cross-encoder, its folder or its name on the Hub, that puts the best pictures in order. Scores "
+            "are then its own."
+        ),
+    ] = None,
+    top_k: Annotated[int, typer.Option(help="How many pictures it is shown.", min=1)] = 50,
     sheet: Annotated[
         Path | None, typer.Option(help="Draw the pictures found into this file (PNG).", dir_okay=False)
     ] = None,
@@ -35,18 +44,26 @@ def search(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Show the pictures of a folder that fit a description best, with their scores (cosines, at most 1).
+    """Show the pictures of a folder that fit a description best, with their scores (without --rerank cosines, at most
+    1).
 
     The first search of a folder encodes its pictures; later ones, with the same model, encode what is new.
 
     Example: babelens search runs/mural --images photos "ein rotes Auto" --language de --sheet found.png
     """
+    if rerank and top_k < top:
+        raise typer.BadParameter(f"--top {top} needs as many pictures to be shown to it", param_hint="--top-k")
     language = normalize_language(language)
+    judge = load_cross_encoder(rerank, trust_remote_code=trust_remote_code) if rerank else None
     embedder = load_embedder(model, trust_remote_code=trust_remote_code)
     index = ImageIndex.of_folder(
         embedder, images, skip_bad_images=skip_bad_images, cache=DEFAULT_CACHE / "image_index"
     )
-    found = index.search(embedder.encode_text(query, language=language)[0], top)
+    found = index.search(embedder.encode_text(query, language=language)[0], top_k if judge else top)
+    if judge:
+        paths = [path for path, _ in found]
+        scores = judge.score([query] * len(paths), paths, language=language)
+        found = [(paths[best], float(scores[best])) for best in np.argsort(-scores, kind="stable")[:top]]
     if sheet:
         drawn = contact_sheet(
             [open_image(path) for path, _ in found], [f"{score:.3f}" for _, score in found], cell=192

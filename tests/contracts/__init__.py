@@ -26,20 +26,25 @@ from .common import (
 from .configurations import ConfigContract
 from .dual_encoders import DualEncoderContract
 from .processors import ProcessorContract
-from .publishing import PublishingContract
+from .publishing import PublishedModelContract, PublishingContract
+from .visio_texts import TINY_RC3, answers, visio_textual_batch
 
 __all__ = [
     "CAPTIONS",
     "LANGUAGES",
     "TEXTS",
+    "TINY_RC3",
     "ConfigContract",
     "DualEncoderContract",
     "ProcessorContract",
+    "PublishedModelContract",
     "PublishingContract",
+    "answers",
     "assert_equal",
     "embeddings",
     "image_text_batch",
     "pictures",
     "split",
     "translation_batch",
+    "visio_textual_batch",
 ]

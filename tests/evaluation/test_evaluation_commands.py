@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from PIL import Image
+from tiny_cross_encoder import tiny_cross_encoder
 from typer.testing import CliRunner
 
 from babelens.commands.embed import embed
@@ -19,7 +20,9 @@ from babelens.configuration.languages import LanguageTagError
 from babelens.data.errors import BadImageError, BadTextError, CorpusError
 from babelens.data.loading import load_captions
 from babelens.evaluation import emoji
+from babelens.evaluation.cross_encoder import CrossEncoder
 from babelens.evaluation.embedder import Embedder
+from babelens.evaluation.reranking import Reranker
 from babelens.evaluation.retrieval import evaluate_retrieval
 
 
@@ -201,3 +204,53 @@ def test_the_real_command_line(clip_folder, pictures, tmp_path):
     assert refused.returncode == 1
     assert "Error: 'klingonish' is not a language tag" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+# ---- With a cross-encoder behind the dual encoder ----
+
+
+@pytest.fixture(scope="module")
+def judge_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("judge")
+    texts = [f"{word} {n}" for word in ("number", "nummer", "bild") for n in range(4)]
+    for part in tiny_cross_encoder(texts, ["en", "de"]):
+        part.save_pretrained(folder)
+    return folder
+
+
+def test_search_shows_what_the_cross_encoder_puts_first(run, clip_folder, judge_folder, pictures):
+    arguments = ("search", clip_folder, "bild 2", "--language", "de", "--images", pictures, "--json")
+    paths = sorted(pictures.glob("*.png"))
+    scores = CrossEncoder.from_pretrained(judge_folder).score(["bild 2"] * 4, paths, language="de")
+    result = run(*arguments, "--rerank", judge_folder, "--top", 2)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["results"]
+    best = np.argsort(-scores)[:2]
+    assert [each["file"] for each in found] == [str(paths[n]) for n in best]
+    assert [each["score"] for each in found] == pytest.approx(scores[best].tolist(), abs=1e-5)
+    # It is shown only what the dual encoder finds first.
+    first = json.loads(run(*arguments, "--top", 2).stdout)["results"]
+    found = json.loads(run(*arguments, "--rerank", judge_folder, "--top", 2, "--top-k", 2).stdout)["results"]
+    assert {each["file"] for each in found} == {each["file"] for each in first}
+
+
+def test_evaluate_with_a_cross_encoder(run, clip_folder, judge_folder, captioned):
+    result = run("evaluate", clip_folder, "--data", captioned, "--rerank", judge_folder, "--top-k", 3, "--json")
+    assert result.exit_code == 0, result.output
+    reranker = Reranker(CrossEncoder.from_pretrained(judge_folder), 3)
+    expected = evaluate_retrieval(
+        Embedder.from_pretrained(clip_folder), load_captions(captioned), ["de", "en"], reranker=reranker
+    )
+    assert json.loads(result.stdout) == expected
+
+
+def test_what_cannot_be_reranked_is_refused(run, clip_folder, captioned, tmp_path):
+    search_one = ("search", clip_folder, "a", "--language", "en", "--images", captioned)
+    for arguments, message in (
+        ((*search_one, "--rerank", clip_folder), "is no cross-encoder"),
+        ((*search_one, "--rerank", clip_folder, "--top", 5, "--top-k", 4), "--top 5 needs as many"),
+        (("evaluate", clip_folder, "--rerank", clip_folder, "--gallery", tmp_path / "g.png"), "galleries show"),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.replace("│", " ").split())

@@ -62,7 +62,7 @@ def random_ties(seed: int, n_texts: int = 23, n_images: int = 17) -> tuple[np.nd
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("scores_at_once", [1, 40, 2**24])
 def test_ranks_with_ties_and_ragged_captions_equal_brute_force(seed, scores_at_once, monkeypatch):
-    monkeypatch.setattr(ranking, "_SCORES_AT_ONCE", scores_at_once)
+    monkeypatch.setattr(ranking, "SCORES_AT_ONCE", scores_at_once)
     images, texts, text_to_images = random_ties(seed)
     matrix = texts.astype(np.float64) @ images.T.astype(np.float64) / 4
     text_ranks, image_ranks = reference_ranks(matrix, text_to_images)

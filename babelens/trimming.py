@@ -1,0 +1,187 @@
+"""Trimming a model's vocabulary: a checkpoint and texts become a smaller checkpoint that reads those texts alike.
+
+Any checkpoint of transformers with a fast tokenizer (mBART, XLM-R, M-BERT, …), and babelens' own models with word
+pieces; of MLA's two vocabularies the multilingual one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import transformers
+from datasets import Dataset
+from transformers import AutoConfig, AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+from .configuration.languages import normalize_languages
+from .data.corpus import captions_of
+from .data.errors import CorpusError
+from .data.loading import load_captions, load_translations
+from .data.text_files import read_lines
+from .modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
+from .processing.vocabulary_trimming import (
+    ChangedText,
+    VocabularyTrimmingError,
+    changed_texts,
+    choose_pieces,
+    count_pieces,
+    trim_tokenizer,
+)
+from .recipe import load_recipe
+from .run import recipe_run
+from .trainers.checkpoints import written_whole
+
+# Of a processor with two tokenizers, the one to trim stands first.
+_TOKENIZERS = ("multilingual_tokenizer", "tokenizer")
+_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class TrimmingReport:
+    """What trimming did; sizes before and after.
+
+    Args:
+        pieces: of the vocabulary.
+        parameters, megabytes: of the model.
+        coverage: share of the texts' running pieces that were kept.
+        unknown: running pieces that are the unknown token.
+        texts: texts that were read.
+        changed: how many of them are cut otherwise than before.
+        samples: some of those.
+    """
+
+    pieces: tuple[int, int]
+    parameters: tuple[int, int]
+    megabytes: tuple[float, float]
+    coverage: float
+    unknown: tuple[int, int]
+    texts: int
+    changed: int
+    samples: list[ChangedText]
+
+
+def trim(source: str, texts: Sequence[str], output: Path, *, coverage: float = 0.9999) -> TrimmingReport:
+    """Writes the checkpoint `source` into the folder `output` with the vocabulary that texts need.
+
+    Args:
+        source: a folder or Hub id.
+        texts: in the languages to keep.
+        output: a new folder; it is written as a whole or not at all.
+        coverage: the share of running pieces to keep at least.
+
+    Raises:
+        FileExistsError: when `output` holds a model.
+        OSError: for a source that cannot be loaded, and a folder that cannot be written.
+        VocabularyTrimmingError, EmbeddingTrimmingError: for what cannot be trimmed.
+    """
+    if (output / "config.json").is_file():
+        raise FileExistsError(f"{output} holds a model already: choose another folder")
+    model = _load_model(source)
+    processor = AutoProcessor.from_pretrained(source)  # of a text model, its tokenizer
+    name = _tokenizer_name(processor)
+    tokenizer = getattr(processor, name) if name else processor
+    if len(tokenizer) > vocabulary_size(model.config):
+        raise VocabularyTrimmingError(
+            f"{source}: the tokenizer has {len(tokenizer)} pieces, and the model {vocabulary_size(model.config)}"
+        )
+    counts = count_pieces(tokenizer, texts)
+    named = named_token_ids(model.config, model.generation_config if model.can_generate() else None)
+    kept = choose_pieces(tokenizer, counts, coverage=coverage, always=named)
+    trimmed, smaller = trim_tokenizer(tokenizer, kept), trim_embeddings(model, kept)
+    changed = changed_texts(tokenizer, trimmed, texts)
+    samples = list(islice(changed, _SAMPLES))
+    report = TrimmingReport(
+        pieces=(len(tokenizer), len(trimmed)),
+        parameters=(model.num_parameters(), smaller.num_parameters()),
+        megabytes=(_megabytes(model), _megabytes(smaller)),
+        coverage=float(counts[kept].sum() / counts.sum()),
+        unknown=(_unknown(tokenizer, counts), _unknown(trimmed, count_pieces(trimmed, texts))),
+        texts=len(texts),
+        changed=len(samples) + sum(1 for _ in changed),
+        samples=samples,
+    )
+    if name:
+        setattr(processor, name, trimmed)
+    with written_whole(output) as scratch:
+        smaller.save_pretrained(scratch)
+        (processor if name else trimmed).save_pretrained(scratch)
+    return report
+
+
+def gather_texts(
+    *,
+    captions: Sequence[str] = (),
+    translations: Sequence[str] = (),
+    files: Sequence[Path] = (),
+    recipe: str | None = None,
+    languages: Sequence[str] | None = None,
+) -> list[str]:
+    """The texts of all these sources.
+
+    Args:
+        captions, translations: what `load_captions` and `load_translations` take.
+        files: text files in UTF-8, one text in a line.
+        recipe: a recipe, by its path or its name; what several rows of its data say counts once.
+        languages: of captions, translations and recipes; by default all, of a recipe those it trains on.
+
+    Raises:
+        CorpusError: for a source that cannot be used, and a language in which there is no text.
+        RecipeError: for what is no recipe.
+        LanguageTagError: for an unknown language.
+    """
+    tags = normalize_languages(list(languages)) if languages else None
+    found: dict[str, list[str]] = {}
+    for source in captions:
+        _collect(found, load_captions(source, check_images=False))
+    for source in translations:
+        _collect(found, load_translations(source, on_incomplete="skip"))
+    if recipe is not None:
+        run = recipe_run(load_recipe(recipe), Path(), "")
+        for language in tags or [*run.image_languages, *run.pair_languages]:
+            found.setdefault(language, []).extend(run.captions.get(language, ()))
+    if found:
+        for tag in tags or ():
+            if not found.get(tag):
+                raise CorpusError(f"there is no text in {tag!r}, only in {', '.join(filter(found.get, found))}")
+    lines = (line.strip() for file in files for _, line in read_lines(file))
+    return [*chain(*(found[tag] for tag in tags or found if tag in found)), *lines]
+
+
+def _collect(found: dict[str, list[str]], corpus: Dataset) -> None:
+    captions = pc.list_flatten(captions_of(corpus))
+    languages, texts = (pc.struct_field(captions, name).to_pylist() for name in ("language", "text"))
+    for language, text in zip(languages, texts, strict=True):
+        found.setdefault(language, []).append(text)
+
+
+def _load_model(source: str) -> PreTrainedModel:
+    """The model as it was saved, its heads with it."""
+    config = AutoConfig.from_pretrained(source)
+    if not config.architectures:
+        return AutoModel.from_pretrained(source, dtype="auto")
+    name = config.architectures[0]
+    model_class = getattr(import_module(__package__), name, None) or getattr(transformers, name, None)
+    if model_class is None:
+        raise VocabularyTrimmingError(f"{source} holds a {name}, which neither babelens nor transformers has")
+    return model_class.from_pretrained(source, dtype="auto")
+
+
+def _tokenizer_name(processor: ProcessorMixin | PreTrainedTokenizerBase) -> str | None:
+    """The attribute of a processor that holds the tokenizer to trim; none, when it is the tokenizer itself."""
+    if isinstance(processor, PreTrainedTokenizerBase):
+        return None
+    for name in _TOKENIZERS:
+        if isinstance(getattr(processor, name, None), PreTrainedTokenizerBase):
+            return name
+    raise VocabularyTrimmingError(f"{type(processor).__name__} has no tokenizer whose word pieces could be trimmed")
+
+
+def _megabytes(model: PreTrainedModel) -> float:
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters()) / 1e6
+
+
+def _unknown(tokenizer: PreTrainedTokenizerBase, counts: np.ndarray) -> int:
+    return 0 if tokenizer.unk_token_id is None else int(counts[tokenizer.unk_token_id])

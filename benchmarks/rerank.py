@@ -1,0 +1,121 @@
+"""Retrieve, then rerank, on the emoji benchmark's unseen concepts: recall and time for several k beside full scoring.
+
+    python benchmarks/rerank.py runs/mural runs/rc3-retrieval --languages en,de,fr
+
+A dual encoder finds, a cross-encoder judges: the best k of every text among the pictures, and of every picture among
+the texts. The first row is the dual encoder alone, the last the cross-encoder on all pairs. Numbers are means over the
+languages; seconds are wall-clock time of the scoring, of both directions together. All rows of a language are run one
+after the other in one process, so that their ratios can be compared whatever else the machine does; `--rounds` repeats
+them, and the median is shown.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import transformers
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from babelens import CrossEncoder, Embedder
+from babelens.data import load_emoji, retrieval_set
+from babelens.data.views import RetrievalSet
+from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, score_ranks
+from babelens.evaluation.reranking import reranked_ranks
+
+DUAL, FULL = "dual encoder", "all pairs"
+_SHOWN = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r10", "mean_recall", "pairs", "seconds")
+
+
+class Judge:
+    """A cross-encoder on the pictures and texts of one language; counts the pairs that it scores, and the time."""
+
+    def __init__(self, cross_encoder: CrossEncoder, queries: RetrievalSet) -> None:
+        self.cross_encoder, self.queries = cross_encoder, queries
+        self.pairs, self.seconds = 0, 0.0
+
+    def __call__(self, pairs: np.ndarray) -> np.ndarray:
+        queries, start = self.queries, time.perf_counter()
+        scores = self.cross_encoder.score_pairs(queries.texts, queries.images, pairs, language=queries.language)
+        self.pairs += len(pairs)
+        self.seconds += time.perf_counter() - start
+        return scores
+
+    def ranks(self, images: np.ndarray, texts: np.ndarray, row: str) -> RetrievalRanks:
+        """Of one row of the table, from the dual encoder's embeddings."""
+        right = self.queries.text_to_images
+        if row == DUAL:
+            return embedding_ranks(images, texts, right)
+        if row == FULL:
+            pairs = np.indices((len(texts), len(images))).reshape(2, -1).T
+            return score_ranks(self(pairs).reshape(len(texts), len(images)), right)
+        return reranked_ranks(images, texts, right, self, int(row))
+
+
+def main(
+    dual_encoder: Annotated[Path, typer.Argument(help="Any model with text and picture embeddings.")],
+    cross_encoder: Annotated[Path, typer.Argument(help="An Rc3ForImageTextRetrieval.")],
+    languages: Annotated[str, typer.Option(help="With commas between; known to both models.")] = "en,de,fr",
+    top_k: Annotated[str, typer.Option(help="With commas between.")] = "10,50,100",
+    vendor: Annotated[str, typer.Option(help="Whose pictures, seen in training.")] = "twemoji",
+    batch_size: Annotated[int, typer.Option(help="Pairs scored at a time.")] = 64,
+    rounds: Annotated[int, typer.Option(help="How often every row is timed.")] = 1,
+    limit: Annotated[int | None, typer.Option(help="Take that many pictures only, to try the script.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the numbers into this file (JSON).")] = None,
+) -> None:
+    """Measure and print the table."""
+    tags, rows = languages.split(","), [DUAL, *top_k.split(","), FULL]
+    corpus = load_emoji(vendors=vendor, split="test", languages=tags)
+    corpus = corpus.select(range(limit)) if limit else corpus
+    embedder = Embedder.from_pretrained(dual_encoder)
+    judge = CrossEncoder.from_pretrained(cross_encoder, batch_size=batch_size)
+    images = embedder.encode_image(retrieval_set(corpus, tags[0]).images)
+    measured: dict[str, list[dict[str, float]]] = {row: [] for row in rows}
+    for language in tags:
+        queries = retrieval_set(corpus, language)
+        texts = embedder.encode_text(queries.texts, language=language)
+        for row in rows:
+            measured[row].append(_measure(judge, queries, images, texts, row, rounds))
+    table = {row: _means(results) for row, results in measured.items()}
+    _show(table, f"{len(corpus)} pictures by {vendor}, {', '.join(tags)}; torch {torch.__version__}, "
+                 f"transformers {transformers.__version__}, {torch.get_num_threads()} thread(s)")  # fmt: skip
+    if output:
+        output.write_text(json.dumps(table, indent=2), encoding="utf-8")
+
+
+def _measure(
+    judge: CrossEncoder, queries: RetrievalSet, images: np.ndarray, texts: np.ndarray, row: str, rounds: int
+) -> dict[str, float]:
+    seconds = []
+    for _ in range(rounds):
+        asked = Judge(judge, queries)
+        recalls = asked.ranks(images, texts, row).recalls()
+        seconds.append(asked.seconds)
+    return recalls | {"pairs": asked.pairs, "seconds": statistics.median(seconds)}
+
+
+def _means(results: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.mean(result[name] for result in results) for name in results[0]}
+
+
+def _show(table: dict[str, dict[str, float]], caption: str) -> None:
+    shown = Table(box=SIMPLE_HEAD, caption=caption)
+    shown.add_column("k")
+    for name in (*_SHOWN, "of full time"):
+        shown.add_column(name, justify="right")
+    full = table[FULL]["seconds"]
+    for row, numbers in table.items():
+        cells = [f"{numbers[name]:,.0f}" if name == "pairs" else f"{numbers[name]:.1f}" for name in _SHOWN]
+        shown.add_row(row, *cells, f"{numbers['seconds'] / full:.1%}")
+    Console().print(shown)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,161 @@
+"""A model with a part of its vocabulary: rows of embeddings and heads, and the token ids that its settings name.
+
+Which tensors belong to the vocabulary is asked of the model's own class, built without weights for the smaller
+vocabulary: those whose shape changes, which are input embeddings, tied and untied heads, their biases and
+`final_logits_bias`. What the model computes of kept tokens is what it computed before, and its logits are the old ones
+at the kept ids.
+
+The tokenizer's side, and the choice of what to keep: `processing.vocabulary_trimming`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+
+# Settings that hold token ids, alone, in lists, in lists of lists, or by name, as `lang_code_to_id` does.
+_HOLDS_IDS = re.compile(r".*_token_(ids?|index)|(begin_)?suppress_tokens|(bad|force)_words_ids|lang(_code)?_to_id")
+
+Settings = dict[str, Any]
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+class EmbeddingTrimmingError(ValueError):
+    """A model whose vocabulary cannot be trimmed; the message says why."""
+
+
+def vocabulary_size(config: PreTrainedConfig) -> int:
+    """The rows of a model's embedding of tokens.
+
+    Raises:
+        EmbeddingTrimmingError: for a model that has none.
+    """
+    return _owner(config)[1].vocab_size
+
+
+def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfig | None = None) -> set[int]:
+    """The tokens that a model's settings name by number: [BOS] and [PAD], a forced language, suppressed tokens, …"""
+    key, _ = _owner(config)
+    settings = [_own(config), generation_config.to_dict() if generation_config else {}]
+    if key:
+        settings.append(_own(getattr(config, key)))
+    return {number for part in settings for number in _ids_in(part)}
+
+
+def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
+    """A new model in which token `kept[i]` of the old one is token i; the old one stays as it is.
+
+    Args:
+        model: any of transformers or babelens with a vocabulary.
+        kept: ascending ids; those that `named_token_ids` finds must be among them.
+
+    Raises:
+        EmbeddingTrimmingError: for a model without a vocabulary or with two, ids that are not ascending or not the
+            model's, and a token that the settings name and `kept` lacks.
+    """
+    size = vocabulary_size(model.config)
+    if not kept or kept[0] < 0 or kept[-1] >= size or any(a >= b for a, b in pairwise(kept)):
+        raise EmbeddingTrimmingError(f"the ids to keep must ascend, from 0 to at most {size - 1}")
+    new_ids = {old: new for new, old in enumerate(kept)}
+    config = _trimmed_config(model.config, new_ids)
+    with torch.device("meta"):
+        smaller = type(model)(config)
+    shapes = {name: tensor.shape for name, tensor in smaller.state_dict().items()}
+    rows = torch.tensor(kept)
+    weights = {name: _cut(tensor, shapes[name], rows) for name, tensor in model.state_dict().items()}
+    trimmed = type(model).from_pretrained(None, config=config, state_dict=weights, dtype=model.dtype)
+    if model.can_generate():
+        generation = _renumbered(model.generation_config.to_dict(), new_ids)
+        trimmed.generation_config = GenerationConfig.from_dict(generation)
+    _check_head(trimmed, len(kept))
+    return trimmed.train(model.training)
+
+
+def _owner(config: PreTrainedConfig) -> tuple[str | None, PreTrainedConfig]:
+    """The configuration that has the vocabulary, and its name in `config` where it is a part of it."""
+    part = config if hasattr(config, "vocab_size") else config.get_text_config()
+    if not hasattr(part, "vocab_size"):
+        raise EmbeddingTrimmingError(f"a model of type {config.model_type} has no vocabulary of tokens")
+    return next((name for name in config.sub_configs if getattr(config, name, None) is part), None), part
+
+
+def _own(config: PreTrainedConfig) -> Settings:
+    """The settings of a configuration without those of its parts."""
+    return {name: value for name, value in config.to_dict().items() if name not in config.sub_configs}
+
+
+def _trimmed_config(config: PreTrainedConfig, new_ids: Mapping[int, int]) -> PreTrainedConfig:
+    key, part = _owner(config)
+    settings = config.to_dict() | _renumbered(_own(config), new_ids)
+    if key is None:
+        settings["vocab_size"] = len(new_ids)
+    else:
+        settings[key] |= _renumbered(_own(part), new_ids) | {"vocab_size": len(new_ids)}
+    return type(config).from_dict(settings)
+
+
+def _cut(tensor: Tensor, shape: torch.Size, rows: Tensor) -> Tensor:
+    for axis, (old, new) in enumerate(zip(tensor.shape, shape, strict=True)):
+        if old != new:
+            tensor = tensor.index_select(axis, rows.to(tensor.device))
+    return tensor
+
+
+def _check_head(model: PreTrainedModel, size: int) -> None:
+    head = model.get_output_embeddings() if model.can_generate() else None
+    if head is not None and len(head.weight) != size:
+        raise EmbeddingTrimmingError(
+            f"{type(model).__name__} predicts {len(head.weight)} tokens of a vocabulary of its own, and reads {size}"
+        )
+
+
+# ---- Token ids in settings ----
+
+
+def _ids_in(settings: Settings) -> Iterator[int]:
+    for name, value in settings.items():
+        if name == "sequence_bias":
+            yield from _numbers([ids for ids, _ in _bias_pairs(value)])
+        elif _HOLDS_IDS.fullmatch(str(name)):
+            yield from _numbers(value)
+        elif isinstance(value, dict):  # `task_specific_params`
+            yield from _ids_in(value)
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, int) and value >= 0:  # -1 and -100 are no tokens
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(member)
+
+
+def _renumbered(settings: Settings, new_ids: Mapping[int, int]) -> Settings:
+    changed: Settings = {}
+    for name, value in settings.items():
+        if name == "sequence_bias" and value is not None:
+            changed[name] = [[_renumber(ids, new_ids), bias] for ids, bias in _bias_pairs(value)]
+        elif _HOLDS_IDS.fullmatch(str(name)):
+            changed[name] = _renumber(value, new_ids)
+        else:
+            changed[name] = _renumbered(value, new_ids) if isinstance(value, dict) else value
+    return changed
+
+
+def _renumber(value: Any, new_ids: Mapping[int, int]) -> Any:
+    if isinstance(value, int) and value >= 0:
+        if value not in new_ids:
+            raise EmbeddingTrimmingError(f"the model's settings name token {value}, which is not among those to keep")
+        return new_ids[value]
+    if isinstance(value, dict):
+        return {name: _renumber(member, new_ids) for name, member in value.items()}
+    return [_renumber(member, new_ids) for member in value] if isinstance(value, list | tuple) else value
+
+
+def _bias_pairs(biases: Any) -> list[Any]:
+    """`sequence_bias` as pairs of ids and their bias, as which it is saved; in memory it may be a dict."""
+    return list(biases.items()) if isinstance(biases, dict) else list(biases or ())

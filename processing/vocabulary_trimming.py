@@ -1,0 +1,252 @@
+"""Cutting a tokenizer's vocabulary to what the texts of some languages need.
+
+Multilingual checkpoints spend most of their parameters on pieces of languages that a user will never write: mBART-50
+and XLM-R have 250 000. RC³ keeps 99.99 % of its seven languages (Zhou et al. 2023, section 3.2). Kept are
+
+    special tokens, language codes, added tokens, and what configurations name by number;
+    the characters of the texts, each as a piece, and all byte pieces: whatever they spell can still be spelled;
+    the pieces of the texts by falling frequency, until the wanted share of running pieces is covered.
+
+Pieces keep their order, scores and merges. A text whose pieces are all kept is therefore cut as before: Unigram's best
+path is still there and nothing new competes, WordPiece's longest match is still the longest, and BPE makes its merges
+in the same order, because every piece stays together with all that it is merged from.
+
+Fast tokenizers only (`tokenizers`: Unigram, BPE, WordPiece). The model's side: `modeling.embedding_trimming`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from tokenizers import pre_tokenizers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+KINDS = ("BPE", "Unigram", "WordPiece")
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_TEXTS_AT_ONCE = 1000
+
+
+class VocabularyTrimmingError(ValueError):
+    """A vocabulary, a choice of pieces or a model that cannot be trimmed; the message says which."""
+
+
+def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
+    """How often each piece occurs in texts, without what the tokenizer adds around them: int64 [vocabulary].
+
+    Raises:
+        VocabularyTrimmingError: for a tokenizer of an unknown kind, and when there is nothing to count.
+    """
+    _specification(tokenizer)
+    size = max(tokenizer.get_vocab().values()) + 1
+    counts = np.zeros(size, dtype=np.int64)
+    for batch in _batches(texts):
+        counts += np.bincount(np.concatenate(_encode(tokenizer, batch)).astype(np.int64), minlength=size)
+    if not counts.any():
+        raise VocabularyTrimmingError("there is no text to count pieces in")
+    return counts
+
+
+def choose_pieces(
+    tokenizer: PreTrainedTokenizerBase, counts: np.ndarray, *, coverage: float = 0.9999, always: Iterable[int] = ()
+) -> list[int]:
+    """The ids to keep, ascending: a kept piece's new id is its place in this list.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        counts: of its pieces, from `count_pieces`.
+        coverage: the share of running pieces to keep at least, above 0 and at most 1.
+        always: ids to keep in any case, such as those that configurations name.
+
+    Raises:
+        VocabularyTrimmingError: for an impossible coverage, and an id in `always` that the tokenizer does not have.
+    """
+    if not 0 < coverage <= 1:
+        raise VocabularyTrimmingError(f"coverage={coverage} is no share of the texts: above 0 and at most 1")
+    specification, vocabulary = _specification(tokenizer), tokenizer.get_vocab()
+    kept = set(always) | _special_ids(tokenizer, specification)
+    if unknown := sorted(kept - set(vocabulary.values())):
+        raise VocabularyTrimmingError(
+            f"the model's configuration names token {unknown[0]}, which its tokenizer of {len(vocabulary)} pieces "
+            "does not have"
+        )
+    kept |= _spelling_ids(specification, vocabulary, counts)
+    covered, wanted = counts[sorted(kept)].sum(), coverage * counts.sum()
+    for piece in np.argsort(-counts, kind="stable").tolist():
+        if covered >= wanted:
+            break
+        if piece not in kept:
+            kept.add(piece)
+            covered += counts[piece]
+    return sorted(_with_parts(specification, vocabulary, kept))
+
+
+def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> PreTrainedTokenizerBase:
+    """The same tokenizer with the pieces `kept` alone, numbered by their place in it.
+
+    Args:
+        tokenizer: a fast tokenizer, which stays as it is.
+        kept: ascending ids, from `choose_pieces`.
+
+    Raises:
+        VocabularyTrimmingError: when pieces would be numbered otherwise after saving and loading.
+    """
+    new_ids = {old: new for new, old in enumerate(kept)}
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        file = Path(folder, "tokenizer.json")
+        file.write_text(json.dumps(_trimmed(_specification(tokenizer), new_ids), ensure_ascii=False), "utf-8")
+        trimmed = type(tokenizer).from_pretrained(folder)
+    wanted = {piece: new_ids[number] for piece, number in tokenizer.get_vocab().items() if number in new_ids}
+    if differences := sorted(wanted.items() ^ trimmed.get_vocab().items()):
+        piece, number = differences[0]
+        raise VocabularyTrimmingError(
+            f"{type(tokenizer).__name__} does not load the pieces that were saved for it: {piece!r}, {number}, is "
+            f"one of {len(differences)} differences"
+        )
+    return trimmed
+
+
+@dataclass(frozen=True)
+class ChangedText:
+    """A text that the trimmed vocabulary cuts otherwise."""
+
+    text: str
+    before: list[str]
+    after: list[str]
+
+
+def changed_texts(
+    tokenizer: PreTrainedTokenizerBase, trimmed: PreTrainedTokenizerBase, texts: Sequence[str]
+) -> Iterator[ChangedText]:
+    """The texts that are cut into other pieces by a trimmed tokenizer than by the one it was made from."""
+    for batch in _batches(texts):
+        for text, old, new in zip(batch, _encode(tokenizer, batch), _encode(trimmed, batch), strict=True):
+            before, after = tokenizer.convert_ids_to_tokens(old), trimmed.convert_ids_to_tokens(new)
+            if before != after:
+                yield ChangedText(text, before, after)
+
+
+# ------------------------------------------------------------------------------------------------- what to keep
+
+
+def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """The content of the tokenizer's `tokenizer.json`."""
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise VocabularyTrimmingError(
+            f"{type(tokenizer).__name__} is no fast tokenizer: only those of the tokenizers library can be trimmed"
+        )
+    specification = json.loads(tokenizer.backend_tokenizer.to_str())
+    kind = specification["model"]["type"]
+    if kind not in KINDS:
+        raise VocabularyTrimmingError(f"a vocabulary of the kind {kind} cannot be trimmed; {', '.join(KINDS)} can")
+    return specification
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase, specification: dict[str, Any]) -> set[int]:
+    """Special and added tokens, language codes among them; the unknown token, be it registered as special or not."""
+    model, vocabulary = specification["model"], tokenizer.get_vocab()
+    unknown = {model["unk_id"]} if model["type"] == "Unigram" else {vocabulary.get(model["unk_token"])}
+    special = {*tokenizer.all_special_ids, *(token["id"] for token in specification["added_tokens"])}
+    return (special | unknown | _template_ids(specification["post_processor"])) - {None}
+
+
+def _spelling_ids(specification: dict[str, Any], vocabulary: dict[str, int], counts: np.ndarray) -> set[int]:
+    """The byte pieces, and the pieces that are a single character of the texts: what every text can be cut into."""
+    model = specification["model"]
+    characters = {
+        character for piece, number in vocabulary.items() if counts[number] for character in _letters(model, piece)
+    }
+    if "ByteLevel" in json.dumps(specification["pre_tokenizer"]):
+        characters.update(pre_tokenizers.ByteLevel.alphabet())
+    return {
+        number
+        for piece, number in vocabulary.items()
+        if _letters(model, piece) in characters or (model.get("byte_fallback") and _BYTE.fullmatch(piece))
+    }
+
+
+def _letters(model: dict[str, Any], piece: str) -> str:
+    """A piece without the marks of its place in a word, such as WordPiece's `##`."""
+    prefix, suffix = model.get("continuing_subword_prefix"), model.get("end_of_word_suffix")
+    return piece.removeprefix(prefix or "").removesuffix(suffix or "")
+
+
+def _with_parts(specification: dict[str, Any], vocabulary: dict[str, int], kept: set[int]) -> set[int]:
+    """`kept` with all pieces that BPE merges into one of them."""
+    parts: dict[str, set[str]] = {}
+    for left, right in specification["model"].get("merges", ()):
+        parts.setdefault(_merged(specification["model"], left, right), set()).update((left, right))
+    pieces = {number: piece for piece, number in vocabulary.items()}
+    queue = [pieces[number] for number in kept]
+    closed = set(queue)
+    for piece in queue:  # which grows meanwhile
+        new = parts.get(piece, set()) - closed
+        closed |= new
+        queue += new
+    return {vocabulary[piece] for piece in closed}
+
+
+def _merged(model: dict[str, Any], left: str, right: str) -> str:
+    return left + right.removeprefix(model.get("continuing_subword_prefix") or "")
+
+
+# --------------------------------------------------------------------------------------------- the smaller file
+
+
+def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str, Any]:
+    """The content of `tokenizer.json` with the pieces that have a new id."""
+    model = specification["model"]
+    if model["type"] == "Unigram":  # a list of [piece, score]: the place is the id
+        model["vocab"] = [entry for number, entry in enumerate(model["vocab"]) if number in new_ids]
+        model["unk_id"] = new_ids[model["unk_id"]]
+    else:
+        model["vocab"] = {piece: new_ids[old] for piece, old in model["vocab"].items() if old in new_ids}
+    if model["type"] == "BPE":
+        model["merges"] = [
+            [left, right]
+            for left, right in model["merges"]
+            if {left, right, _merged(model, left, right)} <= model["vocab"].keys()
+        ]
+    for token in specification["added_tokens"]:
+        token["id"] = new_ids[token["id"]]
+    if specification["padding"]:
+        specification["padding"]["pad_id"] = new_ids[specification["padding"]["pad_id"]]
+    for processor in _post_processors(specification["post_processor"]):
+        for token in processor.get("special_tokens", {}).values():
+            token["ids"] = [new_ids[old] for old in token["ids"]]
+        for name in {"cls", "sep"} & processor.keys():
+            processor[name][1] = new_ids[processor[name][1]]
+    return specification
+
+
+def _template_ids(post_processor: dict[str, Any] | None) -> set[int]:
+    """The ids that are put around texts."""
+    found: set[int] = set()
+    for processor in _post_processors(post_processor):
+        found.update(*(token["ids"] for token in processor.get("special_tokens", {}).values()))
+        found.update(processor[name][1] for name in {"cls", "sep"} & processor.keys())
+    return found
+
+
+def _post_processors(processor: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """A post-processor and those in it: templates (`special_tokens`), BERT's and RoBERTa's (`cls`, `sep`)."""
+    if processor is not None:
+        yield processor
+        for inner in processor.get("processors", ()):
+            yield from _post_processors(inner)
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        yield texts[start : start + _TEXTS_AT_ONCE]
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    return tokenizer(list(texts), add_special_tokens=False, truncation=False, padding=False, verbose=False)[
+        "input_ids"
+    ]

@@ -1,0 +1,187 @@
+"""A trimmed model computes of kept tokens what it computed before."""
+
+import json
+
+import pytest
+import torch
+from tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, tiny_mbart
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, ViTConfig, ViTModel
+
+from babelens.modeling.embedding_trimming import (
+    EmbeddingTrimmingError,
+    named_token_ids,
+    trim_embeddings,
+    vocabulary_size,
+)
+from babelens.processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
+
+
+@pytest.fixture(params=CHECKPOINTS)
+def checkpoint(request):
+    return trimmed(*CHECKPOINTS[request.param]())
+
+
+def trimmed(model, tokenizer):
+    """The model and its tokenizer, trimmed ones, and the ids they keep."""
+    generation = model.generation_config if model.can_generate() else None
+    named = named_token_ids(model.config, generation)
+    kept = choose_pieces(tokenizer, count_pieces(tokenizer, KEPT_TEXTS), coverage=1.0, always=named)
+    return (model, tokenizer), (trim_embeddings(model, kept), trim_tokenizer(tokenizer, kept)), kept
+
+
+def run(model, tokenizer):
+    inputs = tokenizer(KEPT_TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        return model(**inputs, output_hidden_states=True)
+
+
+def test_states_are_bitwise_equal_and_logits_those_of_the_kept_ids(checkpoint):
+    old, new, kept = checkpoint
+    before, after = run(*old), run(*new)
+    states = "encoder_hidden_states" if "encoder_hidden_states" in before else "hidden_states"
+    for expected, actual in zip(before[states], after[states], strict=True):
+        assert torch.equal(actual, expected)
+    # Equal up to the order in which a smaller matrix is multiplied.
+    torch.testing.assert_close(after.logits, before.logits[..., kept], rtol=0, atol=1e-5)
+    assert after.logits.shape[-1] == len(kept) < before.logits.shape[-1]
+
+
+def test_rows_are_the_kept_ones_and_ties_stay(checkpoint):
+    (old, _), (new, _), kept = checkpoint
+    assert torch.equal(new.get_input_embeddings().weight, old.get_input_embeddings().weight[kept])
+    assert torch.equal(new.get_output_embeddings().weight, old.get_output_embeddings().weight[kept])
+    for model in (old, new):
+        tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight
+        assert tied == model.config.tie_word_embeddings
+    assert vocabulary_size(new.config) == len(kept)
+    assert new.num_parameters() < old.num_parameters()
+
+
+def test_generation_gives_the_same_text():
+    """With beams and a forced language, where the old model would not say what was dropped."""
+    (old, old_tokenizer), (new, new_tokenizer), kept = trimmed(*tiny_mbart())
+    dropped = sorted(set(range(len(old_tokenizer))) - set(kept))
+    assert dropped
+    old.final_logits_bias[:, dropped] = -torch.inf  # no probability: beams share it out among what is left
+    for beams in (1, 3):
+        before = old.generate(**old_tokenizer(KEPT_TEXTS, padding=True, return_tensors="pt"), num_beams=beams)
+        after = new.generate(**new_tokenizer(KEPT_TEXTS, padding=True, return_tensors="pt"), num_beams=beams)
+        assert [[kept[number] for number in row] for row in after.tolist()] == before.tolist()
+        assert new_tokenizer.batch_decode(after) == old_tokenizer.batch_decode(before)
+        assert len({tuple(row) for row in after.tolist()}) > 1
+
+
+def test_ids_in_settings_are_renumbered():
+    (old, old_tokenizer), (new, tokenizer), kept = trimmed(*tiny_mbart())
+    before, after = old.generation_config, new.generation_config
+    german, english = (tokenizer.lang_code_to_id[code] for code in ("de_DE", "en_XX"))
+    assert (german, english) != tuple(old_tokenizer.lang_code_to_id[code] for code in ("de_DE", "en_XX"))
+    assert (after.bos_token_id, after.pad_token_id, after.eos_token_id) == (0, 1, [2, tokenizer.mask_token_id])
+    assert (after.decoder_start_token_id, after.forced_bos_token_id) == (german, english)
+    assert [kept[number] for number in after.suppress_tokens] == before.suppress_tokens
+    assert [kept[number] for number in after.begin_suppress_tokens] == before.begin_suppress_tokens
+    assert [[kept[number] for number in word] for word in after.bad_words_ids] == before.bad_words_ids
+    assert after.sequence_bias == [[[german], -4.5]]
+    assert after.lang_code_to_id == tokenizer.lang_code_to_id
+    assert after.max_new_tokens == before.max_new_tokens
+    assert new.config.task_specific_params == {"translation_de_to_en": {"decoder_start_token_id": english}}
+    assert (new.config.pad_token_id, new.config.eos_token_id, new.config.forced_eos_token_id) == (1, 2, 2)
+
+
+def test_biases_of_sequences_in_memory_are_a_dict():
+    model, tokenizer = tiny_mbart()
+    german = tokenizer.lang_code_to_id["de_DE"]
+    model.generation_config = GenerationConfig(sequence_bias={(german, 5): 2.0})
+    assert {german, 5} <= named_token_ids(model.config, model.generation_config)
+    _, (new, _), kept = trimmed(model, tokenizer)
+    assert new.generation_config.sequence_bias == [[[kept.index(german), kept.index(5)], 2.0]]
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_the_old_model_stays_as_it_is(name):
+    (old, _), _, _ = trimmed(*CHECKPOINTS[name]())
+    fresh, _ = CHECKPOINTS[name]()
+    assert old.config.to_dict() == fresh.config.to_dict()
+    assert all(torch.equal(old.state_dict()[name], tensor) for name, tensor in fresh.state_dict().items())
+
+
+def test_training_mode_and_dtype_are_kept():
+    model, _ = CHECKPOINTS["gpt2"]()
+    model = model.to(torch.bfloat16).train()
+    new = trim_embeddings(model, [*range(300), *sorted(named_token_ids(model.config) - set(range(300)))])
+    assert new.training and new.dtype == torch.bfloat16
+
+
+def test_dual_encoders_of_babelens(make_mural):
+    """The vocabulary is that of the text tower."""
+    model, processor = make_mural()
+    kept = choose_pieces(processor.tokenizer, count_pieces(processor.tokenizer, ["a red car"]), coverage=1.0)
+    new = trim_embeddings(model, kept)
+    smaller = trim_tokenizer(processor.tokenizer, kept)
+    with torch.no_grad():
+        before = model.get_text_features(**processor.tokenizer(["a red car"], return_tensors="pt")).pooler_output
+        after = new.get_text_features(**smaller(["a red car"], return_tensors="pt")).pooler_output
+    assert torch.equal(after, before)
+    assert vocabulary_size(new.config) == len(kept) < vocabulary_size(model.config)
+
+
+def test_of_mla_the_multilingual_vocabulary(make_mla):
+    model, processor = make_mla()
+    tokenizer = processor.multilingual_tokenizer
+    text, language = "ein rotes Auto", model.config.languages[0]
+    kept = choose_pieces(
+        tokenizer, count_pieces(tokenizer, [text]), coverage=1.0, always=named_token_ids(model.config)
+    )
+    new = trim_embeddings(model, kept)
+    with torch.no_grad():
+        native = processor(text="a red car", language="en", return_tensors="pt")
+        assert torch.equal(
+            new.get_text_features(**native).pooler_output, model.get_text_features(**native).pooler_output
+        )
+        before = model.get_text_features(**processor(text=text, language=language, return_tensors="pt"))
+        processor.multilingual_tokenizer = trim_tokenizer(tokenizer, kept)
+        after = new.get_text_features(**processor(text=text, language=language, return_tensors="pt"))
+    assert torch.equal(after.pooler_output, before.pooler_output)
+    assert new.config.vocab_size == len(kept) < model.config.vocab_size
+    assert new.config.sep_token_id == processor.multilingual_tokenizer.sep_token_id
+
+
+@pytest.mark.parametrize("kept", [[], [0, 2, 1], [0, 0, 1], [-1, 0], [0, 10_000]])
+def test_impossible_choices(kept):
+    model, _ = CHECKPOINTS["gpt2"]()
+    with pytest.raises(EmbeddingTrimmingError, match="ascend"):
+        trim_embeddings(model, kept)
+
+
+def test_models_that_cannot_be_trimmed():
+    model, _ = tiny_mbart()
+    with pytest.raises(EmbeddingTrimmingError, match=r"name token \d+, which is not among those to keep"):
+        trim_embeddings(model, [0, 1, 2, 3])
+    tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    with pytest.raises(EmbeddingTrimmingError, match="vit has no vocabulary"):
+        vocabulary_size(ViTModel(ViTConfig(**tiny)).config)
+    layers = {
+        f"{side}_{name}": 1 for side in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")
+    }
+    ids = {"pad_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 0, "forced_eos_token_id": 0}
+    marian = MarianMTModel(
+        MarianConfig(
+            vocab_size=9,
+            decoder_vocab_size=7,
+            share_encoder_decoder_embeddings=False,
+            d_model=4,
+            tie_word_embeddings=False,
+            **layers,
+            **ids,
+        )
+    )
+    with pytest.raises(EmbeddingTrimmingError, match="a vocabulary of its own"):
+        trim_embeddings(marian, [0, 1, 2])
+
+
+def test_what_was_trimmed_can_be_saved(checkpoint, tmp_path):
+    _, (new, tokenizer), _ = checkpoint
+    new.save_pretrained(tmp_path)
+    again = type(new).from_pretrained(tmp_path)
+    assert torch.equal(run(again, tokenizer).logits, run(new, tokenizer).logits)
+    assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == len(tokenizer)

@@ -1,0 +1,131 @@
+"""Trimmed tokenizers cut texts as before, of every kind, and can still spell what they spelled."""
+
+import json
+
+import pytest
+from tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, tiny_gpt2, tiny_mbart
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+
+from babelens.processing.vocabulary_trimming import (
+    VocabularyTrimmingError,
+    changed_texts,
+    choose_pieces,
+    count_pieces,
+    trim_tokenizer,
+)
+
+
+@pytest.fixture(params=CHECKPOINTS)
+def tokenizer(request):
+    return CHECKPOINTS[request.param]()[1]
+
+
+def cut(tokenizer, texts, coverage=1.0):
+    kept = choose_pieces(tokenizer, count_pieces(tokenizer, texts), coverage=coverage)
+    return kept, trim_tokenizer(tokenizer, kept)
+
+
+def test_texts_are_cut_as_before(tokenizer):
+    kept, trimmed = cut(tokenizer, KEPT_TEXTS)
+    assert len(trimmed) == len(kept) < len(tokenizer)
+    old, new = tokenizer(KEPT_TEXTS)["input_ids"], trimmed(KEPT_TEXTS)["input_ids"]
+    assert [[kept[number] for number in row] for row in new] == old
+    assert list(changed_texts(tokenizer, trimmed, KEPT_TEXTS)) == []
+    pair = trimmed(KEPT_TEXTS[0], KEPT_TEXTS[1])["input_ids"]
+    assert [kept[number] for number in pair] == tokenizer(KEPT_TEXTS[0], KEPT_TEXTS[1])["input_ids"]
+
+
+def test_special_tokens_keep_their_roles(tokenizer):
+    kept, trimmed = cut(tokenizer, KEPT_TEXTS)
+    assert trimmed.special_tokens_map == tokenizer.special_tokens_map
+    assert [kept[number] for number in trimmed.all_special_ids] == tokenizer.all_special_ids
+    assert trimmed.decode(trimmed("ein roter Punkt")["input_ids"], skip_special_tokens=True).strip()
+
+
+def test_every_language_of_mbart_is_still_forced_around_texts():
+    tokenizer = tiny_mbart()[1]
+    kept, trimmed = cut(tokenizer, KEPT_TEXTS)
+    for code in ("de_DE", "sl_SI"):
+        tokenizer.src_lang = trimmed.src_lang = code
+        assert kept[trimmed.lang_code_to_id[code]] == tokenizer.lang_code_to_id[code]
+        assert [kept[n] for n in trimmed(KEPT_TEXTS[0])["input_ids"]] == tokenizer(KEPT_TEXTS[0])["input_ids"]
+
+
+def test_saving_and_loading_changes_nothing(tokenizer, tmp_path):
+    _, trimmed = cut(tokenizer, KEPT_TEXTS)
+    trimmed.save_pretrained(tmp_path)
+    again = type(tokenizer).from_pretrained(tmp_path)
+    assert again.get_vocab() == trimmed.get_vocab()
+    assert again(ALL_TEXTS) == trimmed(ALL_TEXTS)
+
+
+def test_rare_pieces_are_spelled_with_shorter_ones(tokenizer):
+    texts = KEPT_TEXTS * 20 + ["zauberhaft great sea"]  # long pieces are rare: the vocabulary has few of them here
+    counts = count_pieces(tokenizer, texts)
+    kept, trimmed = cut(tokenizer, texts, coverage=0.5)
+    assert 0.5 <= counts[kept].sum() / counts.sum() < 1
+    assert len(kept) < len(cut(tokenizer, texts)[0])
+    changed = list(changed_texts(tokenizer, trimmed, texts))
+    assert changed
+    unknown = tokenizer.unk_token
+    for each in changed:
+        assert len(each.after) > len(each.before)
+        assert each.after.count(unknown) == each.before.count(unknown)
+        assert trimmed.decode(trimmed.convert_tokens_to_ids(each.after)) == tokenizer.decode(
+            tokenizer.convert_tokens_to_ids(each.before)
+        )
+
+
+def test_bytes_spell_what_no_text_has():
+    tokenizer = tiny_gpt2()[1]
+    _, trimmed = cut(tokenizer, KEPT_TEXTS)
+    assert trimmed.decode(trimmed(RUSSIAN[0], add_special_tokens=False)["input_ids"]).strip() == RUSSIAN[0]
+
+
+def test_a_bpe_piece_stays_with_all_it_is_merged_from():
+    """`abcd` is merged by way of `ab` and `cd`, which no text has by themselves."""
+    pieces = ["<unk>", "a", "b", "c", "d", "ab", "cd", "abcd", "bc"]
+    merges = [("a", "b"), ("c", "d"), ("ab", "cd"), ("b", "c")]
+    model = models.BPE({piece: number for number, piece in enumerate(pieces)}, merges, unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+    kept, trimmed = cut(tokenizer, ["abcd"])
+    assert [pieces[number] for number in kept] == ["<unk>", "a", "b", "c", "d", "ab", "cd", "abcd"]
+    assert trimmed.tokenize("abcd") == ["abcd"]
+    assert json.loads(trimmed.backend_tokenizer.to_str())["model"]["merges"] == [list(pair) for pair in merges[:3]]
+
+
+def test_byte_fallback_keeps_all_bytes_and_a_mark_inside_words():
+    backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", continuing_subword_prefix="##"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.WordPiece()])
+    octets = [f"<0x{number:02X}>" for number in range(256)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<unk>", *octets], continuing_subword_prefix="##", show_progress=False
+    )
+    backend.train_from_iterator(ALL_TEXTS, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    kept, trimmed = cut(tokenizer, KEPT_TEXTS)
+    assert len(kept) < len(tokenizer)
+    assert trimmed.tokenize("Punkt in grün") == tokenizer.tokenize("Punkt in grün")
+    assert set(octets) <= trimmed.get_vocab().keys()
+
+
+@pytest.mark.parametrize("coverage", [0.0, -0.1, 1.1, float("nan")])
+def test_impossible_coverage(coverage):
+    tokenizer = tiny_gpt2()[1]
+    with pytest.raises(VocabularyTrimmingError, match="coverage"):
+        choose_pieces(tokenizer, count_pieces(tokenizer, KEPT_TEXTS), coverage=coverage)
+
+
+def test_what_cannot_be_trimmed():
+    tokenizer = tiny_gpt2()[1]
+    with pytest.raises(VocabularyTrimmingError, match="no text"):
+        count_pieces(tokenizer, [])
+    with pytest.raises(VocabularyTrimmingError, match="names token 100000"):
+        choose_pieces(tokenizer, count_pieces(tokenizer, KEPT_TEXTS), always=[100_000])
+    with pytest.raises(VocabularyTrimmingError, match="ByT5Tokenizer is no fast tokenizer"):
+        count_pieces(ByT5Tokenizer(), KEPT_TEXTS)
+    words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>")))
+    with pytest.raises(VocabularyTrimmingError, match="WordLevel"):
+        count_pieces(words, KEPT_TEXTS)

@@ -1,0 +1,141 @@
+"""Text checkpoints as the Hub has them, tiny and untrained, for English, German, French and Russian: mBART-50 and
+XLM-R (Unigram), M-BERT (WordPiece), and a GPT-2 (byte-level BPE)."""
+
+from collections.abc import Callable
+
+import torch
+from tiny_native import shapes_texts
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizer,
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MBart50Tokenizer,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+    XLMRobertaTokenizer,
+)
+
+from babelens.processing.tokenizer_training import train_wordpiece
+
+RUSSIAN = ["красный квадрат", "зелёный столбец", "жёлтая точка", "синяя полоса"]
+TEXTS = {language: shapes_texts()[number::3] for number, language in enumerate(("en", "de", "fr"))} | {"ru": RUSSIAN}
+ALL_TEXTS = [text for texts in TEXTS.values() for text in texts]
+KEPT_TEXTS = TEXTS["en"] + TEXTS["de"]  # a vocabulary for these is what tests cut to
+
+Checkpoint = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+_FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
+_HALF = {"layers": 1, "attention_heads": 2, "ffn_dim": 32}
+_ENCODER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def _unigram() -> list[tuple[str, float]]:
+    """Pieces with their scores, in fairseq's order, as mBART and XLM-R have them."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=120, special_tokens=list(_FAIRSEQ), unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(ALL_TEXTS, trainer)
+    pieces = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    # The trainer numbers pieces of one score as they come; their own scores keep the best path unique.
+    return [(piece, 0.0 if piece in _FAIRSEQ else -2.0 - number / 7) for piece, number in pieces]
+
+
+def tiny_mbart() -> Checkpoint:
+    """`facebook/mbart-large-50`: tied embeddings and head, a bias on the logits, language codes, settings for
+    generation that name tokens in every form there is."""
+    specials = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)]
+    tokenizer = MBart50Tokenizer(vocab=specials + _unigram()[4:], src_lang="de_DE", tgt_lang="en_XX")
+    torch.manual_seed(0)
+    sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in _HALF.items()}
+    model = MBartForConditionalGeneration(
+        MBartConfig(vocab_size=len(tokenizer), d_model=16, init_std=0.3, max_position_embeddings=64, **sizes)
+    )
+    with torch.no_grad():
+        model.final_logits_bias.normal_(std=0.5)
+    german, english = (tokenizer.lang_code_to_id[code] for code in ("de_DE", "en_XX"))
+    french = tokenizer.convert_tokens_to_ids("g")
+    model.config.task_specific_params = {"translation_de_to_en": {"decoder_start_token_id": english}}
+    model.generation_config = GenerationConfig(
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=[2, tokenizer.mask_token_id],
+        decoder_start_token_id=german,
+        forced_bos_token_id=english,
+        suppress_tokens=[3, french],
+        begin_suppress_tokens=[french],
+        bad_words_ids=[[3], [french, english]],
+        sequence_bias=[[[german], -4.5]],
+        max_new_tokens=12,
+        lang_code_to_id=dict(tokenizer.lang_code_to_id),
+    )
+    return model.eval(), tokenizer
+
+
+def tiny_xlm_roberta() -> Checkpoint:
+    """`xlm-roberta-base`, its head untied, with bias."""
+    vocabulary = [*_unigram(), ("<mask>", 0.0)]
+    tokenizer = XLMRobertaTokenizer(vocab=vocabulary)
+    torch.manual_seed(0)
+    config = XLMRobertaConfig(
+        vocab_size=len(tokenizer) + 3,  # rows that no piece has, as checkpoints have for round numbers
+        max_position_embeddings=66,
+        initializer_range=0.3,
+        tie_word_embeddings=False,
+        **_ENCODER,
+    )
+    return _with_random_bias(XLMRobertaForMaskedLM(config)), tokenizer
+
+
+def tiny_mbert() -> Checkpoint:
+    """`bert-base-multilingual-cased`, with the tied head of its pre-training."""
+    pieces = train_wordpiece(ALL_TEXTS, 230, min_frequency=1, lowercase=False).get_vocab()
+    tokenizer = BertTokenizer(vocab=pieces, do_lower_case=False)
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, initializer_range=0.3, **_ENCODER)
+    return _with_random_bias(BertForMaskedLM(config)), tokenizer
+
+
+def tiny_gpt2() -> Checkpoint:
+    """A decoder with byte-level BPE and a token added to its vocabulary."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    backend.train_from_iterator(ALL_TEXTS, trainer)
+    backend.post_processor = processors.RobertaProcessing(("<|endoftext|>", 0), ("<|endoftext|>", 0))
+    ends = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", **ends)
+    torch.manual_seed(0)
+    ids = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": tokenizer.pad_token_id}
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=64, initializer_range=0.3, **ids
+    )
+    return GPT2LMHeadModel(config).eval(), tokenizer
+
+
+def _with_random_bias(model: PreTrainedModel) -> PreTrainedModel:
+    with torch.no_grad():
+        model.get_output_embeddings().bias.normal_(std=0.5)
+    return model.eval()
+
+
+CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
+    "mbart": tiny_mbart,
+    "xlm_roberta": tiny_xlm_roberta,
+    "mbert": tiny_mbert,
+    "gpt2": tiny_gpt2,
+}

@@ -1,0 +1,32 @@
+"""An untrained `Rc3ForImageTextRetrieval` for pictures, for regions or for both, with its processor."""
+
+from collections.abc import Iterable
+
+import torch
+from transformers import AutoImageProcessor, AutoProcessor
+
+from babelens import Rc3Config, Rc3ForImageTextRetrieval
+from babelens.processing.image_processing_mural import MuralImageProcessor
+from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
+from babelens.processing.tokenizer_training import train_bpe
+
+LAYERS = {
+    f"{side}_{name}": size
+    for side in ("encoder", "decoder")
+    for name, size in {"layers": 1, "attention_heads": 2, "ffn_dim": 32}.items()
+}
+
+
+def tiny_cross_encoder(
+    texts: Iterable[str], languages: list[str], *, visual: str = "patches"
+) -> tuple[Rc3ForImageTextRetrieval, Rc3Processor]:
+    """The same at every call; its initial weights are wide, so that scores depend on what is read."""
+    AutoProcessor.register(Rc3Config, Rc3Processor, exist_ok=True)
+    AutoImageProcessor.register(Rc3Config, image_processor_classes={"pil": MuralImageProcessor}, exist_ok=True)
+    processor = Rc3Processor.new(
+        train_bpe(texts, 400, min_frequency=1), languages, square_image_processor(16), region_size=6, max_regions=5
+    )
+    sizes = {"d_model": 16, "patch_width": 16, "image_size": 16, "patch_size": 8, "max_position_embeddings": 128}
+    torch.manual_seed(0)
+    config = Rc3Config(**LAYERS, **sizes, init_std=0.5, visual=visual, **processor.config_fields())
+    return Rc3ForImageTextRetrieval(config).eval(), processor
