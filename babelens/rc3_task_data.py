@@ -1,5 +1,5 @@
-"""The data of RC3's tasks as recipes name them: IGLUE's and Multi30K's files, the emoji benchmark's tasks, and captioned
-pictures of one's own.
+"""The data of RC3's tasks as recipes name them: IGLUE's and Multi30K's files, the emoji benchmark's tasks, and
+captioned pictures of one's own.
 
     source: xvnli                                    # which reader
     options: {file: data/xvnli/{language}.jsonl}     # its arguments; one file for each of
@@ -42,7 +42,9 @@ def read_task_data(task: str, source: DataSource, where: str) -> list[TaskData]:
     readers = READERS[task]
     reader = readers.get(source.source, readers.get(""))
     if reader is None:
-        raise RecipeError(f"{where}.source: {task} has no {source.source!r}; it has {', '.join(filter(None, readers))}")
+        raise RecipeError(
+            f"{where}.source: {task} has no {source.source!r}; it has {', '.join(filter(None, readers))}"
+        )
     try:
         return reader(source)
     except TypeError as error:

@@ -1,8 +1,10 @@
 """RC3's recipes: from three data sets to a pre-trained encoder-decoder."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -22,7 +24,7 @@ from .configuration.tasks import PARALLEL
 from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .processing.processing_rc3 import Rc3Processor
 from .processing.region_extraction import RegionExtractor
-from .processing.regions import RegionFeatures
+from .processing.regions import SeveralRegions, open_regions
 from .processing.tokenizer_training import train_bpe
 from .recipe import RecipeError
 from .run import RecipeRun
@@ -57,14 +59,22 @@ class Rc3Run(RecipeRun):
         source = self.recipe.model.from_pretrained
         return source is not None and AutoConfig.from_pretrained(source).model_type == MBART
 
+    @cached_property
+    def _region_sizes(self) -> dict[str, int]:
+        """What the model reads of a picture's regions."""
+        source = self.recipe.model
+        if source.from_pretrained and not self._is_mbart:
+            config = AutoConfig.from_pretrained(source.from_pretrained)
+        else:
+            config = load_preset(source.preset) if source.preset else Rc3Config()
+        return {name: source.overrides.get(name, getattr(config, name)) for name in ("region_size", "max_regions")}
+
     # ---- Parts ----
 
     def make_processor(self) -> ProcessorMixin:
-        source, overrides = self.recipe.model, self.recipe.model.overrides
+        source, regions = self.recipe.model, self._region_sizes
         if source.from_pretrained and not self._is_mbart:
             return AutoProcessor.from_pretrained(source.from_pretrained)
-        config = load_preset(source.preset) if source.preset else Rc3Config()
-        regions = {name: overrides.get(name, getattr(config, name)) for name in ("region_size", "max_regions")}
         pictures = self.new_image_processor()
         if self._is_mbart:
             tokenizer = AutoTokenizer.from_pretrained(source.from_pretrained)
@@ -89,12 +99,13 @@ class Rc3Run(RecipeRun):
         return {"regions": self._regions}
 
     @cached_property
-    def _regions(self) -> RegionExtractor | RegionFeatures | None:
+    def _regions(self) -> RegionExtractor | Mapping[str, np.ndarray] | None:
         source = self.recipe.regions
         if source is None:
             return None
         if source.features:
-            return RegionFeatures(source.features)
+            files = [source.features] if isinstance(source.features, str) else source.features
+            return SeveralRegions(*(open_regions(file, **self._region_sizes) for file in files))
         if source.detector:
             detector = AutoModelForObjectDetection.from_pretrained(source.detector)
             return RegionExtractor.from_detector(detector, AutoImageProcessor.from_pretrained(source.detector))

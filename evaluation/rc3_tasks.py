@@ -1,8 +1,8 @@
 """What a model says on the data of a task, language by language (Zhou et al. 2023, RC3, section 3.3 and appendix B):
 
-    label_accuracy          entailment, reasoning and questions: how often the best label is the right one
-    matching_recall         retrieval: recall at 1, 5 and 10 among all captions and all pictures, both ways
-    translation_quality     translation: BLEU and chrF by sacrebleu
+label_accuracy          entailment, reasoning and questions: how often the best label is the right one
+matching_recall         retrieval: recall at 1, 5 and 10 among all captions and all pictures, both ways
+translation_quality     translation: BLEU and chrF by sacrebleu
 """
 
 from typing import Any
