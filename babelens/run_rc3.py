@@ -1,10 +1,8 @@
 """RC3's recipes: from three data sets to a pre-trained encoder-decoder."""
 
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -61,26 +59,25 @@ class Rc3Run(RecipeRun):
 
     @cached_property
     def _region_sizes(self) -> dict[str, int]:
-        """What the model reads of a picture's regions."""
         source = self.recipe.model
-        if source.from_pretrained and not self._is_mbart:
-            config = AutoConfig.from_pretrained(source.from_pretrained)
+        if source.preset:
+            config = load_preset(source.preset)
         else:
-            config = load_preset(source.preset) if source.preset else Rc3Config()
+            config = Rc3Config() if self._is_mbart else AutoConfig.from_pretrained(source.from_pretrained)
         return {name: source.overrides.get(name, getattr(config, name)) for name in ("region_size", "max_regions")}
 
     # ---- Parts ----
 
     def make_processor(self) -> ProcessorMixin:
-        source, regions = self.recipe.model, self._region_sizes
-        if source.from_pretrained and not self._is_mbart:
-            return AutoProcessor.from_pretrained(source.from_pretrained)
+        source = self.recipe.model.from_pretrained
+        if source and not self._is_mbart:
+            return AutoProcessor.from_pretrained(source)
         pictures = self.new_image_processor()
-        if self._is_mbart:
-            tokenizer = AutoTokenizer.from_pretrained(source.from_pretrained)
-            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.languages, pictures, **regions)
+        if source:
+            tokenizer = AutoTokenizer.from_pretrained(source)
+            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.languages, pictures, **self._region_sizes)
         tokenizer = self.new_tokenizer("tokenizer", self.languages, self.captions)
-        return Rc3Processor.new(tokenizer, self.languages, pictures, **regions)
+        return Rc3Processor.new(tokenizer, self.languages, pictures, **self._region_sizes)
 
     train_vocabulary = staticmethod(train_bpe)  # whose pieces the decoder can put together again
 
@@ -99,7 +96,7 @@ class Rc3Run(RecipeRun):
         return {"regions": self._regions}
 
     @cached_property
-    def _regions(self) -> RegionExtractor | Mapping[str, np.ndarray] | None:
+    def _regions(self) -> RegionExtractor | SeveralRegions | None:
         source = self.recipe.regions
         if source is None:
             return None
@@ -109,7 +106,7 @@ class Rc3Run(RecipeRun):
         if source.detector:
             detector = AutoModelForObjectDetection.from_pretrained(source.detector)
             return RegionExtractor.from_detector(detector, AutoImageProcessor.from_pretrained(source.detector))
-        if self.recipe.backbone is None:
+        if self.recipe.backbone is None or source.grid is None:
             raise RecipeError("regions.grid: of what a backbone sees, which the recipe does not name")
         pictures = AutoImageProcessor.from_pretrained(self.recipe.backbone)
         return RegionExtractor.from_encoder(vision_backbone(self.recipe.backbone), pictures, grid=source.grid)
