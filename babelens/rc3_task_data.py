@@ -88,7 +88,7 @@ def _xgqa(answers: str, **options: Any) -> Dataset:
 
 
 def _few(corpus: Dataset, pictures: int | None) -> Dataset:
-    """So many of the rows, spread evenly: a cross-encoder looks at every text with every picture."""
+    """So many of the rows, spread evenly: a cross-encoder looks at every text with every picture, which takes long."""
     if pictures is None or pictures >= len(corpus):
         return corpus
     return corpus.select([len(corpus) * k // pictures for k in range(pictures)])
@@ -118,10 +118,11 @@ def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool
     """A task of the emoji benchmark's names, or of its pictures alone."""
     if not source.languages:
         raise RecipeError("the emoji benchmark's tasks need languages")
-    own = {name: value for name, value in source.options.items() if name in _TASK_OPTIONS}
-    loading = {name: value for name, value in source.options.items() if name not in own}
+    loading = dict(source.options)
+    pictures = loading.pop("pictures", None)
+    own = {name: loading.pop(name) for name in _TASK_OPTIONS if name in loading}
     corpus = load_emoji(**{"languages": source.languages if named else ["en"]} | loading)
-    return [TaskData(make(corpus, source.languages, **own), source.languages)]
+    return [TaskData(make(_few(corpus, pictures), source.languages, **own), source.languages)]
 
 
 # Task -> source -> reader; the source "" stands for any other.

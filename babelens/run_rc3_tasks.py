@@ -83,6 +83,8 @@ class Rc3TaskRun(Rc3Run):
             raise RecipeError(f"model.from_pretrained: {self.task.name} is fine-tuned from a pre-trained RC3")
         if self.recipe.stages:
             raise RecipeError("stages: fine-tuning on a task has one")
+        if self.recipe.test or self.recipe.validation:
+            self.task.check_measures()
 
     def make_processor(self) -> ProcessorMixin:
         return AutoProcessor.from_pretrained(self.recipe.model.from_pretrained)

@@ -21,7 +21,13 @@ from ..data.corpus import languages_of
 from ..data.retrieval_candidates import CandidateCollator, NumberedRows, nearest, picture_vectors
 from ..data.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
 from ..data.views import image_text_pairs, triplets
-from ..evaluation.rc3_tasks import Results, label_accuracy, matching_recall, translation_quality
+from ..evaluation.rc3_tasks import (
+    Results,
+    label_accuracy,
+    matching_recall,
+    sacrebleu_metrics,
+    translation_quality,
+)
 from ..modeling.modeling_rc3_tasks import (
     Rc3ForConditionalGeneration,
     Rc3ForImageTextRetrieval,
@@ -57,6 +63,14 @@ class Rc3Task(ABC):
     @abstractmethod
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
         """From examples to batches."""
+
+    def check_measures(self) -> None:
+        """Before a long training.
+
+        Raises:
+            ImportError: when what `evaluate` measures with is not installed.
+        """
+        return
 
     @abstractmethod
     def evaluate(
@@ -119,6 +133,9 @@ class TranslationTask(Rc3Task):
 
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
         return TargetCollator(inputs)
+
+    def check_measures(self) -> None:
+        sacrebleu_metrics()
 
     def evaluate(
         self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int

@@ -128,6 +128,14 @@ def run(content, folder, *options):
     return folder / "run"
 
 
+@pytest.fixture(scope="module")
+def entailment(files, tmp_path_factory):
+    """A recipe's folder, with its file and its run; not to be changed."""
+    folder = tmp_path_factory.mktemp("entailment")
+    run(recipe(files, "visual-entailment", *recipes(files)["visual-entailment"]), folder)
+    return folder
+
+
 @pytest.mark.parametrize("task", list(RC3_TASKS))
 def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path):
     if task == "translation":
@@ -154,24 +162,20 @@ def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path)
     assert type(RC3_TASKS[task].model.from_pretrained(output)) is RC3_TASKS[task].model
 
 
-def test_a_broken_run_resumes_to_the_same_numbers(files, tmp_path):
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "broken").mkdir()
+def test_a_broken_run_resumes_to_the_same_weights(files, entailment, tmp_path):
     content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
-    whole = run(content, tmp_path / "whole")
-    run(content | {"training": TRAINING | {"max_steps": 2, "lr_scheduler_type": "constant"}}, tmp_path / "broken")
-    resumed = run(content, tmp_path / "broken", "--resume")
-    assert (resumed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    run(content | {"training": TRAINING | {"max_steps": 2}, "test": {}}, tmp_path)
+    resumed = run(content, tmp_path, "--resume")
+    assert (resumed / "model.safetensors").read_bytes() == (entailment / "run" / "model.safetensors").read_bytes()
 
 
-def test_english_is_trained_on_and_the_others_are_told_apart(files, tmp_path):
-    content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
-    output = run(content, tmp_path)
+def test_english_is_trained_on_and_the_others_are_told_apart(entailment):
+    output = entailment / "run"
     assert json.loads((output / "evaluation" / "tokenizer.json").read_text()).keys() == {"en"}
     card = (output / "README.md").read_text()
     assert "| Languages of the texts in fine-tuning | en |" in card
     assert re.search(r"\| en \| yes \| [\d.]+ \| 32 \|", card) and re.search(r"\| de \| no \| [\d.]+ \| 32 \|", card)
-    shown = CliRunner().invoke(app, ["evaluate", str(output), "--recipe", str(tmp_path / "recipe.yaml")])
+    shown = CliRunner().invoke(app, ["evaluate", str(output), "--recipe", str(entailment / "recipe.yaml")])
     assert "visual-entailment, shapes" in shown.output and "mean" not in shown.output
     model = AutoModelForSequenceClassification.from_pretrained(output)
     assert type(model) is Rc3ForVisualEntailment
@@ -245,8 +249,8 @@ def test_a_model_of_two_pictures_is_not_trained_on_one(files, tmp_path):
         run(content, tmp_path)
 
 
-def test_a_model_of_a_task_says_how_it_is_evaluated(files, tmp_path):
-    output = run(recipe(files, "visual-entailment", *recipes(files)["visual-entailment"]), tmp_path)
+def test_a_model_of_a_task_says_how_it_is_evaluated(files, entailment, tmp_path):
+    output = entailment / "run"
     done = CliRunner().invoke(app, ["evaluate", str(output), "--data", str(files)])
     assert done.exit_code == 2 and "--recipe" in done.output
     other = tmp_path / "other.yaml"
