@@ -22,6 +22,7 @@ from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
 from .modeling.modeling_rc3 import Rc3Model
+from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .modeling.modeling_rc3_tasks import (
     Rc3ForConditionalGeneration,
     Rc3ForImageTextRetrieval,
@@ -36,6 +37,7 @@ from .processing.processing_liwe import LiweProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
+from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_smalr import SmalrProcessor
 
 if TYPE_CHECKING:
@@ -47,12 +49,16 @@ if TYPE_CHECKING:
         ContrastiveTrainingArguments,
         LiweTrainingArguments,
         MlaTrainingArguments,
+        Rc3TaskTrainingArguments,
+        Rc3TrainingArguments,
         SmalrTrainingArguments,
     )
     from .trainers.etcl import EtclTrainer
     from .trainers.liwe import LiweTrainer
     from .trainers.mla import MlaTrainer
     from .trainers.mural import MuralTrainer
+    from .trainers.rc3 import Rc3Trainer
+    from .trainers.rc3_tasks import Rc3TaskTrainer
     from .trainers.smalr import SmalrTrainer
 
 __version__ = "0.1.0"
@@ -69,6 +75,10 @@ _LAZY = {
     "MlaTrainer": "trainers.mla",
     "MlaTrainingArguments": "trainers.arguments",
     "MuralTrainer": "trainers.mural",
+    "Rc3TaskTrainer": "trainers.rc3_tasks",
+    "Rc3TaskTrainingArguments": "trainers.arguments",
+    "Rc3Trainer": "trainers.rc3",
+    "Rc3TrainingArguments": "trainers.arguments",
     "SmalrTrainer": "trainers.smalr",
     "SmalrTrainingArguments": "trainers.arguments",
 }
@@ -105,10 +115,16 @@ __all__ = [
     "Rc3Config",
     "Rc3ForConditionalGeneration",
     "Rc3ForImageTextRetrieval",
+    "Rc3ForPreTraining",
     "Rc3ForVisualEntailment",
     "Rc3ForVisualQuestionAnswering",
     "Rc3ForVisualReasoning",
     "Rc3Model",
+    "Rc3Processor",
+    "Rc3TaskTrainer",
+    "Rc3TaskTrainingArguments",
+    "Rc3Trainer",
+    "Rc3TrainingArguments",
     "SmalrConfig",
     "SmalrModel",
     "SmalrProcessor",

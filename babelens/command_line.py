@@ -19,6 +19,7 @@ from .commands.search import search
 from .commands.train import train
 from .commands.trim import trim
 from .configuration.languages import KnownLanguageError, LanguageTagError, UnknownLanguageError
+from .configuration.rc3_errors import LabelError, VisualInputError
 from .data.errors import CorpusError
 from .hub import PublishError
 from .modeling.acquirer import UnsupportedBaseModelError
@@ -51,6 +52,7 @@ _USER_ERRORS = (
     EmbeddingTrimmingError,
     ImageError,
     KnownLanguageError,
+    LabelError,
     LanguageTagError,
     NonFiniteLossError,
     OSError,
@@ -60,6 +62,7 @@ _USER_ERRORS = (
     TokenizerError,
     UnknownLanguageError,
     UnsupportedBaseModelError,
+    VisualInputError,
     VocabularyError,
     VocabularyTrimmingError,
     WordVectorError,

@@ -34,13 +34,15 @@ from .processing.processing_liwe import LiweProcessor
 from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
+from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_smalr import SmalrProcessor
 
 
 @dataclass(frozen=True)
 class Method:
-    """The classes that make up a method; module and name of its trainer and of the class that runs its recipes, which
-    are imported when somebody trains. `heads` are models for single tasks, on the configuration of the `model`."""
+    """The classes that make up a method; module and name of its trainer and of the classes that run its recipes, of
+    fine-tuning on a task apart from others, which are imported when somebody trains. `heads` are models for single
+    tasks, on the configuration of the `model`."""
 
     config: type[PreTrainedConfig]
     model: type[PreTrainedModel]
@@ -48,6 +50,7 @@ class Method:
     image_processor: type[BaseImageProcessor]
     trainer: str
     run: str = "babelens.run:RecipeRun"
+    task_run: str | None = None
     heads: tuple[type[PreTrainedModel], ...] = ()
 
     @property
@@ -106,9 +109,11 @@ METHODS = {
         Method(
             Rc3Config,
             Rc3Model,
-            None,  # type: ignore[arg-type]  # Rc3Processor
+            Rc3Processor,
             MuralImageProcessor,
             "babelens.trainers.rc3:Rc3Trainer",
+            run="babelens.run_rc3:Rc3Run",
+            task_run="babelens.run_rc3_tasks:Rc3TaskRun",
             heads=task_models(),
         ),
     )

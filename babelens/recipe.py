@@ -16,9 +16,11 @@ import yaml
 from datasets import Dataset, IterableDataset
 
 from .data.emoji import load_emoji
+from .data.emoji_weak import weakly_aligned_emoji
 from .data.loading import load_captions, load_translations
 
 EMOJI = "emoji"
+WEAK_EMOJI = "emoji-weak"
 RECIPES = Path(str(files("babelens.recipes")))
 
 
@@ -31,7 +33,8 @@ class DataSource:
     """Where captions or translations come from.
 
     Args:
-        source: `emoji`, or whatever `load_captions` or `load_translations` take: a folder, a file, a Hub id.
+        source: `emoji`; `emoji-weak`, its names against keywords in other languages; or whatever `load_captions` or
+            `load_translations` take: a folder, a file, a Hub id.
         options: keyword arguments of the loader, such as `streaming: true`; the recipe then needs `max_steps`, an
             existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
         languages: languages of image-text pairs; default: all.
@@ -56,6 +59,10 @@ class DataSource:
 
     def load(self, *, translations: bool = False) -> Dataset | IterableDataset:
         """The caption corpus, or the translation corpus."""
+        if self.source == WEAK_EMOJI:
+            drawn = {name: value for name, value in self.options.items() if name in ("pairs", "seed")}
+            shown = {name: value for name, value in self.options.items() if name not in drawn}
+            return weakly_aligned_emoji(load_emoji(**shown), **drawn)
         load = (
             load_emoji
             if self.source == EMOJI
@@ -166,6 +173,25 @@ class WordsSource:
 
 
 @dataclass(frozen=True)
+class RegionsSource:
+    """Where the regions of RC3's pictures come from: one of these.
+
+    Args:
+        features: a file or folder of computed ones (`open_regions`), or a list of such.
+        detector: an object detector of transformers, a folder or a Hub id.
+        grid: cells on each side of a raster over what the recipe's `backbone` sees.
+    """
+
+    features: str | list[str] | None = None
+    detector: str | None = None
+    grid: int | None = None
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.features, self.detector, self.grid)) != 1:
+            raise RecipeError("regions: give either features, a detector or a grid")
+
+
+@dataclass(frozen=True)
 class ImageSizes:
     """Side lengths in pixels: pictures are resized to `resize`, of which `crop` is seen."""
 
@@ -199,14 +225,18 @@ class Recipe:
         model: what to train.
         train: the data of each task.
         validation: captions for the evaluation during training.
+        task: what RC3 is fine-tuned on: `visual-entailment`, `visual-question-answering`, `visual-reasoning`,
+            `image-text-retrieval` or `translation`. The parts of `train` are then its data, under any names.
+        test: the data of a `task` that the report is about, under any names.
         tokenizer, image: the processor; not needed with `model.from_pretrained`.
         training: the trainer's arguments, without `output_dir`.
         stages: the stages of training, in their order; default: one with all tasks.
         multilingual_tokenizer: MLA's second vocabulary; not needed where the model has one.
         text_model: the text encoder of MLA's baselines before they are trained.
         words: SMALR's vocabularies and word vectors.
-        backbone: SMALR's vision backbone, a folder or Hub id of a vision model or of a dual encoder; default: the
-            configuration's, untrained.
+        backbone: SMALR's vision backbone, or what sees the cells of RC3's `regions.grid`: a folder or Hub id of a
+            vision model or of a dual encoder; default: the configuration's, untrained.
+        regions: of RC3's pictures; not needed where all are given as patches.
         report: what to report at the end: `emoji` for the four questions, or nothing.
         unseen_languages: languages for the report that the model was never trained on.
         license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that
@@ -218,12 +248,15 @@ class Recipe:
     train: dict[str, DataSource]
     training: dict[str, Any]
     validation: DataSource | None = None
+    task: str | None = None
+    test: dict[str, DataSource] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     tokenizer: TokenizerSource | None = None
     multilingual_tokenizer: TokenizerSource | None = None
     text_model: TextModelSource | None = None
     words: WordsSource | None = None
     backbone: str | None = None
+    regions: RegionsSource | None = None
     image: ImageSizes = ImageSizes()
     report: str | None = None
     unseen_languages: list[str] = field(default_factory=list)
@@ -250,6 +283,7 @@ _NESTED: dict[type, dict[str, type]] = {
         "multilingual_tokenizer": TokenizerSource,
         "text_model": TextModelSource,
         "words": WordsSource,
+        "regions": RegionsSource,
         "image": ImageSizes,
         "validation": DataSource,
     },
@@ -327,12 +361,13 @@ def _build(cls: type, content: Any, where: str) -> Any:
             raise RecipeError(f"{where}{name} is missing")
     values = dict(content)
     for key, part in _NESTED.get(cls, {}).items():
-        if key in values:
+        if values.get(key) is not None:
             values[key] = _build(part, values[key], f"{where}{key}.")
     if cls is Recipe:
-        values["train"] = {
-            task: _build(DataSource, source, f"train.{task}.") for task, source in values["train"].items()
-        }
+        for key in ("train", "test"):
+            values[key] = {
+                name: _build(DataSource, source, f"{key}.{name}.") for name, source in values.get(key, {}).items()
+            }
         values["stages"] = [
             _build(Stage, stage, f"stages[{number}].") for number, stage in enumerate(values.get("stages") or [])
         ]

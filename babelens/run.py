@@ -32,7 +32,7 @@ from .model_cards.emoji import emoji_results, emoji_sources
 from .model_cards.facts import DataSource as CardSource
 from .model_cards.facts import ModelCardFacts, training_run
 from .processing.tokenizer_training import train_wordpiece, unknown_rate
-from .recipe import EMOJI, Recipe, RecipeError, Stage, TokenizerSource
+from .recipe import EMOJI, WEAK_EMOJI, Recipe, RecipeError, Stage, TokenizerSource
 from .trainers.arguments import ContrastiveTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
 from .trainers.contrastive import ContrastiveTrainer, TaskData
@@ -43,8 +43,16 @@ EVALUATION = "evaluation"
 
 
 def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
-    """The run of a recipe, as its method runs them."""
-    module, name = METHODS[recipe.method].run.split(":")
+    """The run of a recipe, as its method runs them.
+
+    Raises:
+        RecipeError: for the fine-tuning of a method that has none.
+    """
+    method = METHODS[recipe.method]
+    run = method.run if recipe.task is None else method.task_run
+    if run is None:
+        raise RecipeError(f"task: {recipe.method} is not fine-tuned on tasks")
+    module, name = run.split(":")
     return getattr(import_module(module), name)(recipe, output, command)
 
 
@@ -63,11 +71,16 @@ class RecipeRun:
     command: str
     # Whether transformers' pipelines, which read texts with a tokenizer, take the model.
     in_pipelines: ClassVar[bool] = True
+    # The tasks whose data are translations, without pictures.
+    translation_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT,)
 
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
         """The corpus of each task."""
-        return {task: source.load(translations=task == TEXT_TEXT) for task, source in self.recipe.train.items()}
+        return {
+            task: source.load(translations=task in self.translation_tasks)
+            for task, source in self.recipe.train.items()
+        }
 
     @cached_property
     def streams(self) -> list[str]:
@@ -90,7 +103,7 @@ class RecipeRun:
             stage.languages or self._languages(task)
             for stage in self.stages
             for task in stage.tasks
-            if task != TEXT_TEXT
+            if task not in self.translation_tasks
         )
         return list(dict.fromkeys(tag for languages in found for tag in languages))
 
@@ -154,12 +167,25 @@ class RecipeRun:
             model=model,
             args=arguments,
             processing_class=processor,
-            train_dataset={task: self._task_data(task, stage) for task in stage.tasks},
-            eval_dataset=self.recipe.validation.load() if self.recipe.validation else None,
+            train_dataset=self.stage_data(stage),
+            eval_dataset=self.validation_data(),
+            **self.trainer_options(),
         )
         newest = newest_checkpoint(arguments.output_dir)
         trainer.train(resume_from_checkpoint=str(newest) if newest else None)
         return trainer
+
+    def stage_data(self, stage: Stage) -> Any:
+        """What the trainer learns from in a stage."""
+        return {task: self._task_data(task, stage) for task in stage.tasks}
+
+    def validation_data(self) -> Any:
+        """What the trainer evaluates."""
+        return self.recipe.validation.load() if self.recipe.validation else None
+
+    def trainer_options(self) -> dict[str, Any]:
+        """What a method's trainer takes beside what all take."""
+        return {}
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         """The tokenizer that reads all languages of the corpora."""
@@ -238,15 +264,19 @@ class RecipeRun:
             where = f"stage {stage.name!r}" if stage.name else "training"
             raise RecipeError(f"{where}: {error}") from error
 
+    @property
+    def _known_tasks(self) -> list[str]:
+        return list(self._trainer_class.task_weights)
+
     def _check_tasks(self) -> None:
         for task in self.recipe.train:
-            if task not in self._trainer_class.task_weights:
-                tasks = ", ".join(self._trainer_class.task_weights)
+            if task not in self._known_tasks:
+                tasks = ", ".join(self._known_tasks)
                 raise RecipeError(f"train.{task}: {self.recipe.method} has no such task; it has {tasks}")
 
     def _task_data(self, task: str, stage: Stage) -> TaskData:
         source = self.recipe.train[task]
-        languages = source.languages if task == TEXT_TEXT else stage.languages or source.languages
+        languages = source.languages if task in self.translation_tasks else stage.languages or source.languages
         return TaskData(self.corpora[task], languages, source.language_pairs)
 
     def make_processor(self) -> ProcessorMixin:
@@ -277,6 +307,8 @@ class RecipeRun:
         resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
         return METHODS[self.recipe.method].image_processor(size=resize, crop_size=crop)
 
+    train_vocabulary = staticmethod(train_wordpiece)
+
     def new_tokenizer(self, key: str, languages: Iterable[str], spelled: Iterable[str]) -> PreTrainedTokenizerBase:
         """The tokenizer that the recipe's `key` asks for, trained on captions in `languages` unless it says otherwise,
         with all characters of the languages `spelled`.
@@ -294,7 +326,7 @@ class RecipeRun:
                 f"{key}.vocab_size: word pieces are trained on captions at hand, and train.{self.streams[0]} is a "
                 f"stream: give {key}.from_pretrained"
             )
-        return train_wordpiece(
+        return self.train_vocabulary(
             self._texts_in(source.languages or languages),
             source.vocab_size,
             alphabet=self._texts_in(spelled),
@@ -307,10 +339,11 @@ class RecipeRun:
     def _card_sources(self) -> list[CardSource]:
         sources = []
         for task, source in self.recipe.train.items():
-            if source.source == EMOJI:
-                sources += emoji_sources([] if task == TEXT_TEXT else sorted(set(self.corpora[task]["vendor"])))
+            translations = task in self.translation_tasks
+            if source.source in (EMOJI, WEAK_EMOJI):
+                sources += emoji_sources([] if translations else sorted(set(self.corpora[task]["vendor"])))
             else:
-                role = "translations" if task == TEXT_TEXT else "pictures and captions"
+                role = "translations" if translations else "pictures and captions"
                 sources.append(
                     CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution)
                 )

@@ -191,9 +191,14 @@ class CorpusView(Sequence[Example]):
         return len(self._rows)
 
     @property
+    def corpus(self) -> Dataset:
+        """Where the examples come from, pictures undecoded."""
+        return self._corpus.with_format(None)
+
+    @property
     def pictures(self) -> "Pictures":
         """The pictures of the corpus; `rows` says which one each example has."""
-        return Pictures(self._corpus.with_format(None))
+        return Pictures(self.corpus)
 
     @property
     def rows(self) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.views import RetrievalSet
+from ..data.views import PictureFeatures, RetrievalSet
 from .cross_encoder import CrossEncoder
 from .ranking import COSINE_TIE, SCORES_AT_ONCE, RetrievalRanks, ranks_by, unit_rows
 
@@ -52,10 +52,15 @@ class Reranker:
         """The ranks of texts and pictures; embeddings are the dual encoder's, [n_images, d] and [n_texts, d].
 
         Raises:
+            TypeError: for a corpus of features in the place of pictures, which need `regions`.
             UnknownLanguageError: for a language that the cross-encoder has not learned.
             ValueError: as `reranked_ranks`.
         """
         images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
+        if isinstance(images, PictureFeatures):
+            raise TypeError(
+                "a cross-encoder reads pictures or regions, and not a dual encoder's features: give regions="
+            )
 
         def score(pairs: np.ndarray) -> np.ndarray:
             return self.cross_encoder.score_pairs(

@@ -15,19 +15,19 @@ import jinja2
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .endpoint import write_endpoint
-from .facts import ModelCardFacts, RetrievalResult
+from .facts import ModelCardFacts, Result
 from .licences import weights_license
 
-PIPELINE_TAG = "zero-shot-image-classification"
-EMBEDDING_TAG = "feature-extraction"  # the task of a model that no pipeline for classification takes
-RECALLS = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall")
-
-_RECALL_NAMES = {
-    "t2i_r1": "text to image R@1",
-    "t2i_r10": "text to image R@10",
-    "i2t_r1": "image to text R@1",
-    "i2t_r10": "image to text R@10",
-    "mean_recall": "mean recall",
+# What goes to the Hub of a result's scores: the Hub's name of the metric, and what it measures.
+_METRICS = {
+    "t2i_r1": ("recall", "text to image R@1"),
+    "t2i_r10": ("recall", "text to image R@10"),
+    "i2t_r1": ("recall", "image to text R@1"),
+    "i2t_r10": ("recall", "image to text R@10"),
+    "mean_recall": ("recall", "mean recall"),
+    "accuracy": ("accuracy", "accuracy"),
+    "bleu": ("sacrebleu", "BLEU"),
+    "chrf": ("chrf", "chrF"),
 }
 _TEXTS = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -66,7 +66,7 @@ def model_card(facts: ModelCardFacts) -> ModelCard:
     """The card as an object of `huggingface_hub`; errors as in `write_card`."""
     license = facts.license or weights_license(facts.training_data)
     try:
-        template = _TEXTS.get_template(f"{facts.method}.md")
+        template = _TEXTS.get_template(f"{facts.text}.md")
     except jinja2.TemplateNotFound as error:
         raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
     text = template.render(
@@ -83,34 +83,36 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
         "base_model_relation": facts.base_model_relation if facts.base_model else None,
         "widget": [_widget(shown.file_name, shown.title, shown.ranking) for shown in facts.examples] or None,
     }
+    entries = [entry for result in facts.results for entry in _eval_results(result, facts.task_type)]
     return ModelCardData(
         language=codes,
         license=license,
         library_name="transformers",
-        pipeline_tag=PIPELINE_TAG if facts.in_pipelines else EMBEDDING_TAG,
+        pipeline_tag=facts.pipeline_tag,
         base_model=facts.base_model,
         datasets=[source.hub_id for source in facts.training_data if source.hub_id] or None,
-        metrics=["recall"] if facts.results else None,
-        tags=["babelens", facts.method, "vision-language", "multilingual", "image-text-retrieval"],
+        metrics=list(dict.fromkeys(entry.metric_type for entry in entries)) or None,
+        tags=facts.tags,
         model_name=facts.model_name,
-        eval_results=[entry for result in facts.results for entry in _eval_results(result)] or None,
+        eval_results=entries or None,
         **{key: value for key, value in optional.items() if value is not None},
     )
 
 
-def _eval_results(result: RetrievalResult) -> Iterable[EvalResult]:
+def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:
     slug = "-".join("".join(c if c.isalnum() else " " for c in result.dataset.lower()).split())
-    for metric, name in _RECALL_NAMES.items():
-        yield EvalResult(
-            task_type="image-text-retrieval",
-            task_name="Image-text retrieval",
-            dataset_type=slug,
-            dataset_name=f"{result.dataset} ({result.language})",
-            dataset_config=result.language,
-            metric_type="recall",
-            metric_name=name,
-            metric_value=round(float(result.scores[metric]), 2),
-        )
+    for metric, (metric_type, name) in _METRICS.items():
+        if metric in result.scores:
+            yield EvalResult(
+                task_type=task_type,
+                task_name=task_type.replace("-", " ").capitalize(),
+                dataset_type=slug,
+                dataset_name=f"{result.dataset} ({result.language})",
+                dataset_config=result.language,
+                metric_type=metric_type,
+                metric_name=name,
+                metric_value=round(float(result.scores[metric]), 2),
+            )
 
 
 def _widget(source: str, title: str, ranking: Sequence[tuple[str, float]]) -> dict[str, Any]:
@@ -131,8 +133,8 @@ def _tables(facts: ModelCardFacts) -> list[dict[str, Any]]:
                 {
                     "language": result.language,
                     "seen": facts.training_of(result.language),
-                    "recalls": [f"{result.scores[metric]:.1f}" for metric in RECALLS],
-                    "sizes": [result.scores["n_images"], result.scores["n_texts"]],
+                    "scores": [f"{result.scores[metric]:.1f}" for metric in facts.metrics],
+                    "sizes": [number for name, number in result.scores.items() if name.startswith("n")],
                 }
                 for result in results
             ],

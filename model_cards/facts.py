@@ -21,6 +21,11 @@ IMAGE_LANGUAGE = "captioned pictures"
 PAIR_LANGUAGE = "translations only"
 UNSEEN_LANGUAGE = "nothing"
 
+PIPELINE_TAG = "zero-shot-image-classification"
+EMBEDDING_TAG = "feature-extraction"  # the task of a model that no pipeline for classification takes
+RETRIEVAL = "image-text-retrieval"
+RECALLS = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall")
+
 _REPORTED_VERSIONS = ("babelens", "torch", "transformers", "datasets", "tokenizers")
 # Where a run writes and what it prints has no bearing on its result; nor have settings that only say how to upload it.
 _UNREPORTED = ("_dir", "logging_", "report_to", "run_name", "disable_tqdm", "save_", "hub_", "push_to_hub")
@@ -48,13 +53,13 @@ class DataSource:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RetrievalResult:
-    """One language's retrieval scores on one dataset.
+class Result:
+    """One language's scores on one dataset.
 
     Args:
         dataset: a readable name with the split.
-        language: BCP-47 tag.
-        scores: as `evaluate_retrieval` gives them, in percent.
+        language: BCP-47 tag; of translations both, as `en-de`.
+        scores: in percent, and of how many they are.
         command: the command that produced them.
         note: a sentence below the dataset's table, such as what chance would give.
     """
@@ -64,6 +69,10 @@ class RetrievalResult:
     scores: Mapping[str, float]
     command: str
     note: str = ""
+
+
+class RetrievalResult(Result):
+    """With scores as `evaluate_retrieval` gives them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +137,7 @@ class ModelCardFacts:
     parameters: int | None = None
     base_model: str | None = None
     base_model_relation: str = "finetune"
-    results: Sequence[RetrievalResult] = ()
+    results: Sequence[Result] = ()
     run: TrainingRun | None = None
     in_pipelines: bool = True
     stages: Sequence[str] = ()
@@ -142,6 +151,30 @@ class ModelCardFacts:
             raise ValueError("a model card needs the languages that the model was trained on")
         if "/" in self.model_name:
             raise ValueError(f"model_name={self.model_name!r} must not name an owner: pushing the model does")
+
+    @property
+    def text(self) -> str:
+        """The file of the card's text, without its ending."""
+        return self.method
+
+    @property
+    def pipeline_tag(self) -> str:
+        """The Hub's name of what the model does."""
+        return PIPELINE_TAG if self.in_pipelines else EMBEDDING_TAG
+
+    @property
+    def task_type(self) -> str:
+        """What was measured, as `model-index` calls it."""
+        return RETRIEVAL
+
+    @property
+    def tags(self) -> list[str]:
+        return ["babelens", self.method, "vision-language", "multilingual", self.task_type]
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """The scores that the card's tables show, in their order."""
+        return RECALLS
 
     @property
     def languages(self) -> list[str]:

@@ -394,9 +394,10 @@ class Rc3Model(Rc3PreTrainedModel):
 def task_models() -> tuple[type[Rc3PreTrainedModel], ...]:
     """RC3's models beside `Rc3Model`. As they are imported here, the code of all travels with each: what was
     pre-trained can be loaded for a task where the package is not installed."""
+    from .modeling_rc3_pretraining import Rc3ForPreTraining
     from .modeling_rc3_tasks import TASK_MODELS
 
-    return TASK_MODELS
+    return (Rc3ForPreTraining, *TASK_MODELS)
 
 
 __all__ = ["Rc3Model", "Rc3PreTrainedModel", "task_models"]

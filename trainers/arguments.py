@@ -206,3 +206,80 @@ class LiweTrainingArguments(CaptionedPicturesTrainingArguments):
     num_train_epochs: float = field(default=30)
     per_device_train_batch_size: int = field(default=128)
     max_grad_norm: float = field(default=2.0)
+
+
+@dataclass
+class Rc3TrainingArguments(TrainingArguments):
+    """RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam, which has no weight decay."""
+
+    learning_rate: float = field(default=5e-5)
+    data_set_batch_sizes: dict[str, int] | None = field(
+        default=None,
+        metadata={
+            "help": "Examples of each data set in a batch, for one process, such as {'parallel': 128}; what is not "
+            "named has per_device_train_batch_size."
+        },
+    )
+    strict_visual: Literal["regions", "patches", "both"] | None = field(
+        default=None,
+        metadata={
+            "help": "How the pictures of strictly aligned data are given; default: as regions, the paper's choice, "
+            "where the model reads both."
+        },
+    )
+    weak_visual: Literal["regions", "patches", "both"] | None = field(
+        default=None,
+        metadata={"help": "The same of weakly aligned data; default: as patches where the model reads both."},
+    )
+    image_augmentation: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "Keyword arguments of ImageAugmentation, for patches; default: pictures as they are."},
+    )
+    eval_batches: int | None = field(
+        default=None, metadata={"help": "Batches of an evaluation, always the same ones; default: all."}
+    )
+
+    def __post_init__(self) -> None:
+        sizes = {f"data_set_batch_sizes[{name!r}]": size for name, size in (self.data_set_batch_sizes or {}).items()}
+        for name, value in (sizes | {"eval_batches": self.eval_batches}).items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be a positive number")
+        for name in ("strict_visual", "weak_visual"):
+            if getattr(self, name) not in (None, "regions", "patches", "both"):
+                raise ValueError(f"{name}={getattr(self, name)!r} must be 'regions', 'patches' or 'both'")
+        super().__post_init__()
+        self.remove_unused_columns = False
+        self.label_names: list[str] = []
+        # What an objective of no weight would need gets no gradient; the running averages agree by themselves.
+        self.ddp_find_unused_parameters = True
+        self.ddp_broadcast_buffers = False
+
+
+@dataclass
+class Rc3TaskTrainingArguments(TrainingArguments):
+    """Fine-tuning RC3 on a task. What the paper says of each task (table 6) stands in `recipes/rc3`."""
+
+    max_text_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens that are read of a text; default: the processor's, which is changed, and saved so."},
+    )
+    image_augmentation: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "Keyword arguments of ImageAugmentation, for pixels; default: pictures as they are."},
+    )
+    generation: dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "How a translating model generates, such as {'num_beams': 5}: settings of its generation_config, "
+            "saved with it."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_text_length is not None and self.max_text_length < 3:
+            raise ValueError(f"max_text_length={self.max_text_length}: a text has [BOS], its language and some words")
+        super().__post_init__()
+        self.remove_unused_columns = False
+        self.label_names: list[str] = []
+        # Tasks that are no translation need no decoder.
+        self.ddp_find_unused_parameters = True

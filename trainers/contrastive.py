@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProcessorMixin
-from transformers.trainer_utils import seed_worker
 
 from ..configuration.tasks import IMAGE_TEXT
 from ..data.collators import Collator, ContrastiveCollator, TaskCollator
@@ -31,7 +30,7 @@ from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
-from .mixture import SizedView, TaskBatchSampler, TaskMixture
+from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, loader_options, mixture_loader
 from .optimizers import Lamb, TaskOptimizer
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .streams import ShareOfSteps, StreamLoader, StreamMixture
@@ -55,6 +54,23 @@ class TaskData:
 
 class NonFiniteLossError(FloatingPointError):
     """A loss that is NaN or infinite; training stops at that step, before it reaches the weights."""
+
+
+def check_finite(loss: Tensor, what: str, step: int) -> None:
+    """
+    Args:
+        loss: what would be learned from next [].
+        what: it is the loss of.
+        step: the number of the step.
+
+    Raises:
+        NonFiniteLossError: when it is NaN or infinite.
+    """
+    if not loss.isfinite():
+        raise NonFiniteLossError(
+            f"the loss of {what} is {loss.item()} in step {step}; training stopped before it reached the weights. A "
+            "lower learning rate, a longer warm-up or max_grad_norm may help."
+        )
 
 
 class ContrastiveTrainer(WholeCheckpointTrainer):
@@ -148,10 +164,6 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
                     f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}"
                 )
 
-    @property
-    def _data_seed(self) -> int:
-        return self.args.data_seed if self.args.data_seed is not None else self.args.seed
-
     def _mixture(self) -> TaskMixture | StreamMixture:
         """All tasks' data; a stream of batches when there is a stream among them."""
         at_hand = {task: view for task, view in self.tasks.items() if not isinstance(view, StreamView)}
@@ -164,7 +176,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         return StreamMixture(
             self.tasks,
             self.args.train_batch_size,
-            seed=self._data_seed,
+            seed=data_seed(self.args),
             block_size=self.args.shuffle_buffer_size,
             process=self.args.process_index,
             num_processes=self.args.world_size,
@@ -174,33 +186,17 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
     def get_train_dataloader(self) -> DataLoader | StreamLoader:
         if self.train_dataset is None:
             raise ValueError("training needs a train_dataset")
-        workers = self.args.dataloader_num_workers
-        options = {
-            "pin_memory": self.args.dataloader_pin_memory and torch.accelerator.is_available(),
-            "persistent_workers": self.args.dataloader_persistent_workers,
-            "prefetch_factor": self.args.dataloader_prefetch_factor,
-            "worker_init_fn": partial(seed_worker, num_workers=workers, rank=self.args.process_index),
-        }
         if isinstance(self.train_dataset, StreamMixture):
             # Not prepared by accelerate, which would share the batches out: every process reads its own.
             self.train_dataset.batch_size = self._train_batch_size
             length = self.args.max_steps * self.args.gradient_accumulation_steps
+            options = loader_options(self.args)
             self._stream = StreamLoader(self.train_dataset, self.data_collator, length=length, **options)
             return self._stream
         sampler = TaskBatchSampler(
-            self.train_dataset, self._train_batch_size, seed=self._data_seed, num_processes=self.args.world_size
+            self.train_dataset, self._train_batch_size, seed=data_seed(self.args), num_processes=self.args.world_size
         )
-        # Workers that live on are seeded once. A resumed run would draw their seed again, from dropout's numbers.
-        generator = torch.Generator().manual_seed(sampler.seed) if self.args.dataloader_persistent_workers else None
-        loader = DataLoader(
-            self.train_dataset,
-            batch_sampler=sampler,
-            collate_fn=self.data_collator,
-            num_workers=workers,
-            generator=generator,
-            **options,
-        )
-        return self.accelerator.prepare(loader)
+        return self.accelerator.prepare(mixture_loader(sampler, self.data_collator, self.args))
 
     # ---- One step ----
 
@@ -243,12 +239,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
 
         def objective(output: DualEncoderOutput) -> Tensor:
             loss = self._objective(output, positives, counts)
-            if not loss.isfinite():
-                raise NonFiniteLossError(
-                    f"the loss of task {task!r} is {loss.item()} in step {self.state.global_step + 1}; training "
-                    "stopped before it reached the weights. A lower learning rate, a longer warm-up or max_grad_norm "
-                    "may help."
-                )
+            check_finite(loss, f"task {task!r}", self.state.global_step + 1)
             return loss
 
         def backward(loss: Tensor, is_last_chunk: bool) -> None:

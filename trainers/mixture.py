@@ -5,11 +5,15 @@ seen. What a batch holds is a function of the seed, the epoch and the batch's nu
 an unbroken one would have seen.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
-from torch.utils.data import Dataset, Sampler
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+from transformers import TrainingArguments
+from transformers.trainer_utils import seed_worker
 
 
 class SizedView(Protocol):
@@ -84,28 +88,31 @@ class TaskBatchSampler(Sampler[list[Draw]]):
 
     Args:
         mixture: whose `epoch` says which epoch is drawn.
-        batch_size: examples of each task in a batch, for one process.
+        batch_size: examples of each task in a batch, for one process; or a dict task -> examples.
         seed: of the shuffling and of the examples' transforms.
         num_processes: consecutive batches go to consecutive processes.
     """
 
     drop_last = True
 
-    def __init__(self, mixture: TaskMixture, batch_size: int, *, seed: int, num_processes: int = 1) -> None:
-        check_sizes(mixture.tasks, batch_size)
+    def __init__(
+        self, mixture: TaskMixture, batch_size: int | Mapping[str, int], *, seed: int, num_processes: int = 1
+    ) -> None:
+        self.sizes = {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in mixture.tasks}
+        for task, data in mixture.tasks.items():
+            check_sizes({task: data}, self.sizes[task])
         self.mixture, self.seed, self.num_processes = mixture, seed, num_processes
-        self.task_batch_size = batch_size
         # accelerate shares out only batches that have as many draws as the sampler says.
-        self.batch_size = batch_size * len(mixture.tasks)
-        self.length = max(len(mixture) // (batch_size * num_processes), 1) * num_processes
+        self.batch_size = sum(self.sizes.values())
+        first = next(iter(self.sizes.values()))
+        self.length = max(len(mixture) // (first * num_processes), 1) * num_processes
 
     def __len__(self) -> int:
         return self.length
 
     def __iter__(self) -> Iterator[list[Draw]]:
-        size = self.task_batch_size
         orders = {
-            task: batch_order(data, size, [self.seed, k], self.num_processes)
+            task: batch_order(data, self.sizes[task], [self.seed, k], self.num_processes)
             for k, (task, data) in enumerate(self.mixture.tasks.items())
         }
         first = self.mixture.epoch * self.length
@@ -115,6 +122,37 @@ class TaskBatchSampler(Sampler[list[Draw]]):
                 for k, (task, order) in enumerate(orders.items())
                 for draw in draws(task, k, order(batch), batch, self.seed)
             ]
+
+
+def data_seed(args: TrainingArguments) -> int:
+    """The seed of what the batches hold."""
+    return args.data_seed if args.data_seed is not None else args.seed
+
+
+def loader_options(args: TrainingArguments) -> dict[str, Any]:
+    """What the arguments say of data loaders."""
+    return {
+        "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
+        "persistent_workers": args.dataloader_persistent_workers,
+        "prefetch_factor": args.dataloader_prefetch_factor,
+        "worker_init_fn": partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
+    }
+
+
+def mixture_loader(
+    sampler: TaskBatchSampler, collate: Callable[[list[Any]], Any], args: TrainingArguments
+) -> DataLoader:
+    """The batches of a sampler, collated."""
+    # Workers that live on are seeded once. A resumed run would draw their seed again, from dropout's numbers.
+    generator = torch.Generator().manual_seed(sampler.seed) if args.dataloader_persistent_workers else None
+    return DataLoader(
+        sampler.mixture,
+        batch_sampler=sampler,
+        collate_fn=collate,
+        num_workers=args.dataloader_num_workers,
+        generator=generator,
+        **loader_options(args),
+    )
 
 
 def draws(task: str, number: int, places: Sequence[int], batch: int, seed: int) -> list[Draw]:

@@ -1,0 +1,117 @@
+"""RC3's recipes: from three data sets to a pre-trained encoder-decoder."""
+
+from functools import cached_property
+from typing import Any
+
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModelForObjectDetection,
+    AutoModelForPreTraining,
+    AutoProcessor,
+    AutoTokenizer,
+    PreTrainedModel,
+    ProcessorMixin,
+)
+
+from .configuration.configuration_rc3 import Rc3Config
+from .configuration.languages import normalize_languages
+from .configuration.presets import load_preset
+from .configuration.tasks import PARALLEL
+from .evaluation.ten_crops import load_backbone
+from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
+from .processing.processing_rc3 import Rc3Processor
+from .processing.region_extraction import RegionExtractor
+from .processing.regions import SeveralRegions, open_regions
+from .processing.tokenizer_training import train_bpe
+from .recipe import RecipeError
+from .run import RecipeRun
+from .trainers.rc3 import Rc3Trainer
+
+MBART = "mbart"
+
+
+class Rc3Run(RecipeRun):
+    """A recipe of RC3, whose `train` has `strict`, `weak` and `parallel` data.
+
+    `model` is a preset, for which `tokenizer` says how many pieces to learn; an mBART to start from, with its
+    vocabulary (`babelens trim` cuts it down); or a pre-trained RC3 to go on from. `model.overrides` are `Rc3Config`'s
+    keys. `regions` says where those of pictures come from.
+    """
+
+    in_pipelines = False
+    translation_tasks = (PARALLEL,)
+
+    @property
+    def _known_tasks(self) -> list[str]:
+        return list(Rc3Trainer.data_sets)
+
+    @cached_property
+    def languages(self) -> list[str]:
+        """Of all data sets, unless the recipe says otherwise."""
+        return normalize_languages(self.recipe.model.overrides.get("languages") or sorted(self.captions))
+
+    @cached_property
+    def _is_mbart(self) -> bool:
+        source = self.recipe.model.from_pretrained
+        return source is not None and AutoConfig.from_pretrained(source).model_type == MBART
+
+    @cached_property
+    def _region_sizes(self) -> dict[str, int]:
+        source = self.recipe.model
+        if source.preset:
+            config = load_preset(source.preset)
+        else:
+            config = Rc3Config() if self._is_mbart else AutoConfig.from_pretrained(source.from_pretrained)
+        return {name: source.overrides.get(name, getattr(config, name)) for name in ("region_size", "max_regions")}
+
+    # ---- Parts ----
+
+    def make_processor(self) -> ProcessorMixin:
+        source = self.recipe.model.from_pretrained
+        if source and not self._is_mbart:
+            return AutoProcessor.from_pretrained(source)
+        pictures = self.new_image_processor()
+        if source:
+            tokenizer = AutoTokenizer.from_pretrained(source)
+            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.languages, pictures, **self._region_sizes)
+        tokenizer = self.new_tokenizer("tokenizer", self.languages, self.captions)
+        return Rc3Processor.new(tokenizer, self.languages, pictures, **self._region_sizes)
+
+    train_vocabulary = staticmethod(train_bpe)  # whose pieces the decoder can put together again
+
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        source = self.recipe.model
+        attention = {"attn_implementation": source.attn_implementation}
+        if source.preset:
+            config = load_preset(source.preset, **source.overrides | processor.config_fields())
+            return AutoModelForPreTraining.from_config(config, **attention)
+        if self._is_mbart:
+            mbart = Rc3ForPreTraining.from_mbart(
+                source.from_pretrained, **source.overrides | processor.config_fields()
+            )
+            if source.attn_implementation:
+                mbart.set_attn_implementation(source.attn_implementation)
+            return mbart
+        return AutoModelForPreTraining.from_pretrained(source.from_pretrained, **attention, **source.overrides)
+
+    def trainer_options(self) -> dict[str, Any]:
+        return {"regions": self._regions}
+
+    @cached_property
+    def _regions(self) -> RegionExtractor | SeveralRegions | None:
+        source = self.recipe.regions
+        if source is None:
+            return None
+        if source.features:
+            files = [source.features] if isinstance(source.features, str) else source.features
+            return SeveralRegions(*(open_regions(file, **self._region_sizes) for file in files))
+        if source.detector:
+            detector = AutoModelForObjectDetection.from_pretrained(source.detector)
+            pictures = AutoImageProcessor.from_pretrained(source.detector)
+            count = self._region_sizes["max_regions"]
+            return RegionExtractor.from_detector(detector, pictures, max_regions=count)
+        if self.recipe.backbone is None or source.grid is None:
+            raise RecipeError("regions.grid: of what a backbone sees, which the recipe does not name")
+        pictures = AutoImageProcessor.from_pretrained(self.recipe.backbone)
+        return RegionExtractor.from_encoder(load_backbone(self.recipe.backbone), pictures, grid=source.grid)

@@ -1,0 +1,143 @@
+"""The contrastive losses of RC3 (Zhou et al. 2023, sections 2.3.3 and 2.3.4), as pure functions of distances.
+
+Representations are compared by their Euclidean distance, neither normalised nor divided by a temperature. Negatives
+are made harder by drawing them towards the anchor (after Wei et al. 2021): one that is further away than the positive
+moves along the line between the two, the further the better the model already does (equations 5 and 6). Its distance
+is then lambda d-, so that no new representation needs to be made.
+
+    d~- = lambda d-,    lambda = (d+ / d-)^(zeta p_avg) where d- > d+, else 1
+    loss = -log( exp(-d+) / (exp(-d+) + sum exp(-d~-)) )                                   (equations 7 and 9)
+
+Equation 9 lacks its -log in print. lambda and p_avg carry no gradient, which the paper leaves open.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class InterpolatedContrast(NamedTuple):
+    """What `interpolated_contrastive_loss` returns.
+
+    Attributes:
+        loss: the mean over the anchors [], with gradient.
+        probability: of the positive among the negatives as they are (exp of minus equation 4), the mean over the
+            anchors [], without gradient. Its average over the last steps is the next step's p_avg.
+    """
+
+    loss: Tensor
+    probability: Tensor
+
+
+def interpolated_contrastive_loss(
+    positive: Tensor,
+    negatives: Tensor,
+    average_probability: Tensor | float,
+    *,
+    slack: float = 0.9,
+    valid: Tensor | None = None,
+) -> InterpolatedContrast:
+    """Softmax cross-entropy over negated distances to each anchor, with negatives drawn towards it (equations 4 to 9).
+
+    Args:
+        positive: the distance of each anchor to its positive, d+ (`row_distances`).
+        negatives: the distances of each anchor to its negatives, d- (`distance_matrix`, `row_distances`).
+        average_probability: p_avg, the mean of `probability` over the previous steps, from 0 (no interpolation) to 1.
+        slack: zeta.
+        valid: which of the negatives count; by default all. An anchor that has none costs nothing.
+
+    Returns:
+        Loss and probability, in float32 at least.
+
+    Shape:
+        positive: [N]; negatives, valid: [N, K]; average_probability: [].
+
+    Raises:
+        ValueError: when distances and mask do not fit.
+    """
+    if positive.dim() != 1 or negatives.dim() != 2 or len(positive) != len(negatives):
+        raise ValueError(
+            f"distances must be [N] and [N, K], but are {list(positive.shape)} and {list(negatives.shape)}"
+        )
+    if valid is not None and (valid.dtype != torch.bool or valid.shape != negatives.shape):
+        raise ValueError(f"valid must be {list(negatives.shape)} in bool, but is {list(valid.shape)} {valid.dtype}")
+    dtype = torch.promote_types(positive.dtype, torch.float32)
+    positive, negatives = positive.to(dtype), negatives.to(dtype)
+    weights = interpolation_weights(positive, negatives, average_probability, slack=slack)
+    loss = _negative_log_probability(positive, weights * negatives, valid).mean()
+    with torch.no_grad():
+        probability = _negative_log_probability(positive, negatives, valid).neg().exp().mean()
+    return InterpolatedContrast(loss, probability)
+
+
+@torch.no_grad()
+def interpolation_weights(
+    positive: Tensor, negatives: Tensor, average_probability: Tensor | float, *, slack: float = 0.9
+) -> Tensor:
+    """lambda of equation 6, without gradient: what the distance of each negative to its anchor is multiplied with.
+
+    Shape:
+        positive: [N]; negatives, result: [N, K]; average_probability: [].
+    """
+    positive = positive[:, None]
+    weights = (positive / negatives) ** (slack * average_probability)
+    return torch.where(negatives > positive, weights, 1)
+
+
+def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
+    """KL(P_vtr || P_tr), the mean over the anchors: how close texts come beside a picture is to follow how much they
+    have to do with each other (equations 10 to 12).
+
+    Both distributions are the softmax of negated distances to x_i. They are those of a caption x_j of the same picture
+    and of two captions of another picture; the gradient goes to the visio-textual ones alone, which the paper leaves
+    open.
+
+    Args:
+        visio_textual: distances of (v, x_j), (v, x^_i) and (v, x^_j) to (v, x_i).
+        textual: distances of x_j, x^_i and x^_j to x_i, which act as the target.
+
+    Shape:
+        visio_textual, textual: [N, K], with K = 3 in the paper; result: [].
+
+    Raises:
+        ValueError: when the two do not have the same shape.
+    """
+    if visio_textual.dim() != 2 or visio_textual.shape != textual.shape:
+        raise ValueError(
+            f"distances must both be [N, K], but are {list(visio_textual.shape)} and {list(textual.shape)}"
+        )
+    dtype = torch.promote_types(visio_textual.dtype, torch.float32)
+    log_vtr = (-visio_textual.to(dtype)).log_softmax(dim=1)
+    log_tr = (-textual.detach().to(dtype)).log_softmax(dim=1)
+    return (log_vtr.exp() * (log_vtr - log_tr)).sum(1).mean()
+
+
+def row_distances(x: Tensor, y: Tensor) -> Tensor:
+    """The Euclidean distance of each row of `x` to the same row of `y`; where they are equal, its gradient is 0.
+
+    Shape:
+        x, y: [..., d]; result: [...].
+    """
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return torch.linalg.vector_norm(x.to(dtype) - y.to(dtype), dim=-1)
+
+
+def distance_matrix(x: Tensor, y: Tensor) -> Tensor:
+    """The Euclidean distance of every row of `x` to every row of `y`; where they are equal, its gradient is 0.
+
+    Shape:
+        x: [A, d]; y: [B, d]; result: [A, B].
+    """
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    # By a matrix product, small distances would drown in the rounding of large squares.
+    with torch.autocast(x.device.type, enabled=False):
+        return torch.cdist(x.to(dtype), y.to(dtype), compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _negative_log_probability(positive: Tensor, negatives: Tensor, valid: Tensor | None) -> Tensor:
+    """-log of the positive's share in the softmax of negated distances [N]."""
+    logits = -negatives
+    if valid is not None:
+        logits = logits.masked_fill(~valid, -torch.inf)
+    return torch.cat([-positive[:, None], logits], dim=1).logsumexp(dim=1) + positive

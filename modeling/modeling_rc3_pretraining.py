@@ -1,0 +1,338 @@
+"""RC3's pre-training: four objectives on three data sets at once (Zhou et al. 2023, section 2.3).
+
+    MCLM     strict         the words that were masked in x_i, by the encoder; x_j, by the decoder (equations 1, 2)
+    ITM      strict         does the text belong to the picture? (equation 3)
+    XTCL     parallel       translations are close, other texts are far (equations 4 to 8)
+    R-XVtCL  strict, weak   the same of texts beside a picture (equation 9); where the two texts are no translations of
+                            each other, their distance is to follow that of the texts alone (equations 10 to 13)
+
+**What a step costs.** A row is a text beside a picture, or a text alone. Of a picture v with the texts x_i and x_j and
+of its partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j).
+The two that R-XVtCL lacks, (v^, x^_i) and (v^, x^_j), are the first two of the partner; ITM judges the first four.
+MCLM adds a row with the masked text, whose states the decoder reads. The regularisation reads the two texts of a
+weakly aligned picture alone, without gradient; XTCL the two of a pair of translations. For B examples of each data set
+these are 17 B rows (7 strict, 6 + 2 weak, 2 parallel) in four calls of the encoder, and B rows in one of the decoder.
+Were each loss to encode what it needs, there would be 27 B. `count_passes` says what a configuration needs; an
+objective without weight costs nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, pad
+from transformers.utils import ModelOutput, can_return_tuple
+
+from ..configuration.configuration_rc3 import Rc3Config
+from .interpolated_losses import (
+    distance_matrix,
+    interpolated_contrastive_loss,
+    relevance_regularization,
+    row_distances,
+)
+from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel, text_states
+from .running_probability import RunningProbability
+
+Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
+
+VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
+# The rows of a picture with two texts: whether picture and text are the partner's, and which of the two texts. The
+# first four are ITM's.
+_PAIRS = (
+    (False, False, "first"),
+    (False, False, "second"),
+    (False, True, "first"),
+    (False, True, "second"),
+    (True, False, "first"),
+    (True, False, "second"),
+)
+_MATCHING = 4
+_MATCHES = [picture == text for picture, text, _ in _PAIRS[:_MATCHING]]
+
+
+class Passes(NamedTuple):
+    """Rows that a step reads.
+
+    Attributes:
+        visio_textual: by the encoder, a text beside a picture each.
+        textual: by the encoder, texts alone.
+        decoder: by the decoder.
+    """
+
+    visio_textual: int
+    textual: int
+    decoder: int
+
+
+@dataclass
+class Rc3ForPreTrainingOutput(ModelOutput):
+    """
+    Args:
+        loss ([]): the weighted sum of the four objectives.
+        mclm_loss ([]): the sum of ...
+        mlm_loss ([]): of the masked words, the mean over their pieces.
+        decoder_loss ([]): of the other text, the mean over its pieces.
+        itm_loss ([]): the mean over matching and non-matching pairs.
+        itm_accuracy ([]): share of them that is judged rightly.
+        xtcl_loss ([]): the mean over the pairs of translations.
+        rxvtcl_loss ([]): the sum of ...
+        strict_contrast_loss, weak_contrast_loss ([]): the mean over the pictures of each data set.
+        relevance_loss ([]): KL(P_vtr || P_tr), the mean over the pictures, multiplied with `relevance_weight`.
+    """
+
+    loss: Tensor | None = None
+    mclm_loss: Tensor | None = None
+    mlm_loss: Tensor | None = None
+    decoder_loss: Tensor | None = None
+    itm_loss: Tensor | None = None
+    itm_accuracy: Tensor | None = None
+    xtcl_loss: Tensor | None = None
+    rxvtcl_loss: Tensor | None = None
+    strict_contrast_loss: Tensor | None = None
+    weak_contrast_loss: Tensor | None = None
+    relevance_loss: Tensor | None = None
+
+
+class Rc3ForPreTraining(Rc3PreTrainedModel):
+    """The encoder-decoder with its word head, which encoder and decoder share, and a head that matches texts with
+    pictures."""
+
+    auto_classes = ("AutoModelForPreTraining",)
+    _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
+    # Whether the optimiser steps with the next batch; a trainer that accumulates gradients says so. See
+    # `RunningProbability`.
+    ends_step = True
+
+    def __init__(self, config: Rc3Config) -> None:
+        super().__init__(config)
+        self.model = Rc3Model(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.matching_head = nn.Linear(config.d_model, 1)
+        self.textual_probability = RunningProbability(config.history)
+        self.visio_textual_probability = RunningProbability(config.history)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, RunningProbability):
+            module.reset()
+
+    def count_passes(self, strict: int = 0, weak: int = 0, parallel: int = 0) -> Passes:
+        """What a step reads of so many examples of each data set."""
+        config = self.config
+        masked = strict if config.mclm_weight else 0
+        contrasted = weak if config.rxvtcl_weight else 0
+        relevance = contrasted if config.relevance_weight else 0
+        translations = parallel if config.xtcl_weight else 0
+        return Passes(
+            visio_textual=len(self._strict_pairs) * strict + masked + len(_PAIRS) * contrasted,
+            textual=2 * (relevance + translations),
+            decoder=masked,
+        )
+
+    @property
+    def _strict_pairs(self) -> tuple[tuple[bool, bool, str], ...]:
+        """The rows of a strictly aligned picture that the weighted objectives ask for."""
+        if self.config.rxvtcl_weight:
+            return _PAIRS
+        return _PAIRS[:_MATCHING] if self.config.itm_weight else ()
+
+    @can_return_tuple
+    def forward(
+        self,
+        strict: Mapping[str, Any] | None = None,
+        weak: Mapping[str, Any] | None = None,
+        parallel: Mapping[str, Any] | None = None,
+    ) -> Rc3ForPreTrainingOutput:
+        """
+        Args:
+            strict: pictures with two texts that say the same: `first` and `second`, text inputs; the visual inputs;
+                `partner`, the place of another picture in the batch [B]; `masked`, `first` with some of its words
+                masked (`input_ids`, and `labels` that are -100 elsewhere); `decoder`, `second` for the decoder
+                (`decoder_input_ids`, `decoder_attention_mask`, `labels`).
+            weak: pictures with two texts that need not say the same; the same without `masked` and `decoder`.
+            parallel: two texts that say the same, `first` and `second`. Pairs that share one of the `identities`
+                [K, B] (such as a text, or what it is about) are not each other's negatives; none by default.
+
+        Raises:
+            ValueError: when none of them is given that has an objective of some weight.
+        """
+        parts: dict[str, Tensor] = {}
+        if strict is not None and (self._strict_pairs or self.config.mclm_weight):
+            parts |= self._learn_strict(strict)
+        if weak is not None and self.config.rxvtcl_weight:
+            parts |= self._learn_weak(weak)
+        if parallel is not None and self.config.xtcl_weight:
+            parts |= self._learn_parallel(parallel)
+        if not parts:
+            raise ValueError("no data set was given that has an objective of some weight")
+        if self.training and self.ends_step:
+            self._end_step(parts)
+        return self._summed(parts)
+
+    def _summed(self, parts: dict[str, Tensor]) -> Rc3ForPreTrainingOutput:
+        """The parts with the four objectives, and their weighted sum."""
+        config = self.config
+        relevance = {"relevance_loss": config.relevance_weight}
+        sums = {
+            "mclm_loss": {"mlm_loss": 1, "decoder_loss": 1},
+            "rxvtcl_loss": {"strict_contrast_loss": 1, "weak_contrast_loss": 1} | relevance,
+            "loss": {f"{name}_loss": getattr(config, f"{name}_weight") for name in ("mclm", "itm", "xtcl", "rxvtcl")},
+        }
+        for name, weights in sums.items():
+            if terms := [weight * parts[term] for term, weight in weights.items() if term in parts]:
+                parts[name] = torch.stack(terms).sum()
+        return Rc3ForPreTrainingOutput(**parts)
+
+    def _end_step(self, parts: dict[str, Tensor]) -> None:
+        if "xtcl_loss" in parts:
+            self.textual_probability.end_step()
+        if parts.keys() & {"strict_contrast_loss", "weak_contrast_loss"}:
+            self.visio_textual_probability.end_step()
+
+    # ---- The objectives on each data set ----
+
+    def _learn_strict(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """MCLM, ITM and the contrast of R-XVtCL."""
+        masked = batch["masked"]["input_ids"] if self.config.mclm_weight else None
+        pairs, masked_rows = self._encode_pairs(batch, self._strict_pairs, masked)
+        parts: dict[str, Tensor] = {}
+        if masked_rows is not None:
+            parts |= self._masked_language_losses(masked_rows, batch["masked"]["labels"], batch["decoder"])
+        if self.config.itm_weight:
+            parts |= self._matching_losses(pairs[:_MATCHING], _MATCHES)
+        if self.config.rxvtcl_weight:
+            positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
+            parts["strict_contrast_loss"] = self._contrast(positive, negatives, self.visio_textual_probability)
+        return parts
+
+    def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """R-XVtCL with its regularisation (equation 12)."""
+        pairs, _ = self._encode_pairs(batch, _PAIRS)
+        positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
+        parts = {"weak_contrast_loss": self._contrast(positive, negatives, self.visio_textual_probability)}
+        if self.config.relevance_weight:
+            with torch.no_grad():  # P_tr is what the others are to follow
+                first, second = self._encode_texts(batch)
+                partner = batch["partner"]
+                textual = torch.stack([row_distances(first, x) for x in (second, first[partner], second[partner])], 1)
+            visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # beside the same picture
+            parts["relevance_loss"] = relevance_regularization(visio_textual, textual)
+        return parts
+
+    def _learn_parallel(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """XTCL, of which `first` has the anchors."""
+        first, second = self._encode_texts(batch)
+        to_second = distance_matrix(first, second)  # [B, B]
+        negatives = torch.cat([distance_matrix(first, first), to_second], dim=1)  # [B, 2 B]
+        other = _share_nothing(batch.get("identities"), len(first), first.device).repeat(1, 2)
+        return {"xtcl_loss": self._contrast(to_second.diagonal(), negatives, self.textual_probability, other)}
+
+    def _contrast(
+        self, positive: Tensor, negatives: Tensor, running: RunningProbability, valid: Tensor | None = None
+    ) -> Tensor:
+        contrast = interpolated_contrastive_loss(
+            positive, negatives, running.average, slack=self.config.slack, valid=valid
+        )
+        if self.training:
+            running.observe(contrast.probability, len(positive))
+        return contrast.loss
+
+    def _masked_language_losses(
+        self, rows: Rc3EncoderOutput, labels: Tensor, target: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """MCLM: words that are masked in the encoder's texts, and the other text by the decoder."""
+        states = self.model.decoder(
+            input_ids=target["decoder_input_ids"],
+            attention_mask=target["decoder_attention_mask"],
+            encoder_hidden_states=rows.last_hidden_state,
+            encoder_attention_mask=rows.attention_mask,
+            use_cache=False,
+        ).last_hidden_state
+        return {
+            "mlm_loss": self._word_loss(text_states(rows, labels.shape[1]), labels),
+            "decoder_loss": self._word_loss(states, target["labels"]),
+        }
+
+    def _word_loss(self, states: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy of the words at states [N, T, d], the mean over the labels [N, T] that are not -100."""
+        known = labels != -100
+        logits = self.lm_head(states[known]).float()  # over a whole vocabulary, so only where there is a label
+        # In a batch of few words it may be that none is masked.
+        return cross_entropy(logits, labels[known], reduction="sum") / known.sum().clamp(min=1)
+
+    def _matching_losses(self, pairs: Tensor, matches: list[bool]) -> dict[str, Tensor]:
+        """ITM on representations [P, B, d], of which those of some pairs match."""
+        logits = self.matching_head(pairs).squeeze(-1).float()  # [P, B]
+        target = torch.tensor(matches, device=logits.device)[:, None].expand_as(logits)
+        return {
+            "itm_loss": binary_cross_entropy_with_logits(logits, target.float()),
+            "itm_accuracy": ((logits > 0) == target).float().mean(),
+        }
+
+    @staticmethod
+    def _visio_textual_distances(pairs: Tensor, partner: Tensor) -> tuple[Tensor, Tensor]:
+        """Of representations [6, B, d], the distances of (v, x_i) to (v, x_j) [B] and to the negatives [B, 6]."""
+        anchor = pairs[0]
+        others = torch.cat([pairs[1:], pairs[:2, partner]])  # with (v^, x^_i) and (v^, x^_j), the partner's own
+        distances = row_distances(anchor, others)  # [7, B]
+        return distances[0], distances[1:].T
+
+    # ---- Encoding ----
+
+    def _encode_pairs(
+        self, batch: Mapping[str, Any], pairs: tuple[tuple[bool, bool, str], ...], masked: Tensor | None = None
+    ) -> tuple[Tensor, Rc3EncoderOutput | None]:
+        """Pictures with texts, in one call of the encoder.
+
+        Returns:
+            The representations of `pairs`, [P, B, d], and what is known of the pictures with their `masked` texts.
+        """
+        partner = batch["partner"]
+        count = len(partner)
+        own = torch.arange(count, device=partner.device)
+        pictures = [partner if of_partner else own for of_partner, _, _ in pairs]
+        texts = [_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
+        if masked is not None:
+            pictures.append(own)
+            texts.append({"input_ids": masked, "attention_mask": batch["first"]["attention_mask"]})
+        place = torch.cat(pictures)
+        visual = {name: batch[name][place] for name in VISUAL_INPUTS if name in batch}
+        output = self.model.encode(**self._joined(texts), **visual)
+        states: Tensor = output.last_hidden_state[: len(pairs) * count, 0]
+        vtr = states.view(len(pairs), count, self.config.d_model)
+        if masked is None:
+            return vtr, None
+        return vtr, Rc3EncoderOutput(**{name: value[-count:] for name, value in output.items()})
+
+    def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """TR of both texts, [B, d] each."""
+        output = self.model.encode(**self._joined([batch["first"], batch["second"]]))
+        first, second = output.last_hidden_state[:, 0].chunk(2)
+        return first, second
+
+    def _joined(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
+        """Texts of several lengths as one batch."""
+        length = max(part["input_ids"].shape[1] for part in texts)
+        fill = {"input_ids": self.config.pad_token_id, "attention_mask": 0}
+        return {
+            name: torch.cat([pad(part[name], (0, length - part[name].shape[1]), value=value) for part in texts])
+            for name, value in fill.items()
+        }
+
+
+def _rows(texts: Texts, place: Tensor) -> dict[str, Tensor]:
+    return {name: texts[name][place] for name in ("input_ids", "attention_mask")}
+
+
+def _share_nothing(identities: Tensor | None, count: int, device: torch.device) -> Tensor:
+    """Which pairs of translations are each other's negatives [B, B]: those without an equal label in [K, B]."""
+    if identities is None:
+        return ~torch.eye(count, dtype=torch.bool, device=device)
+    return (identities[:, None, :, None] != identities[None, :, None, :]).all(0).all(0)

@@ -1,0 +1,231 @@
+"""RC3's contrastive losses against the fixtures, and their gradients against finite differences in float64."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from babelens.modeling.interpolated_losses import distance_matrix, interpolation_weights, row_distances
+from babelens.modeling.losses import interpolated_contrastive_loss, relevance_regularization
+
+FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())
+XTCL, RXVTCL = FIXTURES["rc3_xtcl"], FIXTURES["rc3_rxvtcl"]
+NEGATIVES = ("v_hxi", "v_hxj", "hv_xi", "hv_xj", "hv_hxi", "hv_hxj")
+AVERAGES = (0.0, 0.35, 1.0)
+
+
+def close(expected) -> object:
+    return pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def texts() -> tuple[torch.Tensor, torch.Tensor]:
+    first, second = (torch.tensor(XTCL["inputs"][name], dtype=torch.float64) for name in ("x_li", "x_lj"))
+    return first, second
+
+
+def xtcl_distances(first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """d+ and d- in the order of the fixture: the other anchors, then the others' positives."""
+    others = ~torch.eye(len(first), dtype=torch.bool)
+    distances = [distance_matrix(first, side)[others].view(len(first), -1) for side in (first, second)]
+    return row_distances(first, second), torch.cat(distances, dim=1)
+
+
+def stacked(space: str, name: str) -> torch.Tensor:
+    return torch.tensor([entry[space][name] for entry in RXVTCL["inputs"]], dtype=torch.float64)
+
+
+def rxvtcl_distances() -> tuple[torch.Tensor, torch.Tensor]:
+    anchor = stacked("vtr", "v_xi")
+    negatives = torch.stack([row_distances(anchor, stacked("vtr", name)) for name in NEGATIVES], dim=1)
+    return row_distances(anchor, stacked("vtr", "v_xj")), negatives
+
+
+# ---- Fixtures ----
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_fixture_of_xtcl(average):
+    expected = XTCL[f"p_avg_{average}"]
+    positive, negatives = xtcl_distances(*texts())
+    weights = interpolation_weights(positive, negatives, average, slack=XTCL["inputs"]["zeta"])
+    contrast = interpolated_contrastive_loss(positive, negatives, average, slack=XTCL["inputs"]["zeta"])
+    for row, anchor in enumerate(expected["per_anchor"]):
+        assert positive[row].item() == close(anchor["d_pos"])
+        assert negatives[row].tolist() == close(anchor["d_neg"])
+        assert weights[row].tolist() == close(anchor["lam"])
+        assert (weights * negatives)[row].tolist() == close(anchor["d_neg_tilde"])
+        alone = interpolated_contrastive_loss(positive[row : row + 1], negatives[row : row + 1], average)
+        assert alone.loss.item() == close(anchor["L_eq7"])
+        assert alone.probability.item() == close(anchor["prob_eq4"])
+    assert contrast.loss.item() == close(expected["L_XTCL_eq8"])
+    assert contrast.probability.item() == close(expected["p_step"])
+
+
+def test_fixture_of_xtcl_without_interpolation_is_equation_4():
+    contrast = interpolated_contrastive_loss(*xtcl_distances(*texts()), 0.0)
+    assert contrast.loss.item() == close(XTCL["p_avg_0.0"]["L_eq4_mean"])
+
+
+def test_fixture_of_xtcl_with_both_sides_as_anchors():
+    first, second = texts()
+    losses = [
+        interpolated_contrastive_loss(*xtcl_distances(*sides), 0.35).loss
+        for sides in ((first, second), (second, first))
+    ]
+    assert (sum(losses) / 2).item() == close(XTCL["symmetrised_p0.35"])
+
+
+def test_fixture_of_rxvtcl():
+    positive, negatives = rxvtcl_distances()
+    weights = interpolation_weights(positive, negatives, 0.35)
+    for row, anchor in enumerate(RXVTCL["per_anchor"]):
+        assert positive[row].item() == close(anchor["d_pos"])
+        assert negatives[row].tolist() == close([anchor["d_neg"][name] for name in NEGATIVES])
+        assert (weights * negatives)[row].tolist() == close([anchor["d_neg_tilde"][name] for name in NEGATIVES])
+        alone = interpolated_contrastive_loss(positive[row : row + 1], negatives[row : row + 1], 0.35)
+        assert alone.loss.item() == close(anchor["L_eq9_with_minus_log"])
+    assert interpolated_contrastive_loss(positive, negatives, 0.35).loss.item() == close(RXVTCL["mean_eq9"])
+
+
+def test_fixture_of_the_relevance_regularization():
+    positive, negatives = rxvtcl_distances()
+    visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)
+    textual = torch.stack(
+        [row_distances(stacked("tr", "xi"), stacked("tr", name)) for name in ("xj", "hxi", "hxj")], dim=1
+    )
+    for row, anchor in enumerate(RXVTCL["per_anchor"]):
+        assert (-visio_textual[row]).softmax(0).tolist() == close(anchor["P_vtr"])
+        assert (-textual[row]).softmax(0).tolist() == close(anchor["P_tr"])
+        alone = relevance_regularization(visio_textual[row : row + 1], textual[row : row + 1])
+        assert alone.item() == close(anchor["KL_Pvtr_Ptr"])
+    contrast = interpolated_contrastive_loss(positive, negatives, 0.35).loss
+    relevance = relevance_regularization(visio_textual, textual)
+    assert (contrast + relevance).item() == close(RXVTCL["mean_eq12"])
+    both = contrast + contrast + relevance
+    assert both.item() == close(RXVTCL["L_RXVtCL_eq13_if_same_batch_used_for_both"])
+
+
+# ---- Gradients ----
+
+
+def finite_differences(function, *inputs: torch.Tensor, step: float = 1e-6) -> list[torch.Tensor]:
+    gradients = []
+    for value in inputs:
+        gradient = torch.zeros_like(value)
+        for place in range(value.numel()):
+            before = value.view(-1)[place].item()
+            found = []
+            for sign in (1, -1):
+                value.view(-1)[place] = before + sign * step
+                found.append(function().item())
+            value.view(-1)[place] = before
+            gradient.view(-1)[place] = (found[0] - found[1]) / (2 * step)
+        gradients.append(gradient)
+    return gradients
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_gradient_of_the_contrast_takes_lambda_as_given(average):
+    """Equations 4 to 7 written out with representations on the line between anchor and negative, lambda held fixed."""
+    first, second = texts()
+    weights = [anchor["lam"] for anchor in XTCL[f"p_avg_{average}"]["per_anchor"]]
+
+    def literal() -> torch.Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for b, anchor in enumerate(first):
+            others = [side[k] for side in (first, second) for k in range(len(first)) if k != b]
+            drawn = [anchor + weight * (x - anchor) for weight, x in zip(weights[b], others, strict=True)]
+            near = torch.exp(-((second[b] - anchor) ** 2).sum().sqrt())
+            far = sum(torch.exp(-((x - anchor) ** 2).sum().sqrt()) for x in drawn)
+            total -= torch.log(near / (near + far))
+        return total / len(first)
+
+    expected = finite_differences(literal, first, second)
+    first.requires_grad_()
+    second.requires_grad_()
+    contrast = interpolated_contrastive_loss(*xtcl_distances(first, second), average)
+    assert not contrast.probability.requires_grad
+    contrast.loss.backward()
+    torch.testing.assert_close([first.grad, second.grad], expected, atol=1e-8, rtol=0)
+
+
+def test_average_probability_receives_no_gradient():
+    average = torch.tensor(0.35, dtype=torch.float64, requires_grad=True)
+    positive, negatives = (value.requires_grad_() for value in xtcl_distances(*texts()))
+    interpolated_contrastive_loss(positive, negatives, average).loss.backward()
+    assert average.grad is None
+
+
+def test_gradient_of_the_regularization_reaches_the_visio_textual_distances_alone():
+    generator = torch.Generator().manual_seed(0)
+    vtr, tr = (torch.rand(4, 3, dtype=torch.float64, generator=generator) * 3 for _ in range(2))
+
+    def literal() -> torch.Tensor:
+        p, q = torch.exp(-vtr), torch.exp(-tr)
+        p, q = p / p.sum(1, keepdim=True), q / q.sum(1, keepdim=True)
+        return (p * (p / q).log()).sum() / len(p)
+
+    (expected,) = finite_differences(literal, vtr)
+    vtr.requires_grad_()
+    tr.requires_grad_()
+    relevance_regularization(vtr, tr).backward()
+    torch.testing.assert_close(vtr.grad, expected, atol=1e-8, rtol=0)
+    assert tr.grad is None
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_equal_representations_have_finite_loss_and_gradient(average):
+    """A caption that is spelled alike in two languages, and a negative that is equal to the anchor."""
+    first = torch.tensor([[1.0, 2.0], [1.0, 2.0], [0.0, 1.0]], requires_grad=True)
+    second = torch.tensor([[1.0, 2.0], [1.0, 2.0], [3.0, 1.0]], requires_grad=True)
+    contrast = interpolated_contrastive_loss(*xtcl_distances(first, second), average)
+    contrast.loss.backward()
+    assert contrast.loss.isfinite() and contrast.probability.isfinite()
+    assert first.grad.isfinite().all() and second.grad.isfinite().all()
+    assert second.grad[2].any()
+
+
+# ---- Masks, precision, errors ----
+
+
+def test_what_is_not_valid_is_as_if_it_were_not_there():
+    positive, negatives = xtcl_distances(*texts())
+    valid = torch.ones_like(negatives, dtype=torch.bool)
+    valid[:, 2:4] = False
+    masked = interpolated_contrastive_loss(positive, negatives, 0.35, valid=valid)
+    assert masked == interpolated_contrastive_loss(positive, negatives[:, [0, 1, 4, 5]], 0.35)
+
+
+def test_anchor_without_negatives_costs_nothing():
+    positive, negatives = xtcl_distances(*texts())
+    positive.requires_grad_()
+    contrast = interpolated_contrastive_loss(
+        positive, negatives, 0.35, valid=torch.zeros_like(negatives, dtype=torch.bool)
+    )
+    contrast.loss.backward()
+    assert (contrast.loss.item(), contrast.probability.item()) == (0, 1)
+    assert not positive.grad.any()
+
+
+def test_low_precision_is_computed_in_float32():
+    first, second = (side.bfloat16() for side in texts())
+    expected = interpolated_contrastive_loss(*xtcl_distances(first.float(), second.float()), 0.35)
+    with torch.autocast("cpu", torch.bfloat16):
+        contrast = interpolated_contrastive_loss(*xtcl_distances(first, second), 0.35)
+    assert contrast.loss.dtype == torch.float32
+    assert contrast == expected
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: interpolated_contrastive_loss(torch.ones(3), torch.ones(2, 4), 0.0),
+        lambda: interpolated_contrastive_loss(torch.ones(3), torch.ones(3), 0.0),
+        lambda: interpolated_contrastive_loss(torch.ones(3), torch.ones(3, 4), 0.0, valid=torch.ones(3, 4)),
+        lambda: relevance_regularization(torch.ones(3, 3), torch.ones(3, 2)),
+    ],
+)
+def test_what_does_not_fit_is_refused(call):
+    with pytest.raises(ValueError, match=r"\[3"):
+        call()
