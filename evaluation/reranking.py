@@ -31,13 +31,14 @@ class Reranker:
     Args:
         cross_encoder: judges what the dual encoder found.
         top_k: how much of that.
-        regions: of all pictures, for a cross-encoder that reads regions.
+        regions: features of a set's pictures, which the cross-encoder reads in their place, such as
+            `lambda found: extractor(found.images)`, or `lambda found: [features[name] for name in found.image_ids]`.
         show_progress: as in `Embedder.encode_text`.
     """
 
     cross_encoder: CrossEncoder
     top_k: int = 50
-    regions: Sequence[Any] | None = None
+    regions: Callable[[RetrievalSet], Sequence[Any]] | None = None
     show_progress: bool | None = None
 
     def ranks(
@@ -54,15 +55,15 @@ class Reranker:
             UnknownLanguageError: for a language that the cross-encoder has not learned.
             ValueError: as `reranked_ranks`.
         """
+        images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
 
         def score(pairs: np.ndarray) -> np.ndarray:
-            images = queries.images if self.regions is None else None
             return self.cross_encoder.score_pairs(
                 queries.texts,
                 images,
                 pairs,
                 language=queries.language,
-                regions=self.regions,
+                regions=regions,
                 show_progress=self.show_progress,
             )
 

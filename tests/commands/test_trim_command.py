@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_checkpoints import CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
+from contracts import pictures
+from tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
+from tiny_cross_encoder import tiny_cross_encoder
 from tiny_native import saved
 from tiny_training import write_shapes
-from transformers import AutoModel, AutoModelForMaskedLM, AutoProcessor, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoProcessor, AutoTokenizer
 
-from babelens import Embedder
+from babelens import Embedder, Rc3ForConditionalGeneration
 from babelens.command_line import main
+from babelens.processing.processing_rc3 import Rc3Processor
 from babelens.trimming import gather_texts
 
 # Prints what loaded checkpoints generate.
@@ -123,6 +126,58 @@ def test_models_of_babelens(run, make_mla, shapes, tmp_path):
     before = Embedder(model, processor).encode_text(texts, language=language)
     after = Embedder(smaller, AutoProcessor.from_pretrained(tmp_path / "out")).encode_text(texts, language=language)
     assert (after == before).all()
+
+
+def test_rc3_and_its_tasks(run, tmp_path):
+    """Pictures and texts together, and texts generated in a language."""
+    retrieval, processor = tiny_cross_encoder(ALL_TEXTS, list(TEXTS))
+    (tmp_path / "texts.txt").write_text("\n".join(KEPT_TEXTS), "utf-8")
+    inputs = {"images": pictures(len(KEPT_TEXTS)), "text": KEPT_TEXTS, "language": "de", "return_tensors": "pt"}
+    for model in (retrieval, Rc3ForConditionalGeneration(retrieval.config).eval()):
+        source, output = tmp_path / type(model).__name__, tmp_path / f"{type(model).__name__}-trimmed"
+        saved((model, processor), source)
+        assert run("trim", source, "--texts", tmp_path / "texts.txt", "--coverage", 1, "--output", output)[0] == 0
+        trimmed, smaller = type(model).from_pretrained(output), AutoProcessor.from_pretrained(output)
+        assert {name: getattr(trimmed.config, name) for name in smaller.config_fields()} == smaller.config_fields()
+        assert trimmed.config.vocab_size < model.config.vocab_size
+        with torch.no_grad():
+            before = model.model.encode(**processor(**inputs)).last_hidden_state
+            after = trimmed.model.encode(**smaller(**inputs)).last_hidden_state
+        assert torch.equal(after, before)
+        kept = processor.tokenizer.convert_tokens_to_ids(
+            smaller.tokenizer.convert_ids_to_tokens(range(len(smaller.tokenizer)))
+        )
+        if model.can_generate():
+            dropped = sorted(set(range(model.config.vocab_size)) - set(kept))
+            model.final_logits_bias[:, dropped] = -1e4
+            for language in ("en", "ru"):
+                said = [
+                    each.generate(
+                        **made(**inputs), language=language, max_new_tokens=8, eos_token_id=made.tokenizer.eos_token_id
+                    )
+                    for each, made in ((model, processor), (trimmed, smaller))
+                ]
+                assert smaller.batch_decode(said[1]) == processor.batch_decode(said[0])
+                assert set(said[1][:, 0].tolist()) == {smaller.language_token_id(language)}
+
+
+def test_rc3_grows_from_a_trimmed_mbart(run, tmp_path):
+    mbart = tiny_mbart()
+    source = saved(mbart, tmp_path / "mbart")
+    (tmp_path / "texts.txt").write_text("\n".join(KEPT_TEXTS), "utf-8")
+    assert run("trim", source, "--texts", tmp_path / "texts.txt", "--output", tmp_path / "out")[0] == 0
+    trimmed = (
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out"),
+        AutoTokenizer.from_pretrained(tmp_path / "out"),
+    )
+    states = []
+    for model, tokenizer in (mbart, trimmed):
+        processor = Rc3Processor.from_mbart_tokenizer(tokenizer, ["en", "de"])
+        grown = Rc3ForConditionalGeneration.from_mbart(model, visual="patches", **processor.config_fields())
+        inputs = processor(text=KEPT_TEXTS, language="de", return_tensors="pt")
+        with torch.no_grad():
+            states.append(grown.eval().model.encode(**inputs).last_hidden_state)
+    assert torch.equal(*states)
 
 
 def test_texts_of_a_recipe(shapes, tmp_path):

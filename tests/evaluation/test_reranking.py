@@ -158,7 +158,7 @@ def test_evaluation_lies_between_the_two_models(clip_parts, judge, caption_corpu
 
 
 def test_a_good_judge_mends_what_a_dual_encoder_confuses(color_embedder, judge, caption_corpus, monkeypatch):
-    """Behind one that finds the neighbouring picture: with two on the shortlist, the right one comes first."""
+    """Behind one that finds the neighbouring picture: on a shortlist of four, the right one comes first."""
     mistaken = color_embedder({f"thing {10 * n}": 10 * n + 6 for n in range(10)})
     monkeypatch.setattr(judge, "score_pairs", knows_the_answer)
     before = evaluate_retrieval(mistaken, caption_corpus, "en")["en"]
@@ -174,10 +174,12 @@ def knows_the_answer(texts, images, pairs, **options) -> np.ndarray:
 
 def test_regions_of_the_corpus_in_place_of_its_pictures(clip_parts, caption_corpus):
     parts = tiny_cross_encoder(["thing 0"], ["en"], visual="regions")
-    regions = list(np.random.default_rng(0).standard_normal((12, 3, 6)).astype(np.float32))
-    reranker = Reranker(CrossEncoder(*parts), 100, regions=regions)
+    rng = np.random.default_rng(0)
+    features = {f"thing-{n}": rng.standard_normal((3, 6)).astype(np.float32) for n in range(10)}
+    reranker = Reranker(CrossEncoder(*parts), 100, regions=lambda found: [features[name] for name in found.image_ids])
     found = evaluate_retrieval(Embedder(*clip_parts), caption_corpus, "en", reranker=reranker)["en"]
     queries = retrieval_set(caption_corpus, "en")
+    regions = [features[name] for name in queries.image_ids]
     scores = CrossEncoder(*parts).score_all(queries.texts, regions=regions, language="en")
     assert found == score_ranks(scores, queries.text_to_images).recalls()
 
