@@ -76,7 +76,10 @@ class RecipeRun:
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
         """The corpus of each task."""
-        return {task: source.load(translations=task in self.translation_tasks) for task, source in self.recipe.train.items()}
+        return {
+            task: source.load(translations=task in self.translation_tasks)
+            for task, source in self.recipe.train.items()
+        }
 
     @cached_property
     def streams(self) -> list[str]:

@@ -54,11 +54,11 @@ def shapes_regions() -> dict[str, np.ndarray]:
 
 
 def rc3_processor() -> Rc3Processor:
-    texts = [caption["text"] for corpus in (shapes_corpus(), weak_corpus()) for row in corpus["captions"] for caption in row]
+    texts = [
+        caption["text"] for corpus in (shapes_corpus(), weak_corpus()) for row in corpus["captions"] for caption in row
+    ]
     tokenizer = train_bpe(texts, 420, min_frequency=1)
-    return Rc3Processor.new(
-        tokenizer, LANGUAGES, square_image_processor(36), region_size=REGION_SIZE, max_regions=4
-    )
+    return Rc3Processor.new(tokenizer, LANGUAGES, square_image_processor(36), region_size=REGION_SIZE, max_regions=4)
 
 
 def rc3_data() -> dict[str, Dataset]:

@@ -70,6 +70,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
     ) -> None:
         self.args, self.processing_class, self.model = args, processing_class, model  # the views below need them
         self.regions, self.cache_dir = regions, cache_dir
+        self._check_known(args.data_set_batch_sizes or {})
         mixture = None
         if train_dataset is not None:
             mixture = TaskMixture(self._views(self._needed_of(train_dataset)))

@@ -1,0 +1,276 @@
+"""RC3's pre-training: three data sets at once, shuffled, logged, stopped, resumed, and in two processes."""
+
+import signal
+
+import numpy as np
+import pytest
+import torch
+from processes import ProcessesDied, together
+from tiny_rc3 import REGION_SIZE, rc3_data, rc3_trainer, shapes_regions, train, weak_corpus
+from tiny_training import assert_same, shapes_corpus
+
+from babelens import Rc3ForPreTraining
+from babelens.data.corpus import as_caption_corpus
+from babelens.modeling.modeling_rc3_pretraining import Passes
+from babelens.trainers.checkpoints import newest_checkpoint
+from babelens.trainers.contrastive import NonFiniteLossError, TaskData
+
+OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")
+
+
+def batches(trainer, count: int = 3) -> list[dict]:
+    loader = trainer.get_train_dataloader()
+    return [batch for batch, _ in zip(loader, range(count), strict=False)]
+
+
+def words(trainer, batch, data_set: str) -> list[str]:
+    return [trainer.processing_class.decode(ids) for ids in batch[data_set]["first"]["input_ids"]]
+
+
+# ---- Data ----
+
+
+def test_a_step_takes_a_batch_of_each_data_set_of_its_own_size(tmp_path):
+    trainer = rc3_trainer(tmp_path, data_set_batch_sizes={"parallel": 12, "weak": 6})
+    (batch,) = batches(trainer, 1)
+    sizes = {name: len(part["first"]["input_ids"]) for name, part in batch.items()}
+    assert sizes == {"strict": 8, "weak": 6, "parallel": 12}
+    # As in the paper.
+    assert "region_features" in batch["strict"] and "pixel_values" not in batch["strict"]
+    assert "pixel_values" in batch["weak"] and "region_features" not in batch["weak"]
+    assert trainer.model.count_passes(**sizes) == Passes(7 * 8 + 6 * 6, 2 * 6 + 2 * 12, 8)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "strict", "weak"),
+    [
+        ({"visual": "patches"}, {}, {"pixel_values"}, {"pixel_values"}),
+        ({"visual": "regions"}, {}, {"region_features"}, {"region_features"}),
+        ({}, {"strict_visual": "both", "weak_visual": "both"}, *[{"region_features", "pixel_values"}] * 2),
+        ({}, {"strict_visual": "patches", "weak_visual": "regions"}, {"pixel_values"}, {"region_features"}),
+    ],
+)
+def test_pictures_are_given_as_asked_for(tmp_path, model, arguments, strict, weak):
+    trainer = rc3_trainer(tmp_path, model=model, max_steps=1, **arguments)
+    (batch,) = batches(trainer, 1)
+    for part, expected in ((batch["strict"], strict), (batch["weak"], weak)):
+        assert part.keys() & {"region_features", "pixel_values"} == expected
+    trainer.train()
+
+
+def test_epochs_are_shuffled_by_the_seed(tmp_path):
+    first, again = (rc3_trainer(tmp_path) for _ in range(2))
+    other = rc3_trainer(tmp_path, data_seed=4)
+    expected = [words(first, batch, "strict") for batch in batches(first)]
+    assert [words(again, batch, "strict") for batch in batches(again)] == expected
+    assert [words(other, batch, "strict") for batch in batches(other)] != expected
+    loader = first.get_train_dataloader()
+    loader.set_epoch(1)
+    assert [words(first, batch, "strict") for batch, _ in zip(loader, range(3), strict=False)] != expected
+
+
+def test_languages_and_pairs_are_those_asked_for(tmp_path):
+    corpus = shapes_corpus()
+    data = {
+        "strict": TaskData(corpus, languages=["en", "fr"]),
+        "weak": TaskData(weak_corpus(), languages=["de", "en"]),
+        "parallel": TaskData(corpus, pairs=[("en", "de")]),
+    }
+    tasks = rc3_trainer(tmp_path, data=data).train_dataset.tasks
+    assert {(e["language_a"], e["language_b"]) for e in tasks["strict"].__getitems__(range(16))} == {("en", "fr")}
+    assert {(e["language_a"], e["language_b"]) for e in tasks["parallel"].__getitems__(range(16))} == {("en", "de")}
+    assert len(tasks["weak"]) == 16
+
+
+def test_extracted_regions_are_computed_once(tmp_path):
+    class Extractor:
+        weights = {"scale": torch.ones(1)}
+        settings = "mean colour, twice"
+        pictures = 0
+
+        def __call__(self, images):
+            type(self).pictures += len(images)
+            colors = [np.asarray(images[row]).reshape(-1, 3).mean(0) / 255 for row in range(len(images))]
+            features = np.concatenate([colors, np.zeros((len(images), REGION_SIZE - 3))], axis=1)
+            return np.stack([features, features], axis=1).astype(np.float32)
+
+    for _ in range(2):
+        trainer = rc3_trainer(tmp_path, regions=Extractor(), cache_dir=str(tmp_path / "cache"), strict_visual="both")
+        (batch,) = batches(trainer, 1)
+        pixels = batch["strict"]["pixel_values"] / 2 + 0.5
+        found = batch["strict"]["region_features"][:, 0, :3]
+        torch.testing.assert_close(found, pixels.mean((2, 3)), atol=0.01, rtol=0)
+    assert Extractor.pictures == 16
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"data": {"strict": None}}, "learn from weak, parallel"),
+        ({"data": {**dict.fromkeys(["strict", "weak", "parallel"]), "image_text": None}}, "no data set 'image_text'"),
+        ({"model": {"visual": "patches"}, "strict_visual": "both"}, "strict_visual='both', and the model has layers"),
+        ({"data_set_batch_sizes": {"weak": 0}}, r"data_set_batch_sizes\['weak'\]=0 must be"),
+        ({"weak_visual": "pixels"}, "weak_visual='pixels' must be"),
+        ({"data_set_batch_sizes": {"images": 3}}, "no data set 'images'"),
+        ({"data_set_batch_sizes": {"weak": 17}}, "task 'weak' has 16 examples, fewer than a batch of 17"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, given, message):
+    with pytest.raises(ValueError, match=message):
+        rc3_trainer(tmp_path, **given).train()
+
+
+def test_regions_are_needed_where_pictures_are_given_as_regions(tmp_path):
+    regions = shapes_regions()
+    missing = next(iter(regions))
+    with pytest.raises(KeyError, match=missing):
+        rc3_trainer(tmp_path, regions={key: value for key, value in regions.items() if key != missing}).train()
+    trainer = rc3_trainer(tmp_path)
+    trainer.regions = None
+    with pytest.raises(ValueError, match="strict: its pictures are given as regions: give regions="):
+        trainer.evaluate()
+
+
+def test_a_stream_is_refused(tmp_path):
+    stream = as_caption_corpus(shapes_corpus().to_iterable_dataset())
+    with pytest.raises(ValueError, match="weak: RC3 needs a Dataset, not a stream"):
+        rc3_trainer(tmp_path, data=rc3_data() | {"weak": stream})
+
+
+# ---- Training ----
+
+
+def test_training_lowers_the_losses_and_logs_them(tmp_path):
+    trainer = rc3_trainer(tmp_path, max_steps=40, logging_steps=20, model={"dropout": 0.0, "init_std": 0.2})
+    trainer.train()
+    first, last = (entry for entry in trainer.state.log_history if "loss" in entry)
+    for name in ("mlm", "decoder", "xtcl", "strict_contrast", "weak_contrast"):
+        assert last[f"{name}_loss"] < first[f"{name}_loss"], name
+    assert first["mclm_loss"] == pytest.approx(first["mlm_loss"] + first["decoder_loss"], abs=1e-3)
+    assert first["loss"] == pytest.approx(sum(first[f"{name}_loss"] for name in OBJECTIVES), abs=1e-3)
+    assert 0 < last["p_avg_textual"] < 1 and 0 < last["p_avg_visio_textual"] < 1
+
+
+def test_matching_is_learned(tmp_path):
+    """It takes longest of all, so by itself."""
+    weights = {f"{name}_weight": float(name == "itm") for name in OBJECTIVES}
+    trainer = rc3_trainer(
+        tmp_path,
+        data={"strict": TaskData(shapes_corpus(), languages=["de", "en"])},
+        model=weights | {"dropout": 0.0, "init_std": 0.2, "encoder_layers": 2},
+        per_device_train_batch_size=16,
+        max_steps=60,
+        learning_rate=5e-3,
+        logging_steps=30,
+    )
+    trainer.train()
+    first, last = (entry for entry in trainer.state.log_history if "itm_loss" in entry)
+    assert first["itm_accuracy"] < 0.65 < 0.75 < last["itm_accuracy"]
+
+
+def test_data_that_no_objective_learns_from_are_left_alone(tmp_path):
+    weights = {"rxvtcl_weight": 0.0, "xtcl_weight": 0.0}
+    trainer = rc3_trainer(tmp_path, model=weights, max_steps=2, data=rc3_data() | {"weak": "never read"})
+    assert list(trainer.train_dataset.tasks) == ["strict"]
+    trainer.train()
+    logged = trainer.state.log_history[0]
+    assert "itm_loss" in logged and "xtcl_loss" not in logged
+
+
+def test_a_loss_that_is_no_number_stops_the_run_before_the_weights(tmp_path):
+    trainer = rc3_trainer(tmp_path)
+    with torch.no_grad():
+        trainer.model.matching_head.bias.fill_(torch.nan)
+    before = trainer.model.lm_head.weight.clone()
+    with pytest.raises(NonFiniteLossError, match="the loss of itm_loss is nan in step 1"):
+        trainer.train()
+    assert torch.equal(trainer.model.lm_head.weight, before)
+
+
+def test_accumulated_batches_are_one_step_of_the_average(tmp_path):
+    trainer = rc3_trainer(tmp_path, max_steps=3, gradient_accumulation_steps=2, per_device_train_batch_size=4)
+    trainer.train()
+    assert trainer.model.textual_probability.steps == trainer.model.visio_textual_probability.steps == 3
+
+
+def test_evaluation_measures_matching_and_leaves_the_averages(tmp_path):
+    trainer = rc3_trainer(tmp_path, max_steps=2)
+    trainer.train()
+    state = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    metrics = trainer.evaluate()
+    assert metrics == trainer.evaluate()
+    assert 0 <= metrics["eval_itm_accuracy"] <= 1
+    assert metrics.keys() >= {"eval_loss", "eval_mclm_loss", "eval_strict_contrast_loss"}
+    assert all(torch.equal(value, state[name]) for name, value in trainer.model.state_dict().items())
+    everything = trainer.evaluate({"all": rc3_data(), "some": shapes_corpus()})
+    assert everything["eval_some_itm_accuracy"] == metrics["eval_itm_accuracy"]
+    assert everything.keys() >= {"eval_all_xtcl_loss", "eval_all_relevance_loss"}
+    assert "eval_some_xtcl_loss" not in everything
+
+
+def test_accuracy_of_matching_is_that_of_pairs_judged_one_by_one(tmp_path):
+    trainer = rc3_trainer(tmp_path, eval_batches=1)
+    with torch.no_grad():
+        trainer.model.matching_head.weight.normal_(std=3)
+    (batch,) = (batch for batch, _ in zip(trainer._eval_batches({"strict": shapes_corpus()}), range(1), strict=False))
+    model, strict, right = trainer.model.eval(), batch["strict"], []
+    for row, other in enumerate(strict["partner"].tolist()):
+        for side in ("first", "second"):
+            for place in (row, other):
+                text = {name: strict[side][name][place : place + 1] for name in ("input_ids", "attention_mask")}
+                seen = {name: strict[name][row : row + 1] for name in ("region_features", "region_mask")}
+                score = model.matching_head(model.model.encode(**text, **seen).pooler_output)
+                right.append((score.item() > 0) == (place == row))
+    assert trainer.evaluate()["eval_itm_accuracy"] == pytest.approx(np.mean(right), abs=1e-4)
+
+
+# ---- Resuming, several processes ----
+
+
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
+    """With dropout, masks and p_avg; saved in the middle of an epoch, killed by SIGKILL."""
+    settings = {"max_steps": 9, "save_strategy": "steps", "save_steps": 3, "gradient_accumulation_steps": 2}
+    (unbroken,) = together(1, train, tmp_path / "unbroken", **settings)
+    with pytest.raises(ProcessesDied) as died:
+        together(1, train, tmp_path / "killed", die_at=8, **settings)
+    assert died.value.codes == [-signal.SIGKILL]
+    assert newest_checkpoint(tmp_path / "killed").name == "checkpoint-6"
+    (resumed,) = together(1, train, tmp_path / "killed", resume=True, **settings)
+    assert unbroken["textual_probability.steps"] == 9
+    assert_same(resumed, unbroken)
+
+
+def test_two_processes_agree_and_resume(tmp_path):
+    settings = {"per_device_train_batch_size": 4, "max_steps": 5, "save_strategy": "steps", "save_steps": 2}
+    first, second = together(2, train, tmp_path / "unbroken", **settings)
+    assert_same(first, second)
+    assert first["visio_textual_probability.steps"] == 5
+    with pytest.raises(ProcessesDied):
+        together(2, train, tmp_path / "killed", die_at=3, **settings)
+    resumed = together(2, train, tmp_path / "killed", resume=True, **settings)
+    for found in resumed:
+        assert_same(found, first)
+
+
+def test_two_processes_step_as_one_with_both_batches(tmp_path):
+    """The strict data set alone, whose objectives are means over pictures; the batch of one process is accumulated."""
+    model = {"dropout": 0.0, "xtcl_weight": 0.0, "mclm_weight": 0.0}
+    settings = {
+        "model": model,
+        "optim": "sgd",
+        "learning_rate": 0.05,
+        "max_steps": 4,
+        "per_device_train_batch_size": 4,
+    }
+    several = together(2, train, tmp_path / "two", **settings)[0]
+    (one,) = together(1, train, tmp_path / "one", gradient_accumulation_steps=2, **settings)
+    assert several["visio_textual_probability.probabilities"].any()
+    for name, value in one.items():
+        np.testing.assert_allclose(several[name], value, atol=2e-6, err_msg=name)
+
+
+def test_a_checkpoint_is_a_model_folder_with_its_averages(tmp_path):
+    trainer = rc3_trainer(tmp_path, max_steps=2, save_strategy="steps", save_steps=2)
+    trainer.train()
+    loaded = Rc3ForPreTraining.from_pretrained(newest_checkpoint(tmp_path))
+    assert loaded.textual_probability.average == trainer.model.textual_probability.average > 0
