@@ -126,8 +126,14 @@ class Rc3TaskRun(Rc3Run):
         return report
 
     def evaluate(self, model: str | Path, *, batch_size: int | None = None, **loading: Any) -> TaskReport:
-        """The numbers of a model of the task, a folder or Hub id, on the recipe's test data."""
-        task_model = self.task.model.from_pretrained(model, **loading).eval()
+        """The numbers of a model of the task, a folder or Hub id, on the recipe's test data.
+
+        Raises:
+            TypeError: for a model that was not trained on the task.
+        """
+        task_model, found = self.task.model.from_pretrained(model, output_loading_info=True, **loading)
+        if missing := sorted(found["missing_keys"]):
+            raise TypeError(f"{model} was not trained on {self.task.name}: it has no weights for {', '.join(missing)}")
         processor = AutoProcessor.from_pretrained(model, **loading)
         size = batch_size or self._arguments(self.stages[0]).per_device_eval_batch_size
         regions = self.trainer_options()["regions"]

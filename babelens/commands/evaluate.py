@@ -1,22 +1,29 @@
-"""`babelens evaluate`: how well a model finds pictures by text and texts by picture, in each language."""
+"""`babelens evaluate`: how well a model finds pictures by text and texts by picture, in each language; or how well it
+does a task that it was fine-tuned on."""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from transformers import AutoConfig
 
 from ..data.corpus import languages_of
 from ..data.loading import load_captions
+from ..evaluation.embedder import Embedder
 from ..evaluation.emoji import BENCHMARK_LANGUAGES, EmojiBenchmark, print_report
 from ..evaluation.ranking import RECALL_AT
 from ..evaluation.reranking import Reranker
 from ..evaluation.retrieval import evaluate_retrieval
+from ..methods import METHODS
+from ..recipe import load_recipe
+from ..run import recipe_run
+from ..run_rc3_tasks import Rc3TaskRun, TaskReport, print_task_report
 from .embed import load_cross_encoder, load_embedder
 
 _EMOJI = "emoji"
@@ -44,6 +51,12 @@ def evaluate(
             "On the emoji benchmark both are the same."
         ),
     ] = "standard",
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="A recipe of fine-tuning, `rc3/xvnli` or a file: MODEL does its task on its `test` data, in place of DATA."
+        ),
+    ] = None,
     rerank: Annotated[
         str | None,
         typer.Option(
@@ -91,14 +104,21 @@ def evaluate(
 
     `--rerank` has a second model, a cross-encoder, judge what MODEL found: the best `--top-k` of each query, which
     costs as many passes of that model for every text and for every picture.
+
+    A model that was fine-tuned on a task (RC3: entailment, questions, reasoning, retrieval, translation) is evaluated
+    with `--recipe`, on the task's own test data and by its own measure.
     """
+    if recipe:
+        report, run = _task_report(model, recipe, batch_size, trust_remote_code)
+        _show(report, output, as_json, lambda: print_task_report(report, run.task))
+        return
     if data == _EMOJI and (languages or split):
         raise typer.BadParameter("the emoji benchmark has its own splits, and takes --image-languages and the like")
     if data != _EMOJI and gallery:
         raise typer.BadParameter("galleries are drawn of the emoji benchmark", param_hint="--gallery")
     if rerank and gallery:
         raise typer.BadParameter("galleries show what MODEL finds by itself", param_hint="--gallery")
-    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    embedder = _dual_encoder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     reranker = None
     if rerank:
         judge = load_cross_encoder(rerank, batch_size=batch_size, trust_remote_code=trust_remote_code)
@@ -123,15 +143,47 @@ def evaluate(
         corpus = load_captions(data, split=split)
         tags = _tags(languages) if languages else list(languages_of(corpus))
         results = evaluate_retrieval(embedder, corpus, tags, protocol=protocol, reranker=reranker)
+    _show(results, output, as_json, lambda: print_report(results) if data == _EMOJI else _print_recalls(data, results))
+
+
+def _show(results: Mapping[str, Any], output: Path | None, as_json: bool, draw: Callable[[], None]) -> None:
     text = json.dumps(results, ensure_ascii=False, indent=2)
     if output:
         _write(output, text)
     if as_json:
         typer.echo(text)
-    elif data == _EMOJI:
-        print_report(results)
     else:
-        _print_recalls(data, results)
+        draw()
+
+
+def _task_report(model: str, recipe: str, batch_size: int, trust_remote_code: bool) -> tuple[TaskReport, Rc3TaskRun]:
+    """The numbers of a model on the test data of a recipe of fine-tuning, and that recipe's run."""
+    run = recipe_run(load_recipe(recipe), Path(model), command="")
+    if not isinstance(run, Rc3TaskRun) or not run.recipe.test:
+        raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
+    try:
+        return run.evaluate(model, batch_size=batch_size, trust_remote_code=trust_remote_code), run
+    except TypeError as error:
+        raise typer.BadParameter(str(error), param_hint="MODEL") from error
+
+
+def _dual_encoder(model: str, **options: Any) -> Embedder:
+    """The embedder, or for a model of tasks an error that says how those are evaluated."""
+    try:
+        return load_embedder(model, **options)
+    except typer.BadParameter as error:
+        if _is_for_tasks(model):
+            message = f"{model} embeds nothing; say on which task: --recipe emoji/rc3/entailment, rc3/xvnli, or your own"
+            raise typer.BadParameter(message, param_hint="MODEL") from error
+        raise
+
+
+def _is_for_tasks(model: str) -> bool:
+    try:
+        method = METHODS.get(AutoConfig.from_pretrained(model).model_type)
+    except (OSError, ValueError):
+        return False
+    return method is not None and method.task_run is not None
 
 
 def _tags(languages: str) -> list[str]:
