@@ -7,14 +7,13 @@ inputs are as long as a picture with its text. A second mBART step reads the sam
 and decoder, and has none of its losses: what is left above 1 is RC3's own, pictures and losses. Last, each loss
 encodes what it needs, which ends at the same loss. All steps go forward, backward and through AdamW.
 
-Printed are medians of the ratio, with quartiles, in processor time: the two sides of every ratio take turns in one
-process.
+Printed are medians of the ratio over the rounds, with quartiles, in processor time. In a round, the two sides of every
+ratio come one after the other.
 """
 
 import platform
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -24,14 +23,14 @@ import transformers
 import typer
 from torch import Tensor
 from transformers import MBartConfig, MBartForConditionalGeneration
-from turns import Step, ratios
+from turns import Step, seconds
 
 from babelens import Rc3Config, Rc3ForPreTraining, load_preset
 from babelens.configuration.tasks import PARALLEL, STRICT, WEAK
 from babelens.modeling.interpolated_losses import relevance_regularization, row_distances
-from babelens.modeling.modeling_rc3_pretraining import _MATCHES, _MATCHING, _PAIRS
+from babelens.modeling.modeling_rc3_pretraining import _MATCHES, _MATCHING, _PAIRS, Passes
 
-_ALL = {"mclm_weight": 1, "itm_weight": 1, "xtcl_weight": 1, "rxvtcl_weight": 1, "relevance_weight": 1}
+_ALL = ("mclm_weight", "itm_weight", "xtcl_weight", "rxvtcl_weight", "relevance_weight")
 # What is compared: the data sets that it learns from, and the weights that are not 0.
 OBJECTIVES = {
     "MCLM": ((STRICT,), ("mclm_weight",)),
@@ -40,7 +39,7 @@ OBJECTIVES = {
     "R-XVtCL, strictly aligned": ((STRICT,), ("rxvtcl_weight",)),
     "R-XVtCL, weakly aligned": ((WEAK,), ("rxvtcl_weight", "relevance_weight")),
     "the same without relevance": ((WEAK,), ("rxvtcl_weight",)),
-    "all four": ((STRICT, WEAK, PARALLEL), tuple(_ALL)),
+    "all four": ((STRICT, WEAK, PARALLEL), _ALL),
 }
 # MCLM 1, ITM 4, R-XVtCL 8 on each of two data sets; beside them texts alone: relevance 4, XTCL 2.
 _SEPARATE_ROWS = "21 + 6 + 1"
@@ -91,12 +90,17 @@ def main(
             f"{given.batch_size} examples of each data set, {given.regions} regions, "
             f"{config.patches_per_image} patches, texts of {given.words} tokens\n"
         )
-        print("| step | rows: with picture, text alone, decoder | / mBART, the batch | / mBART, the same rows |")
-        print("|---|---|---|---|")
-        for objective in OBJECTIVES:
-            print(costs.row(objective, rounds), flush=True)
-        separate = _quartiles(costs.separate_ratios(rounds))
-        print(f"\nAll four, each loss encoding what it needs, {_SEPARATE_ROWS} rows / shared rows: {separate}")
+        compared = costs.comparisons()
+        for one, other in compared.values():  # a turn of each that does not count
+            one(), other()
+        turns = [
+            {
+                title: seconds(one, time.process_time) / seconds(other, time.process_time)
+                for title, (one, other) in compared.items()
+            }
+            for _ in range(rounds)
+        ]
+        print(costs.table({title: [turn[title] for turn in turns] for title in compared}), flush=True)
 
 
 class EachForItself(Rc3ForPreTraining):
@@ -142,6 +146,7 @@ class Costs:
         self.given, config = given, given.config
         self.model = Rc3ForPreTraining(config).train()
         self.separate = EachForItself(config).train()
+        self.separate.load_state_dict(self.model.state_dict())
         fields = ("vocab_size", "max_position_embeddings", "d_model", "dropout", "scale_embedding")
         layers = (f"{side}_{what}" for side in ("encoder", "decoder") for what in ("layers", "ffn_dim"))
         heads = (f"{side}_attention_heads" for side in ("encoder", "decoder"))
@@ -158,40 +163,33 @@ class Costs:
             PARALLEL: given.words,
         }
 
-    def row(self, objective: str, rounds: int) -> str:
-        """A line of the table."""
-        names, weights = OBJECTIVES[objective]
-        step = self.rc3_step(self.model, names)
-        with self.weighted(weights):
-            passes = self.model.count_passes(**dict.fromkeys(names, 1))
-            found = [
-                ratios(step, other, rounds, time.process_time)
-                for other in (self.mbart_step, self.same_rows_step(names))
-            ]
-        return _line(objective, tuple(passes), *found)
+    def comparisons(self) -> dict[tuple[str, str], tuple[Step, Step]]:
+        """(a row of the table, what it is compared with) -> one side, other side."""
+        self._check_same_loss()
+        shared, separate = (self.rc3_step(model, *OBJECTIVES["all four"]) for model in (self.model, self.separate))
+        found: dict[tuple[str, str], tuple[Step, Step]] = {("separate", "shared"): (separate, shared)}
+        for objective, (names, weights) in OBJECTIVES.items():
+            step = self.rc3_step(self.model, names, weights)
+            found[objective, "batch"] = (step, self.mbart_step)
+            found[objective, "rows"] = (step, self.same_rows_step(self.passes(objective)))
+        return found
 
-    def separate_ratios(self, rounds: int) -> list[float]:
-        """All four by losses that encode for themselves, beside the shared rows."""
-        names, _ = OBJECTIVES["all four"]
+    def passes(self, objective: str) -> dict[str, Passes]:
+        """Rows that a step needs, by data set."""
+        names, weights = OBJECTIVES[objective]
+        learn_only(self.model, weights)
+        return {name: self.model.count_passes(**{name: self.given.batch_size}) for name in names}
+
+    def _check_same_loss(self) -> None:
         models = self.model, self.separate
-        self.separate.load_state_dict(self.model.state_dict())  # p_avg too
         shared, apart = (model.eval()(**self.data).loss for model in models)
         torch.testing.assert_close(apart, shared, rtol=1e-5, atol=0)
         for model in models:
             model.train()
-        return ratios(self.rc3_step(self.separate, names), self.rc3_step(self.model, names), rounds, time.process_time)
 
-    @contextmanager
-    def weighted(self, names: tuple[str, ...]) -> Iterator[None]:
-        """The other objectives count nothing meanwhile."""
-        for name in _ALL:
-            setattr(self.model.config, name, float(name in names))
-        yield
-        for name in _ALL:
-            setattr(self.model.config, name, 1.0)
-
-    def rc3_step(self, model: Rc3ForPreTraining, names: tuple[str, ...]) -> Step:
+    def rc3_step(self, model: Rc3ForPreTraining, names: tuple[str, ...], weights: tuple[str, ...]) -> Step:
         def step() -> None:
+            learn_only(model, weights)
             self._learn(model, model(**{name: self.data[name] for name in names}).loss)
 
         return step
@@ -201,10 +199,9 @@ class Costs:
         source = tokens(self.given, self.given.batch_size, self.lengths[STRICT])
         self._learn(self.mbart, self.mbart(**source, **self._target()).loss)
 
-    def same_rows_step(self, names: tuple[str, ...]) -> Step:
-        """mBART's layers on as many rows of the same lengths as the objectives that now have weight."""
+    def same_rows_step(self, passes: dict[str, Passes]) -> Step:
+        """mBART's layers on as many rows of the same lengths."""
         count = self.given.batch_size
-        passes = {name: self.model.count_passes(**{name: count}) for name in names}
 
         def step() -> None:
             losses = []
@@ -225,6 +222,22 @@ class Costs:
 
         return step
 
+    def table(self, found: dict[tuple[str, str], list[float]]) -> str:
+        """What was found for each of the comparisons."""
+        lines = [
+            "| step | rows: with picture, text alone, decoder | / mBART, the batch | / mBART, the same rows |",
+            "|---|---|---|---|",
+        ]
+        for objective in OBJECTIVES:
+            rows = np.sum(list(self.passes(objective).values()), axis=0) // self.given.batch_size
+            cells = [_quartiles(found[objective, other]) for other in ("batch", "rows")]
+            lines.append(f"| {objective} | {' + '.join(map(str, rows))} | {' | '.join(cells)} |")
+        lines.append(
+            f"\nAll four, each loss encoding what it needs, {_SEPARATE_ROWS} rows / shared rows: "
+            + _quartiles(found["separate", "shared"])
+        )
+        return "\n".join(lines)
+
     def _states(self, count: int, length: int) -> Tensor:
         return self.mbart.get_encoder()(**tokens(self.given, count, length)).last_hidden_state
 
@@ -235,6 +248,12 @@ class Costs:
         loss.backward()
         self.optimizers[model].step()
         self.optimizers[model].zero_grad()
+
+
+def learn_only(model: Rc3ForPreTraining, weights: tuple[str, ...]) -> None:
+    """Gives these objectives the weight 1, and the others none."""
+    for name in _ALL:
+        setattr(model.config, name, float(name in weights))
 
 
 # ---- The batch ----
@@ -276,14 +295,6 @@ def tokens(given: Sizes, count: int, length: int) -> dict[str, Tensor]:
     ids = torch.randint(first_word, config.vocab_size, (count, length))
     ids[:, 0], ids[:, -1] = config.bos_token_id, config.language_token_ids[0]
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-
-
-# ---- The table ----
-
-
-def _line(title: str, rows: tuple[int, ...], *found: list[float]) -> str:
-    cells = [title, " + ".join(str(number) for number in rows), *(_quartiles(each) for each in found)]
-    return f"| {' | '.join(cells)} |"
 
 
 def _quartiles(values: list[float]) -> str:
