@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         ContrastiveTrainingArguments,
         LiweTrainingArguments,
         MlaTrainingArguments,
+        Rc3TaskTrainingArguments,
         Rc3TrainingArguments,
         SmalrTrainingArguments,
     )
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from .trainers.mla import MlaTrainer
     from .trainers.mural import MuralTrainer
     from .trainers.rc3 import Rc3Trainer
+    from .trainers.rc3_tasks import Rc3TaskTrainer
     from .trainers.smalr import SmalrTrainer
 
 __version__ = "0.1.0"
@@ -73,6 +75,8 @@ _LAZY = {
     "MlaTrainer": "trainers.mla",
     "MlaTrainingArguments": "trainers.arguments",
     "MuralTrainer": "trainers.mural",
+    "Rc3TaskTrainer": "trainers.rc3_tasks",
+    "Rc3TaskTrainingArguments": "trainers.arguments",
     "Rc3Trainer": "trainers.rc3",
     "Rc3TrainingArguments": "trainers.arguments",
     "SmalrTrainer": "trainers.smalr",
@@ -117,6 +121,8 @@ __all__ = [
     "Rc3ForVisualReasoning",
     "Rc3Model",
     "Rc3Processor",
+    "Rc3TaskTrainer",
+    "Rc3TaskTrainingArguments",
     "Rc3Trainer",
     "Rc3TrainingArguments",
     "SmalrConfig",

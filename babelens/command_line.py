@@ -18,6 +18,7 @@ from .commands.search import search
 from .commands.train import train
 from .commands.trim import trim
 from .configuration.languages import KnownLanguageError, LanguageTagError, UnknownLanguageError
+from .configuration.rc3_errors import LabelError, VisualInputError
 from .data.errors import CorpusError
 from .hub import PublishError
 from .modeling.acquirer import UnsupportedBaseModelError
@@ -48,6 +49,7 @@ _USER_ERRORS = (
     EmbeddingTrimmingError,
     ImageError,
     KnownLanguageError,
+    LabelError,
     LanguageTagError,
     NonFiniteLossError,
     OSError,
@@ -57,6 +59,7 @@ _USER_ERRORS = (
     TokenizerError,
     UnknownLanguageError,
     UnsupportedBaseModelError,
+    VisualInputError,
     VocabularyError,
     VocabularyTrimmingError,
     WordVectorError,

@@ -40,8 +40,9 @@ from .processing.processing_smalr import SmalrProcessor
 
 @dataclass(frozen=True)
 class Method:
-    """The classes that make up a method; module and name of its trainer and of the classes that run its recipes, those
-    of fine-tuning on a task apart, which are imported when somebody trains. `heads` are models for single tasks, on the configuration of the `model`."""
+    """The classes that make up a method; module and name of its trainer and of the classes that run its recipes, of
+    fine-tuning on a task apart from others, which are imported when somebody trains. `heads` are models for single
+    tasks, on the configuration of the `model`."""
 
     config: type[PreTrainedConfig]
     model: type[PreTrainedModel]

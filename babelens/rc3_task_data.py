@@ -1,5 +1,5 @@
-"""The data of RC3's tasks as recipes name them: IGLUE's and Multi30K's files, the emoji benchmark's tasks, and captioned
-pictures of one's own.
+"""The data of RC3's tasks as recipes name them: IGLUE's and Multi30K's files, the emoji benchmark's tasks, and
+captioned pictures of one's own.
 
     source: xvnli                                    # which reader
     options: {file: data/xvnli/{language}.jsonl}     # its arguments; one file for each of
@@ -42,7 +42,9 @@ def read_task_data(task: str, source: DataSource, where: str) -> list[TaskData]:
     readers = READERS[task]
     reader = readers.get(source.source, readers.get(""))
     if reader is None:
-        raise RecipeError(f"{where}.source: {task} has no {source.source!r}; it has {', '.join(filter(None, readers))}")
+        raise RecipeError(
+            f"{where}.source: {task} has no {source.source!r}; it has {', '.join(filter(None, readers))}"
+        )
     try:
         return reader(source)
     except TypeError as error:
@@ -86,7 +88,7 @@ def _xgqa(answers: str, **options: Any) -> Dataset:
 
 
 def _few(corpus: Dataset, pictures: int | None) -> Dataset:
-    """So many of the rows, spread evenly: a cross-encoder looks at every text with every picture."""
+    """So many of the rows, spread evenly: a cross-encoder looks at every text with every picture, which takes long."""
     if pictures is None or pictures >= len(corpus):
         return corpus
     return corpus.select([len(corpus) * k // pictures for k in range(pictures)])
@@ -116,10 +118,11 @@ def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool
     """A task of the emoji benchmark's names, or of its pictures alone."""
     if not source.languages:
         raise RecipeError("the emoji benchmark's tasks need languages")
-    own = {name: value for name, value in source.options.items() if name in _TASK_OPTIONS}
-    loading = {name: value for name, value in source.options.items() if name not in own}
+    loading = dict(source.options)
+    pictures = loading.pop("pictures", None)
+    own = {name: loading.pop(name) for name in _TASK_OPTIONS if name in loading}
     corpus = load_emoji(**{"languages": source.languages if named else ["en"]} | loading)
-    return [TaskData(make(corpus, source.languages, **own), source.languages)]
+    return [TaskData(make(_few(corpus, pictures), source.languages, **own), source.languages)]
 
 
 # Task -> source -> reader; the source "" stands for any other.

@@ -158,12 +158,12 @@ class RegionsSource:
     """Where the regions of RC3's pictures come from: one of these.
 
     Args:
-        features: a file or folder of computed ones (`RegionFeatures`).
+        features: a file or folder of computed ones (`open_regions`), or a list of such.
         detector: an object detector of transformers, a folder or a Hub id.
         grid: cells on each side of a raster over what the recipe's `backbone` sees.
     """
 
-    features: str | None = None
+    features: str | list[str] | None = None
     detector: str | None = None
     grid: int | None = None
 

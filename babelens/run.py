@@ -49,9 +49,10 @@ def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
         RecipeError: for the fine-tuning of a method that has none.
     """
     method = METHODS[recipe.method]
-    if recipe.task is not None and method.task_run is None:
+    run = method.run if recipe.task is None else method.task_run
+    if run is None:
         raise RecipeError(f"task: {recipe.method} is not fine-tuned on tasks")
-    module, name = (method.run if recipe.task is None else method.task_run).split(":")
+    module, name = run.split(":")
     return getattr(import_module(module), name)(recipe, output, command)
 
 

@@ -22,7 +22,7 @@ from .configuration.tasks import PARALLEL
 from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .processing.processing_rc3 import Rc3Processor
 from .processing.region_extraction import RegionExtractor
-from .processing.regions import RegionFeatures
+from .processing.regions import SeveralRegions, open_regions
 from .processing.tokenizer_training import train_bpe
 from .recipe import RecipeError
 from .run import RecipeRun
@@ -57,20 +57,27 @@ class Rc3Run(RecipeRun):
         source = self.recipe.model.from_pretrained
         return source is not None and AutoConfig.from_pretrained(source).model_type == MBART
 
+    @cached_property
+    def _region_sizes(self) -> dict[str, int]:
+        source = self.recipe.model
+        if source.preset:
+            config = load_preset(source.preset)
+        else:
+            config = Rc3Config() if self._is_mbart else AutoConfig.from_pretrained(source.from_pretrained)
+        return {name: source.overrides.get(name, getattr(config, name)) for name in ("region_size", "max_regions")}
+
     # ---- Parts ----
 
     def make_processor(self) -> ProcessorMixin:
-        source, overrides = self.recipe.model, self.recipe.model.overrides
-        if source.from_pretrained and not self._is_mbart:
-            return AutoProcessor.from_pretrained(source.from_pretrained)
-        config = load_preset(source.preset) if source.preset else Rc3Config()
-        regions = {name: overrides.get(name, getattr(config, name)) for name in ("region_size", "max_regions")}
+        source = self.recipe.model.from_pretrained
+        if source and not self._is_mbart:
+            return AutoProcessor.from_pretrained(source)
         pictures = self.new_image_processor()
-        if self._is_mbart:
-            tokenizer = AutoTokenizer.from_pretrained(source.from_pretrained)
-            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.languages, pictures, **regions)
+        if source:
+            tokenizer = AutoTokenizer.from_pretrained(source)
+            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.languages, pictures, **self._region_sizes)
         tokenizer = self.new_tokenizer("tokenizer", self.languages, self.captions)
-        return Rc3Processor.new(tokenizer, self.languages, pictures, **regions)
+        return Rc3Processor.new(tokenizer, self.languages, pictures, **self._region_sizes)
 
     train_vocabulary = staticmethod(train_bpe)  # whose pieces the decoder can put together again
 
@@ -89,16 +96,17 @@ class Rc3Run(RecipeRun):
         return {"regions": self._regions}
 
     @cached_property
-    def _regions(self) -> RegionExtractor | RegionFeatures | None:
+    def _regions(self) -> RegionExtractor | SeveralRegions | None:
         source = self.recipe.regions
         if source is None:
             return None
         if source.features:
-            return RegionFeatures(source.features)
+            files = [source.features] if isinstance(source.features, str) else source.features
+            return SeveralRegions(*(open_regions(file, **self._region_sizes) for file in files))
         if source.detector:
             detector = AutoModelForObjectDetection.from_pretrained(source.detector)
             return RegionExtractor.from_detector(detector, AutoImageProcessor.from_pretrained(source.detector))
-        if self.recipe.backbone is None:
+        if self.recipe.backbone is None or source.grid is None:
             raise RecipeError("regions.grid: of what a backbone sees, which the recipe does not name")
         pictures = AutoImageProcessor.from_pretrained(self.recipe.backbone)
         return RegionExtractor.from_encoder(vision_backbone(self.recipe.backbone), pictures, grid=source.grid)

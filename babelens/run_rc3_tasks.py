@@ -1,6 +1,5 @@
 """Recipes that fine-tune a pre-trained RC3 on a task, and say how well it does in each language of the test data."""
 
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from .model_cards.facts import Result, training_run
 from .model_cards.task_facts import TaskCardFacts
 from .rc3_task_data import joined, read_task_data
 from .recipe import EMOJI, DataSource, RecipeError, Stage
-from .run import EVALUATION
 from .run_rc3 import Rc3Run
 from .trainers.contrastive import TaskData
 from .trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer
@@ -47,7 +45,9 @@ class Rc3TaskRun(Rc3Run):
     @cached_property
     def training_data(self) -> TaskData:
         """All of `train` as one."""
-        return joined([part for name, source in self.recipe.train.items() for part in self._read("train", name, source)])
+        return joined(
+            [part for name, source in self.recipe.train.items() for part in self._read("train", name, source)]
+        )
 
     @cached_property
     def test_data(self) -> dict[str, list[TaskData]]:
@@ -83,6 +83,8 @@ class Rc3TaskRun(Rc3Run):
             raise RecipeError(f"model.from_pretrained: {self.task.name} is fine-tuned from a pre-trained RC3")
         if self.recipe.stages:
             raise RecipeError("stages: fine-tuning on a task has one")
+        if self.recipe.test or self.recipe.validation:
+            self.task.check_measures()
 
     def make_processor(self) -> ProcessorMixin:
         return AutoProcessor.from_pretrained(self.recipe.model.from_pretrained)
@@ -131,9 +133,12 @@ class Rc3TaskRun(Rc3Run):
         Raises:
             TypeError: for a model that was not trained on the task.
         """
-        task_model, found = self.task.model.from_pretrained(model, output_loading_info=True, **loading)
-        if missing := sorted(found["missing_keys"]):
-            raise TypeError(f"{model} was not trained on {self.task.name}: it has no weights for {', '.join(missing)}")
+        trained = AutoConfig.from_pretrained(model, **loading).architectures or []
+        if self.task.model.__name__ not in trained:
+            raise TypeError(
+                f"{model} is {', '.join(trained)}; {self.task.name} is the task of {self.task.model.__name__}"
+            )
+        task_model = self.task.model.from_pretrained(model, **loading)
         processor = AutoProcessor.from_pretrained(model, **loading)
         size = batch_size or self._arguments(self.stages[0]).per_device_eval_batch_size
         regions = self.trainer_options()["regions"]

@@ -4,9 +4,8 @@
 
 A dual encoder finds, a cross-encoder judges: the best k of every text among the pictures, and of every picture among
 the texts. The first row is the dual encoder alone, the last the cross-encoder on all pairs. Numbers are means over the
-languages; seconds are wall-clock time of the scoring, of both directions together. All rows of a language are run one
-after the other in one process, so that their ratios can be compared whatever else the machine does; `--rounds` repeats
-them, and the median is shown.
+languages; seconds are wall-clock time of the scoring, of both directions together. The rows take turns in one process;
+with `--rounds` they do so several times, and medians are shown.
 """
 
 import json
@@ -81,8 +80,8 @@ def main(
     for language in tags:
         queries = retrieval_set(corpus, language)
         texts = embedder.encode_text(queries.texts, language=language)
-        for row in rows:
-            measured[row].append(_measure(judge, queries, images, texts, row, rounds))
+        for row, numbers in _measure(judge, queries, images, texts, rows, rounds).items():
+            measured[row].append(numbers)
     table = {row: _means(results) for row, results in measured.items()}
     _show(table, f"{len(corpus)} pictures by {vendor}, {', '.join(tags)}; torch {torch.__version__}, "
                  f"transformers {transformers.__version__}, {torch.get_num_threads()} thread(s)")  # fmt: skip
@@ -91,14 +90,17 @@ def main(
 
 
 def _measure(
-    judge: CrossEncoder, queries: RetrievalSet, images: np.ndarray, texts: np.ndarray, row: str, rounds: int
-) -> dict[str, float]:
-    seconds = []
+    judge: CrossEncoder, queries: RetrievalSet, images: np.ndarray, texts: np.ndarray, rows: list[str], rounds: int
+) -> dict[str, dict[str, float]]:
+    """Each row's recalls, pairs and seconds, in one language."""
+    seconds: dict[str, list[float]] = {row: [] for row in rows}
+    results: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
-        asked = Judge(judge, queries)
-        recalls = asked.ranks(images, texts, row).recalls()
-        seconds.append(asked.seconds)
-    return recalls | {"pairs": asked.pairs, "seconds": statistics.median(seconds)}
+        for row in rows:
+            asked = Judge(judge, queries)
+            results[row] = asked.ranks(images, texts, row).recalls() | {"pairs": asked.pairs}
+            seconds[row].append(asked.seconds)
+    return {row: numbers | {"seconds": statistics.median(seconds[row])} for row, numbers in results.items()}
 
 
 def _means(results: Sequence[dict[str, float]]) -> dict[str, float]:

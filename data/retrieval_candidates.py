@@ -75,16 +75,15 @@ class CandidateCollator:
             if self._concepts[place] != example["image_id"] and self._texts[place] != example["text"]:
                 return place
         raise CorpusError(
-            f"next to {example['image_id']!r} nothing else has captions in {example['language']}: there is no wrong one"
+            f"beside {example['image_id']!r} nothing has captions in {example['language']}: there is no wrong one"
         )
 
     def _hard(self, example: Example, rng: np.random.Generator) -> int:
         """The place of a caption of a picture like the example's; of any where those have none in its language."""
         for row in rng.permutation(self.neighbours[example["row"]]):
-            captions = self._order[self._starts[row] : self._starts[row + 1]]
             captions = [
                 place
-                for place in captions
+                for place in self._order[self._starts[row] : self._starts[row + 1]]
                 if self._languages[place] == example["language"] and self._texts[place] != example["text"]
             ]
             if captions:
@@ -113,7 +112,7 @@ def nearest(vectors: np.ndarray, concepts: Sequence[str], count: int = 100) -> n
     """
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     _, group, sizes = np.unique(np.asarray(concepts), return_inverse=True, return_counts=True)
-    count = min(count, len(unit) - int(sizes.max()))
+    count = min(count, len(unit) - int(sizes.max()))  # of whatever there is most, all others are left
     if count < 1:
         raise CorpusError("all pictures show the same: none is a wrong one for another")
     found = np.empty((len(unit), count), dtype=np.int64)

@@ -190,7 +190,7 @@ class TargetCollator:
 
 def regions_of(regions: Regions, image_ids: Sequence[str], pictures: Sequence[Any]) -> Sequence[np.ndarray]:
     """The regions of pictures, [R, region_size] each, looked up or found."""
-    return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else regions(pictures)
+    return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else list(regions(pictures))
 
 
 def sources(examples: list[Example]) -> list[Example]:

@@ -1,8 +1,8 @@
 """What a model says on the data of a task, language by language (Zhou et al. 2023, RC3, section 3.3 and appendix B):
 
-    label_accuracy          entailment, reasoning and questions: how often the best label is the right one
-    matching_recall         retrieval: recall at 1, 5 and 10 among all captions and all pictures, both ways
-    translation_quality     translation: BLEU and chrF by sacrebleu
+label_accuracy          entailment, reasoning and questions: how often the best label is the right one
+matching_recall         retrieval: recall at 1, 5 and 10 among all captions and all pictures, both ways
+translation_quality     translation: BLEU and chrF by sacrebleu
 """
 
 from typing import Any
@@ -130,7 +130,7 @@ def translation_quality(
         UnknownLanguageError: for a language that the model has not learned.
         ImportError: without sacrebleu.
     """
-    metrics = _sacrebleu()
+    metrics = sacrebleu_metrics()
     inputs = TaskInputs(processor, model.config, regions)
     said: dict[tuple[str, str], list[tuple[str, str]]] = {}
     limit = {} if model.generation_config.max_new_tokens else {"max_new_tokens": processor.max_text_length}
@@ -163,7 +163,8 @@ def _on_device(inputs: dict[str, torch.Tensor], model: PreTrainedModel) -> dict[
     }
 
 
-def _sacrebleu() -> Any:
+def sacrebleu_metrics() -> Any:
+    """The module; raises an ImportError that says what to install."""
     try:
         from sacrebleu import metrics
     except ImportError as error:

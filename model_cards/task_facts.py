@@ -62,5 +62,7 @@ class TaskCardFacts(ModelCardFacts):
         return list(dict.fromkeys([*self.image_languages, *self.unseen_languages]))
 
     def training_of(self, language: str) -> str:
-        """Of translations, both languages are in training or not."""
-        return "yes" if set(language.split("-")) <= set(self.image_languages) else "no"
+        """Whether the fine-tuning had it; of translations, such as `en-de`, whether it had both."""
+        trained = self.image_languages
+        pairs = {f"{a}-{b}" for a in trained for b in trained}
+        return "yes" if language in trained or language in pairs else "no"

@@ -16,7 +16,7 @@ Were each loss to encode what it needs, there would be 27 B. `count_passes` says
 objective without weight costs nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -202,7 +202,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         """MCLM, ITM and the contrast of R-XVtCL."""
         masked = batch["masked"]["input_ids"] if self.config.mclm_weight else None
         pairs, masked_rows = self._encode_pairs(batch, self._strict_pairs, masked)
-        parts = {}
+        parts: dict[str, Tensor] = {}
         if masked_rows is not None:
             parts |= self._masked_language_losses(masked_rows, batch["masked"]["labels"], batch["decoder"])
         if self.config.itm_weight:
@@ -305,18 +305,19 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         place = torch.cat(pictures)
         visual = {name: batch[name][place] for name in VISUAL_INPUTS if name in batch}
         output = self.model.encode(**self._joined(texts), **visual)
-        vtr = output.pooler_output[: len(pairs) * count].view(len(pairs), count, self.config.d_model)
+        states: Tensor = output.last_hidden_state[: len(pairs) * count, 0]
+        vtr = states.view(len(pairs), count, self.config.d_model)
         if masked is None:
             return vtr, None
         return vtr, Rc3EncoderOutput(**{name: value[-count:] for name, value in output.items()})
 
     def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """TR of both texts, [B, d] each."""
-        sides = [batch["first"], batch["second"]]
-        first, second = self.model.encode(**self._joined(sides)).pooler_output.chunk(2)
+        output = self.model.encode(**self._joined([batch["first"], batch["second"]]))
+        first, second = output.last_hidden_state[:, 0].chunk(2)
         return first, second
 
-    def _joined(self, texts: list[Texts]) -> dict[str, Tensor]:
+    def _joined(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
         """Texts of several lengths as one batch."""
         length = max(part["input_ids"].shape[1] for part in texts)
         fill = {"input_ids": self.config.pad_token_id, "attention_mask": 0}

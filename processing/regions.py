@@ -213,6 +213,31 @@ class FolderRegions(RegionFeatures):
         return sum(1 for _ in self)
 
 
+class SeveralRegions(Mapping[str, np.ndarray]):
+    """The regions of several files as one; of a picture that several have, those of the first.
+
+    Raises:
+        UnknownPictureError: when a picture is asked for that is in none.
+    """
+
+    def __init__(self, *files: RegionFeatures) -> None:
+        self.files = files
+
+    def __getitem__(self, image_id: str) -> np.ndarray:
+        for file in self.files:
+            if image_id in file:
+                return file[image_id]
+        raise UnknownPictureError(
+            f"{', '.join(str(file.path) for file in self.files)}, picture {image_id!r}: not there"
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(image_id for file in self.files for image_id in file))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> RegionFeatures:
     """The reader for a path: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays.
 

@@ -31,6 +31,7 @@ SIZES = {
 SETTINGS = {
     "per_device_train_batch_size": 16,
     "learning_rate": 3e-3,
+    "lr_scheduler_type": "constant",
     "logging_steps": 10,
     "save_strategy": "no",
     "report_to": "none",
@@ -66,7 +67,7 @@ def regions_of(corpus: Dataset) -> dict[str, np.ndarray]:
         color, shape = image_id.split("-")
         red, green, blue = (channel / 255 for channel in COLORS[color][2])
         place = list(SHAPES).index(shape)
-        region = np.array([red, green, blue, place % 2, place // 2, 1], dtype=np.float32)
+        region = 4 * np.array([red, green, blue, place % 2, place // 2, 1], dtype=np.float32)
         described[image_id] = np.stack([region, region / 2, -region])
     return described
 
@@ -92,12 +93,12 @@ def colour_rows(languages: list[str] = LANGUAGES, answers: list[str] | None = No
 
 
 def pair_rows(languages: list[str] = LANGUAGES) -> Dataset:
-    """Two shapes and a caption of the left one: is it, or the other, what the caption says? Always of one colour."""
+    """Two shapes, and a caption of the left one or of one that is neither, each of another colour."""
     corpus = list(shapes_corpus())
     rows = []
-    for left, right in zip(corpus, corpus[4:] + corpus[:4], strict=True):
+    for left, right, neither in zip(corpus, corpus[4:] + corpus[:4], corpus[8:] + corpus[:8], strict=True):
         sides = {f"{side}_{name}": row[name] for side, row in (("left", left), ("right", right)) for name in _PICTURE}
-        for label, row in (("true", left), ("false", right)):
+        for label, row in (("true", left), ("false", neither)):
             captions = {caption["language"]: caption["text"] for caption in row["captions"]}
             rows += [sides | {"text": captions[tag], "language": tag, "label": label} for tag in languages]
     return _labelled(rows, ["false", "true"])

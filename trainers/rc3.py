@@ -171,7 +171,8 @@ class Rc3Trainer(WholeCheckpointTrainer):
     def get_train_dataloader(self) -> DataLoader:
         if self.train_dataset is None:
             raise ValueError("training needs a train_dataset")
-        sizes = dict.fromkeys(self.data_sets, self._train_batch_size) | (self.args.data_set_batch_sizes or {})
+        size: int = self._train_batch_size
+        sizes = dict.fromkeys(self.data_sets, size) | (self.args.data_set_batch_sizes or {})
         sampler = TaskBatchSampler(
             self.train_dataset, sizes, seed=data_seed(self.args), num_processes=self.args.world_size
         )

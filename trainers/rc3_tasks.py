@@ -1,5 +1,5 @@
-"""RC3 fine-tuned on a task: transformers' `Trainer`, and what each of the five tasks makes of its data (Zhou et al. 2023,
-section 3 and appendix B).
+"""RC3 fine-tuned on a task: transformers' `Trainer`, and what each of the five tasks makes of its data (Zhou et al.
+2023, section 3 and appendix B).
 
     Rc3ForVisualEntailment          XVNLI    labelled rows with a picture
     Rc3ForVisualQuestionAnswering   xGQA     the same; a score for each answer
@@ -8,7 +8,7 @@ section 3 and appendix B).
     Rc3ForConditionalGeneration     MMT      a caption corpus with texts in two languages
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +21,13 @@ from ..data.corpus import languages_of
 from ..data.retrieval_candidates import CandidateCollator, NumberedRows, nearest, picture_vectors
 from ..data.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
 from ..data.views import image_text_pairs, triplets
-from ..evaluation.rc3_tasks import Results, label_accuracy, matching_recall, translation_quality
+from ..evaluation.rc3_tasks import (
+    Results,
+    label_accuracy,
+    matching_recall,
+    sacrebleu_metrics,
+    translation_quality,
+)
 from ..modeling.modeling_rc3_tasks import (
     Rc3ForConditionalGeneration,
     Rc3ForImageTextRetrieval,
@@ -37,7 +43,7 @@ from .whole_checkpoints import WholeCheckpointTrainer
 
 
 @dataclass(frozen=True)
-class Rc3Task:
+class Rc3Task(ABC):
     """A task by its name in recipes.
 
     Args:
@@ -47,7 +53,7 @@ class Rc3Task:
     """
 
     name: str
-    model: type
+    model: type[Any]
     metrics: tuple[str, ...]
 
     @abstractmethod
@@ -58,8 +64,18 @@ class Rc3Task:
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
         """From examples to batches."""
 
+    def check_measures(self) -> None:
+        """Before a long training.
+
+        Raises:
+            ImportError: when what `evaluate` measures with is not installed.
+        """
+        return
+
     @abstractmethod
-    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int) -> Results:
+    def evaluate(
+        self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
+    ) -> Results:
         """Numbers in percent by language."""
 
 
@@ -77,7 +93,9 @@ class LabelTask(Rc3Task):
         labels = inputs.config.id2label
         return LabelCollator(inputs, [labels[number] for number in sorted(labels)], as_scores=self.as_scores)
 
-    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int) -> Results:
+    def evaluate(
+        self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
+    ) -> Results:
         return label_accuracy(model, processor, self.examples(data), regions=regions, batch_size=batch_size)
 
 
@@ -97,7 +115,9 @@ class RetrievalTask(Rc3Task):
         vectors = picture_vectors(pictures, ids, inputs.regions if inputs.config.has_regions else None)
         return CandidateCollator(inputs, corpus, nearest(vectors, ids))
 
-    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int) -> Results:
+    def evaluate(
+        self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
+    ) -> Results:
         languages = data.languages or list(languages_of(data.corpus))
         return matching_recall(model, processor, data.corpus, languages, regions=regions, batch_size=batch_size)
 
@@ -114,7 +134,12 @@ class TranslationTask(Rc3Task):
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
         return TargetCollator(inputs)
 
-    def evaluate(self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int) -> Results:
+    def check_measures(self) -> None:
+        sacrebleu_metrics()
+
+    def evaluate(
+        self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
+    ) -> Results:
         view = triplets(data.corpus, data.pairs)
         return translation_quality(model, processor, view, regions=regions, batch_size=batch_size)
 
@@ -229,7 +254,7 @@ class Rc3TaskTrainer(WholeCheckpointTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """The task's metrics in percent: `eval_accuracy`, the mean over the languages, and `eval_accuracy_<language>`."""
+        """The task's metrics in percent: `eval_accuracy_<language>`, and `eval_accuracy`, the mean over languages."""
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(data, dict):
             parts = [self.evaluate(part, ignore_keys, f"{metric_key_prefix}_{name}") for name, part in data.items()]

@@ -54,7 +54,7 @@ def evaluate(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="A recipe of fine-tuning, `rc3/xvnli` or a file: MODEL does its task on its `test` data, in place of DATA."
+            help="A recipe of fine-tuning, `rc3/xvnli` or a file: MODEL does its task on its `test` data, not DATA."
         ),
     ] = None,
     rerank: Annotated[
@@ -173,7 +173,9 @@ def _dual_encoder(model: str, **options: Any) -> Embedder:
         return load_embedder(model, **options)
     except typer.BadParameter as error:
         if _is_for_tasks(model):
-            message = f"{model} embeds nothing; say on which task: --recipe emoji/rc3/entailment, rc3/xvnli, or your own"
+            message = (
+                f"{model} embeds nothing; say on which task: --recipe emoji/rc3/entailment, rc3/xvnli, or your own"
+            )
             raise typer.BadParameter(message, param_hint="MODEL") from error
         raise
 

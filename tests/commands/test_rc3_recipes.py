@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from babelens import Rc3ForPreTraining, Rc3ForVisualEntailment, Rc3Processor
 from babelens.command_line import app
 from babelens.configuration.presets import load_preset
+from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
 from babelens.recipe import RecipeError, load_recipe
 
@@ -123,6 +124,14 @@ def test_from_an_mbart_with_patches(content, tmp_path):
     assert processor.language_tokens == codes
     before = mbart.model.decoder.layers[0].fc1.weight.detach().numpy()
     np.testing.assert_allclose(model.model.decoder.layers[0].fc1.weight.detach().numpy(), before, atol=1e-8)
+
+
+def test_regions_that_were_computed_before(content, tmp_path):
+    source = content["train"]["strict"]["source"]
+    for image_id in load_captions(source)["image_id"]:
+        np.save(tmp_path / f"{image_id}.npy", np.ones((2, 16), dtype=np.float32))
+    output = train(content, tmp_path, regions={"features": str(tmp_path)})
+    assert any("strict_contrast_loss" in entry for entry in log_of(output))
 
 
 @pytest.mark.parametrize(

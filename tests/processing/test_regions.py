@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from babelens.processing.region_arrays import NoRegionsError, RegionSizeError, TooManyRegionsError
-from babelens.processing.regions import RegionFileError, UnknownPictureError, open_regions
+from babelens.processing.regions import RegionFileError, SeveralRegions, UnknownPictureError, open_regions
 
 IDS = ["1000092795.jpg", "COCO_val2014_000000042.jpg", "id-201_0.jpg"]
 KINDS = ["h5", "lmdb", "lmdb_base64", "npy", "npz"]
@@ -148,6 +148,18 @@ def test_a_picture_that_is_not_there_is_refused_by_name(kind, tmp_path):
     regions = open_regions(write(kind, tmp_path, {"a": published(1)}))
     with pytest.raises(UnknownPictureError, match=r"picture 'b\.jpg': not there$"):
         regions["b.jpg"]
+
+
+def test_several_files_are_as_one(tmp_path):
+    for name, value in (("first/a", 1), ("second/a", 2), ("second/b", 3)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        np.save(tmp_path / f"{name}.npy", np.full((1, 4), value, np.float32))
+    regions = SeveralRegions(*(open_regions(tmp_path / name, region_size=4) for name in ("first", "second")))
+    assert {image_id: features[0, 0] for image_id, features in regions.items()} == {"a": 1, "b": 3}
+    assert len(regions) == 2 and "c" not in regions
+    with pytest.raises(UnknownPictureError, match=r"first, .*second, picture 'c': not there"):
+        regions["c"]
+
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,316 @@
+"""Fine-tuning on RC3's tasks: what each collator makes of rows, that each task is learned, what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from contracts import assert_equal
+from tiny_rc3_tasks import (
+    LANGUAGES,
+    REGION_SIZE,
+    SETTINGS,
+    colour_rows,
+    pair_rows,
+    regions_of,
+    tiny_config,
+    tiny_processor,
+)
+from tiny_training import COLORS, shapes_corpus, weights
+from transformers import set_seed
+
+from babelens import (
+    Rc3ForConditionalGeneration,
+    Rc3ForImageTextRetrieval,
+    Rc3ForVisualEntailment,
+    Rc3ForVisualQuestionAnswering,
+    Rc3ForVisualReasoning,
+    Rc3Model,
+    Rc3Processor,
+)
+from babelens.configuration.languages import UnknownLanguageError
+from babelens.configuration.rc3_errors import ImageCountError, VisualInputError
+from babelens.data import UnknownAnswerError, image_text_pairs, triplets
+from babelens.data.errors import CorpusError
+from babelens.data.retrieval_candidates import CANDIDATES, CandidateCollator, NumberedRows, nearest, picture_vectors
+from babelens.data.task_inputs import LabelCollator, LabelledExamples, TargetCollator, TaskInputs
+from babelens.evaluation.rc3_tasks import label_accuracy, translation_quality
+from babelens.processing.image_augmentation import TrainingTransform
+from babelens.trainers.arguments import Rc3TaskTrainingArguments
+from babelens.trainers.contrastive import NonFiniteLossError, TaskData
+from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
+
+TRUTH = {"id2label": {0: "false", 1: "true"}}
+CORPUS = shapes_corpus()
+QUESTIONS = colour_rows(answers=list(COLORS))
+REGIONS = regions_of(CORPUS)
+
+
+@pytest.fixture
+def rc3_processor() -> Rc3Processor:
+    """One of its own for every test: training changes how long its texts are."""
+    return tiny_processor()
+
+
+@pytest.fixture
+def inputs(rc3_processor) -> TaskInputs:
+    return TaskInputs(rc3_processor, tiny_config(rc3_processor), REGIONS)
+
+
+def trainer(model, processor, output, data, *, evaluated=None, regions=None, **changes) -> Rc3TaskTrainer:
+    arguments = Rc3TaskTrainingArguments(str(output), **SETTINGS | changes)
+    return Rc3TaskTrainer(
+        model, arguments, processing_class=processor, train_dataset=data, eval_dataset=evaluated, regions=regions
+    )
+
+
+def made(model_class, processor, **config):
+    set_seed(0)
+    return model_class(tiny_config(processor, **config))
+
+
+# ------------------------------------------------------------------------------------------------------- collators
+
+
+def test_rows_become_texts_with_pictures_and_regions_and_their_labels(inputs):
+    examples = LabelledExamples(colour_rows(), ["de"])
+    rows = examples.__getitems__([0, 1])
+    assert [(row["language"], row["label"]) for row in rows] == [("de", "true"), ("de", "false")]
+    batch = LabelCollator(inputs, ["true", "false"])(rows, [0, 0])  # numbers are the model's, not the data's
+    assert batch.pop("labels").tolist() == [0, 1]
+    expected = inputs.processor(
+        text=[row["text"] for row in rows],
+        language="de",
+        images=[row["image"] for row in rows],
+        regions=[REGIONS[row["image_id"]] for row in rows],
+        return_tensors="pt",
+    )
+    assert_equal(batch, dict(expected))
+
+
+def test_a_model_is_given_what_it_has_layers_for(rc3_processor):
+    rows = LabelledExamples(colour_rows()).__getitems__([0])
+    for visual, names in (
+        ("regions", {"region_features", "region_mask"}),
+        ("patches", {"pixel_values"}),
+        ("both", {"region_features", "region_mask", "pixel_values"}),
+    ):
+        inputs = TaskInputs(rc3_processor, tiny_config(rc3_processor, visual=visual), REGIONS)
+        assert inputs.visuals(rows).keys() == names
+    found = TaskInputs(
+        rc3_processor, tiny_config(rc3_processor), lambda pictures: np.ones((len(pictures), 2, REGION_SIZE))
+    )
+    assert (found.visuals(rows)["region_features"] == 1).all()
+    with pytest.raises(VisualInputError, match="the model reads regions, and the examples have image, image_id"):
+        TaskInputs(rc3_processor, tiny_config(rc3_processor, visual="regions")).visuals(rows)
+
+
+def test_answers_are_scores_where_there_are_many(inputs):
+    rows = LabelledExamples(QUESTIONS, ["en"]).__getitems__([0, 4])
+    labels = LabelCollator(inputs, list(COLORS), as_scores=True)(rows, [0, 0])["labels"]
+    assert labels.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0]]
+
+
+def test_two_pictures_of_one_text_are_pairs_also_when_augmented(rc3_processor):
+    config = tiny_config(rc3_processor, images_per_text=2)
+    rows = LabelledExamples(pair_rows(), ["en"]).__getitems__([0, 9])
+    plain = TaskInputs(rc3_processor, config, REGIONS)(rows)
+    assert plain["pixel_values"].shape == (2, 2, 3, 32, 32) and plain["region_features"].shape == (
+        2,
+        2,
+        3,
+        REGION_SIZE,
+    )
+    right = [REGIONS[row["right_image_id"]] for row in rows]
+    assert np.array_equal(plain["region_features"][:, 1], np.stack(right))
+    augmented = TaskInputs(rc3_processor, config, REGIONS, TrainingTransform(rc3_processor.image_processor))
+    assert augmented(rows, [5, 6])["pixel_values"].shape == (2, 2, 3, 32, 32)
+    assert_equal(augmented(rows, [5, 6]), augmented(rows, [5, 6]))
+    assert_equal(augmented(rows), plain)  # without seeds, as evaluations are, pictures are as they are
+
+
+def test_sources_are_read_and_targets_said(inputs):
+    view = triplets(CORPUS, [("en", "de"), ("fr", "en")])
+    rows = [view[0], view[len(view) - 1]]
+    assert [(row["language_a"], row["language_b"]) for row in rows] == [("en", "de"), ("fr", "en")]
+    expected = inputs.processor(
+        text=[row["text_a"] for row in rows],
+        language=["en", "fr"],
+        text_target=[row["text_b"] for row in rows],
+        target_language=["de", "en"],
+        images=[row["image"] for row in rows],
+        regions=[REGIONS[row["image_id"]] for row in rows],
+        return_tensors="pt",
+    )
+    assert_equal(TargetCollator(inputs)(rows, [0, 0]), dict(expected))
+
+
+def test_a_caption_has_four_candidates_of_its_own_language(inputs):
+    view = image_text_pairs(CORPUS, ["en", "de"])
+    ids = list(CORPUS["image_id"])
+    like = nearest(picture_vectors(None, ids, REGIONS), ids, count=1)
+    collate = CandidateCollator(inputs, view, like)
+    examples = NumberedRows(view).__getitems__([0, 3])
+    batch = collate(examples, [1, 2])
+    assert batch["labels"].tolist() == [0, 0] and len(batch["input_ids"]) == 2 * CANDIDATES
+    texts = inputs.processor.batch_decode(batch["input_ids"])
+    captions = [caption["text"] for caption in CORPUS[int(like[0, 0])]["captions"] if caption["language"] == "en"]
+    assert texts[0] == texts[2] == examples[0]["text"] and texts[3] in captions
+    assert len({texts[0], texts[1]}) == 2
+    pixels = batch["pixel_values"]
+    assert all(torch.equal(pixels[0], pixels[row]) for row in (1, 3)) and not torch.equal(pixels[0], pixels[2])
+    languages = [row["language"] for row in examples for _ in range(CANDIDATES)]
+    ends = [int(ids[mask.bool()][-1]) for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
+    assert ends == [inputs.processor.language_token_id(language) for language in languages]
+    assert_equal(collate(examples, [1, 2]), batch)
+    assert not torch.equal(collate(examples, [1, 4])["input_ids"][4:], batch["input_ids"][4:])
+
+
+def test_nearest_pictures_show_something_else():
+    vectors = np.array([[1, 0], [2, 0.1], [1, 1], [-1, 0]], dtype=np.float32)
+    assert nearest(vectors, ["a", "b", "c", "d"], count=1).ravel().tolist() == [1, 0, 1, 2]
+    assert nearest(vectors, ["a", "a", "c", "d"], count=1).ravel().tolist() == [2, 2, 1, 2]
+    assert np.array_equal(
+        np.sort(nearest(vectors, list("abcd")), axis=1), [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+    )
+    with pytest.raises(CorpusError, match="all pictures show the same"):
+        nearest(vectors, ["a"] * 4)
+
+
+# -------------------------------------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize(
+    ("model_class", "data", "config", "steps"),
+    [
+        (Rc3ForVisualEntailment, TaskData(colour_rows(), ["en"]), TRUTH, 100),
+        (Rc3ForVisualQuestionAnswering, TaskData(QUESTIONS, ["en"]), {"id2label": dict(enumerate(COLORS))}, 40),
+        (Rc3ForVisualReasoning, TaskData(pair_rows(), ["en"]), {}, 160),
+        (Rc3ForImageTextRetrieval, TaskData(CORPUS, ["en"]), {}, 100),
+        (Rc3ForConditionalGeneration, TaskData(CORPUS, None, [("en", "de")]), {}, 40),
+    ],
+)
+def test_each_task_is_learned_from_its_english_data(model_class, data, config, steps, rc3_processor, tmp_path):
+    model = made(model_class, rc3_processor, visual="regions", encoder_layers=2, **config)
+    run = trainer(model, rc3_processor, tmp_path, data, regions=REGIONS, max_steps=steps)
+    examples = run.train_dataset.tasks[run.task.name].__getitems__(list(range(len(run.train_dataset))))
+    assert {example.get("language", example.get("language_a")) for example in examples} == {"en"}
+    run.train()
+    losses = [entry["loss"] for entry in run.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0] / 2, losses
+
+
+def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(rc3_processor, tmp_path):
+    def finish(folder, resume=None, **changes):
+        model = made(Rc3ForImageTextRetrieval, rc3_processor, visual="patches")
+        augmented = {"image_augmentation": {"color_jitter": 0.3}, "per_device_train_batch_size": 4}
+        settings = augmented | {"save_strategy": "steps", "save_steps": 3, "max_steps": 6} | changes
+        run = trainer(model, rc3_processor, tmp_path / folder, TaskData(CORPUS, ["en"]), **settings)
+        run.train(resume_from_checkpoint=resume)
+        return weights(run.model)
+
+    whole = finish("whole")
+    resumed = finish("whole", str(tmp_path / "whole" / "checkpoint-3"))
+    assert all(np.array_equal(resumed[name], value) for name, value in whole.items())
+    assert any(not np.array_equal(value, finish("other", max_steps=3)[name]) for name, value in whole.items())
+
+
+def test_evaluations_are_by_language_and_their_mean(rc3_processor, tmp_path):
+    model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
+    run = trainer(model, rc3_processor, tmp_path, None, evaluated=colour_rows())
+    metrics = run.evaluate()
+    by_language = label_accuracy(model, rc3_processor, LabelledExamples(colour_rows()))
+    assert list(by_language) == LANGUAGES and all(numbers["n"] == 32 for numbers in by_language.values())
+    assert {
+        f"eval_accuracy_{tag}": numbers["accuracy"] for tag, numbers in by_language.items()
+    }.items() <= metrics.items()
+    assert math.isclose(metrics["eval_accuracy"], np.mean([numbers["accuracy"] for numbers in by_language.values()]))
+    assert "eval_test_accuracy_de" in run.evaluate({"test": TaskData(colour_rows(), ["de"])})
+
+
+def test_settings_of_texts_and_of_generation_are_kept_with_the_model(rc3_processor, tmp_path):
+    model = made(Rc3ForConditionalGeneration, rc3_processor, visual="patches")
+    kept = {"num_beams": 3, "max_new_tokens": 5}
+    run = trainer(
+        model, rc3_processor, tmp_path, TaskData(CORPUS, None, [("en", "de")]), max_text_length=6, generation=kept
+    )
+    batch = run.data_collator(
+        [(type("Draw", (), {"task": "translation", "seed": 0}), run.train_dataset.tasks["translation"][0])]
+    )
+    assert batch["translation"]["input_ids"].shape == (1, 6)
+    model.save_pretrained(tmp_path / "model")
+    loaded = Rc3ForConditionalGeneration.from_pretrained(tmp_path / "model")
+    assert (loaded.generation_config.num_beams, loaded.generation_config.max_new_tokens) == (3, 5)
+
+
+# ------------------------------------------------------------------------------------------------------ evaluation
+
+
+def test_accuracy_counts_what_is_right_and_no_label_as_wrong(rc3_processor):
+    rows = colour_rows(["en"])
+    model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
+    with torch.no_grad():
+        model.classifier.weight.zero_()
+        model.classifier.bias.copy_(torch.tensor([0.0, 1.0]))  # always true
+    assert label_accuracy(model, rc3_processor, LabelledExamples(rows))["en"] == {"accuracy": 50.0, "n": 32}
+    labels = [None if place < 8 else label for place, label in enumerate(rows["label"])]
+    unlabelled = rows.remove_columns("label").add_column("label", labels).cast_column("label", rows.features["label"])
+    assert label_accuracy(model, rc3_processor, LabelledExamples(unlabelled), batch_size=5)["en"]["accuracy"] == 37.5
+
+
+def test_translations_are_those_of_generate_as_sacrebleu_judges_them(rc3_processor):
+    metrics = pytest.importorskip("sacrebleu").metrics
+    model = made(Rc3ForConditionalGeneration, rc3_processor, visual="patches").eval()
+    view = triplets(CORPUS, [("en", "de"), ("en", "fr")])
+    results = translation_quality(model, rc3_processor, view, batch_size=5)
+    said, right = [], []
+    for row in (row for row in view if row["language_b"] == "fr"):
+        batch = rc3_processor(text=row["text_a"], language="en", images=row["image"], return_tensors="pt")
+        said += rc3_processor.batch_decode(model.generate(**batch, language="fr", max_new_tokens=32))
+        right.append(row["text_b"])
+    assert list(results) == ["en-de", "en-fr"] and results["en-fr"]["n"] == 16
+    assert results["en-fr"]["chrf"] == metrics.CHRF().corpus_score(said, [right]).score
+    assert results["en-fr"]["bleu"] == metrics.BLEU().corpus_score(said, [right]).score
+
+
+# ---------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_an_answer_outside_of_the_vocabulary_is_refused(rc3_processor, tmp_path):
+    model = made(Rc3ForVisualQuestionAnswering, rc3_processor, id2label={0: "green", 1: "blue"})
+    with pytest.raises(UnknownAnswerError, match="'red' is none of the model's 2 answers"):
+        trainer(model, rc3_processor, tmp_path, QUESTIONS)
+    with pytest.raises(UnknownAnswerError, match="row 0: 'red'"):
+        label_accuracy(model, rc3_processor, LabelledExamples(QUESTIONS))
+
+
+def test_a_model_of_two_pictures_is_given_two(rc3_processor, tmp_path):
+    two = made(Rc3ForVisualReasoning, rc3_processor, visual="patches")
+    with pytest.raises(ImageCountError, match=r"reads 2 picture\(s\).*have 1, image"):
+        trainer(two, rc3_processor, tmp_path, colour_rows())
+    one = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
+    with pytest.raises(ImageCountError, match=r"reads 1 picture\(s\).*have 2, left_image, right_image"):
+        trainer(one, rc3_processor, tmp_path, pair_rows())
+
+
+def test_languages_that_nobody_knows_are_refused(rc3_processor, tmp_path):
+    model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
+    strange = colour_rows(["en"]).map(lambda row: {"language": "sw"})
+    with pytest.raises(UnknownLanguageError, match="'sw'"):
+        trainer(model, rc3_processor, tmp_path, strange)
+    with pytest.raises(CorpusError, match="no row in sw"):
+        LabelledExamples(colour_rows(), ["sw"])
+
+
+def test_data_without_labels_and_models_without_tasks_are_refused(rc3_processor, tmp_path):
+    with pytest.raises(CorpusError, match="text, language and a ClassLabel label"):
+        LabelledExamples(colour_rows().remove_columns("label"))
+    with pytest.raises(TypeError, match="Rc3Model is for none of RC3's tasks"):
+        task_of(Rc3Model(tiny_config(rc3_processor)))
+
+
+def test_training_stops_at_a_loss_that_is_no_number(rc3_processor, tmp_path):
+    model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
+    torch.nn.init.constant_(model.classifier.bias, math.nan)
+    with pytest.raises(NonFiniteLossError, match="visual-entailment is nan in step 1"):
+        trainer(model, rc3_processor, tmp_path, colour_rows(["en"]), max_steps=2).train()
