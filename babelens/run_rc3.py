@@ -8,7 +8,6 @@ from transformers import (
     AutoImageProcessor,
     AutoModelForObjectDetection,
     AutoModelForPreTraining,
-    AutoModelForSeq2SeqLM,
     AutoProcessor,
     AutoTokenizer,
     PreTrainedModel,
@@ -88,8 +87,12 @@ class Rc3Run(RecipeRun):
             config = load_preset(source.preset, **source.overrides | processor.config_fields())
             return AutoModelForPreTraining.from_config(config, **attention)
         if self._is_mbart:
-            mbart = AutoModelForSeq2SeqLM.from_pretrained(source.from_pretrained, **attention)
-            return Rc3ForPreTraining.from_mbart(mbart, **source.overrides | processor.config_fields())
+            mbart = Rc3ForPreTraining.from_mbart(
+                source.from_pretrained, **source.overrides | processor.config_fields()
+            )
+            if source.attn_implementation:
+                mbart.set_attn_implementation(source.attn_implementation)
+            return mbart
         return AutoModelForPreTraining.from_pretrained(source.from_pretrained, **attention, **source.overrides)
 
     def trainer_options(self) -> dict[str, Any]:
@@ -105,7 +108,9 @@ class Rc3Run(RecipeRun):
             return SeveralRegions(*(open_regions(file, **self._region_sizes) for file in files))
         if source.detector:
             detector = AutoModelForObjectDetection.from_pretrained(source.detector)
-            return RegionExtractor.from_detector(detector, AutoImageProcessor.from_pretrained(source.detector))
+            pictures = AutoImageProcessor.from_pretrained(source.detector)
+            count = self._region_sizes["max_regions"]
+            return RegionExtractor.from_detector(detector, pictures, max_regions=count)
         if self.recipe.backbone is None or source.grid is None:
             raise RecipeError("regions.grid: of what a backbone sees, which the recipe does not name")
         pictures = AutoImageProcessor.from_pretrained(self.recipe.backbone)

@@ -10,6 +10,7 @@ negatives: each process has its own.
 
 from collections.abc import Mapping
 from itertools import combinations, islice
+from statistics import fmean
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,6 +56,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
     # transformers sets these; declared for the type checker, which does not read transformers.
     control: Any
     model: Rc3ForPreTraining
+    _sums: dict[str, Tensor]
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
             data_collator=TaskCollator({name: self._collator(name) for name in self._needed}),
             **kwargs,
         )
-        self._logged: list[dict[str, Tensor]] = []
+        self._sums, self._summed = {}, 0  # of what was lost since the last log entry, in so many batches
 
     # ---- Data ----
 
@@ -185,26 +187,24 @@ class Rc3Trainer(WholeCheckpointTrainer):
     ) -> Any:
         self.model.ends_step = self.accelerator.sync_gradients
         output = model(**inputs)
-        step = self.state.global_step + 1
-        for name in (name for name in reversed(output) if name != "itm_accuracy"):  # parts first, then their sum
-            check_finite(output[name], name, step)
-        self._logged.append({name: value.detach() for name, value in output.items()})
+        if not output.loss.isfinite():
+            for name in reversed(output):  # the sum after its parts
+                check_finite(output[name], name, self.state.global_step + 1)
+        self._sums = {name: self._sums.get(name, 0) + value.detach() for name, value in output.items()}
+        self._summed += 1
         return (output.loss, output) if return_outputs else output.loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the parts of the loss, the share of pairs that are judged rightly, and both p_avg to the training log:
         means over the batches since the last entry, and over the processes."""
-        if "loss" in logs and self._logged:
-            logs |= {name: value for name, value in self._means(self._logged).items() if name != "loss"}
+        if "loss" in logs and self._summed:
+            means = {name: value / self._summed for name, value in self._sums.items() if name != "loss"}
+            means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
             for name in ("textual", "visio_textual"):
-                logs[f"p_avg_{name}"] = round(getattr(self.model, f"{name}_probability").average.item(), 4)
-            self._logged = []
+                means[f"p_avg_{name}"] = getattr(self.model, f"{name}_probability").average
+            logs |= {name: round(value.item(), 4) for name, value in means.items()}
+            self._sums, self._summed = {}, 0
         super().log(logs, start_time)
-
-    def _means(self, outputs: list[dict[str, Tensor]]) -> dict[str, float]:
-        means = torch.stack([torch.stack(list(output.values())).float() for output in outputs]).mean(0)
-        means = self.accelerator.reduce(means, "mean")
-        return {name: round(value, 4) for name, value in zip(outputs[0], means.tolist(), strict=True)}
 
     # ---- Evaluation ----
 
@@ -222,11 +222,13 @@ class Rc3Trainer(WholeCheckpointTrainer):
             return {key: value for part in parts for key, value in part.items()}
         loader = self._eval_batches(data if isinstance(data, dict) else {STRICT: data})
         self.model.eval()
-        outputs = []
+        found: dict[str, list[float]] = {}
         for batch in islice(loader, self.args.eval_batches):
             with torch.no_grad(), self.compute_loss_context_manager():
-                outputs.append(dict(self.model(**self._prepare_inputs(batch))))
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in self._means(outputs).items()}
+                output = self.model(**self._prepare_inputs(batch))
+            for name, value in output.items():
+                found.setdefault(name, []).append(value.item())
+        metrics = {f"{metric_key_prefix}_{name}": round(fmean(values), 4) for name, values in found.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
