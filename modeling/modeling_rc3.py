@@ -173,11 +173,7 @@ class Rc3Encoder(MBartEncoder):
             raise TooManyRegionsError(f"{count} regions of a picture; the model takes {self.config.max_regions}")
         if size != self.config.region_size:
             raise RegionSizeError(f"regions of {size} numbers; the model takes {self.config.region_size}")
-        shape = features.shape[:3]
-        kept = (
-            torch.ones(shape, dtype=torch.bool, device=features.device) if mask is None else mask.reshape(shape).bool()
-        )
-        return self.region_projection(features.to(self.region_projection.weight.dtype)), kept
+        return self.region_projection(features.to(self.dtype)), _kept(mask, features, dimensions=3)
 
     def _embed_patches(self, rows: int, pixel_values: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if pixel_values is None:
@@ -188,22 +184,15 @@ class Rc3Encoder(MBartEncoder):
         side, patch = self.config.image_size, self.config.patch_size
         if pictures.shape[2:] != (3, side, side):
             raise VisualInputError(f"pictures of {list(pictures.shape[2:])}; the model takes [3, {side}, {side}]")
-        shape = (*pictures.shape[:2], self.config.patches_per_image)
         pixels = nn.functional.unfold(pictures.flatten(0, 1), patch, stride=patch)  # [N K, 3 patch², P]
-        patches = self.patch_projection(pixels.transpose(1, 2).to(self.patch_projection[0].weight.dtype))
-        shown = (
-            torch.ones(shape[:2], dtype=torch.bool, device=pictures.device)
-            if mask is None
-            else mask.reshape(shape[:2])
-        )
-        return patches.reshape(*shape, -1), shown.bool()[..., None].expand(shape)
+        patches = self.patch_projection(pixels.transpose(1, 2).to(self.dtype))
+        patches = patches.unflatten(0, pictures.shape[:2])  # [N, K, P, d]
+        return patches, _kept(mask, pictures, dimensions=2)[..., None].expand(patches.shape[:3])
 
     def _nothing(self, rows: int) -> tuple[Tensor, Tensor]:
         """No embeddings, of no places. [N, K, 0, d], [N, K, 0]"""
-        shape, weight = (rows, self.config.images_per_text, 0), self.embed_tokens.weight
-        return weight.new_empty(*shape, self.config.d_model), torch.empty(
-            shape, dtype=torch.bool, device=weight.device
-        )
+        embeds = self.embed_tokens.weight.new_empty(rows, self.config.images_per_text, 0, self.config.d_model)
+        return embeds, _kept(None, embeds, dimensions=3)
 
     def _by_image(self, name: str, given: Tensor, dimensions: int) -> Tensor:
         """Visual inputs with an axis for the pictures of a text, [N, …] or [N, K, …] -> [N, K, …].
@@ -227,6 +216,12 @@ class Rc3Encoder(MBartEncoder):
                 f"text {row} ends with token {int(ends[row])}, which names no language; "
                 f"the model knows {dict(zip(self.config.languages, self.config.language_token_ids, strict=True))}"
             )
+
+
+def _kept(mask: Tensor | None, of: Tensor, dimensions: int) -> Tensor:
+    """A mask over the first dimensions `of` something, everything by default."""
+    shape = of.shape[:dimensions]
+    return torch.ones(shape, dtype=torch.bool, device=of.device) if mask is None else mask.reshape(shape).bool()
 
 
 class Rc3PreTrainedModel(HubCodeMixin, PreTrainedModel):
@@ -257,7 +252,7 @@ class Rc3PreTrainedModel(HubCodeMixin, PreTrainedModel):
         """
         source = MBartForConditionalGeneration.from_pretrained(mbart) if isinstance(mbart, str | Path) else mbart
         config = _config_of(source.config, overrides)
-        model = cls(config).to(source.dtype)
+        model = cls(config).to(device=source.device, dtype=source.dtype)
         weights = source.base_model.state_dict()
         fresh = model.get_input_embeddings().weight.detach()
         for name in ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
@@ -294,8 +289,8 @@ def _config_of(mbart: MBartConfig, overrides: dict[str, Any]) -> Rc3Config:
     shared = {field.name for field in dataclasses.fields(Rc3Config)} & set(type(mbart).__annotations__)
     added = {"cls_token_id": mbart.vocab_size, "image_separator_token_id": mbart.vocab_size + 1}
     settings = {name: getattr(mbart, name) for name in shared} | added | overrides
-    highest = max(settings[name] for name in added)
-    return Rc3Config(**settings | {"vocab_size": max(mbart.vocab_size, highest + 1)})
+    needed = max(settings[name] for name in added) + 1
+    return Rc3Config(**settings | {"vocab_size": max(mbart.vocab_size, settings["vocab_size"], needed)})
 
 
 def _with_new_tokens(table: Tensor, fresh: Tensor, config: Rc3Config) -> Tensor:

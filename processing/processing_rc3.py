@@ -5,30 +5,24 @@ The encoder reads `[BOS] words [LANG]`, the decoder `[LANG] words` and is to say
 between [CLS] and [BOS] are the model's to add. A text has regions, patches, both or neither.
 """
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
-from tokenizers.processors import TemplateProcessing
 from torch import Tensor
-from transformers import BatchFeature, PreTrainedTokenizerBase, PreTrainedTokenizerFast, ProcessorMixin
+from transformers import BatchFeature, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..configuration.hub_code import HubCodeMixin
-from ..configuration.languages import UnknownLanguageError, language_id, normalize_language, normalize_languages
+from ..configuration.languages import UnknownLanguageError, language_id, normalize_languages
 from .image_processing_mural import MuralImageProcessor
 from .processing_by_language import TokenizerError, texts_and_languages
+from .rc3_tokenizer import CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, check_tokens, mbart_languages, with_special_tokens
 from .region_arrays import check_regions, pad_regions
 from .word_masking import WordMasking
 
-CLS_TOKEN = "[CLS]"  # mBART's <s> begins the text
-IMAGE_SEPARATOR_TOKEN = "[SEP']"
 IGNORED_LABEL = -100
-_MBART_LANGUAGE_CODE = re.compile(r"([a-z]{2,3})_[A-Z]{2}")  # de_DE, fr_XX
-_NEEDED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token")
 
 
 class ImagePairError(ValueError):
@@ -77,7 +71,7 @@ class Rc3Processor(HubCodeMixin, ProcessorMixin):
         self.language_tokens = list(language_tokens)
         if not len(self.languages) == len(languages) == len(set(self.language_tokens)) == len(self.language_tokens):
             raise TokenizerError(f"each of {list(languages)} needs a token of its own, not {self.language_tokens}")
-        _check_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *self.language_tokens])
+        check_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *self.language_tokens])
         self.max_text_length = max_text_length
         self.region_size = region_size
         self.max_regions = max_regions
@@ -106,7 +100,7 @@ class Rc3Processor(HubCodeMixin, ProcessorMixin):
             TokenizerError: for a tokenizer without mBART's special tokens.
         """
         tags = normalize_languages(list(languages))
-        codes = _mbart_codes(tokenizer)
+        codes = mbart_languages(tokenizer)
         for tag in tags:
             if tag not in codes:
                 raise UnknownLanguageError(f"mBART has no code for {tag!r}; it knows {', '.join(sorted(codes))}")
@@ -134,7 +128,7 @@ class Rc3Processor(HubCodeMixin, ProcessorMixin):
         image_processor: Any | None,
         settings: dict[str, Any],
     ) -> Self:
-        own = _own_tokenizer(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *language_tokens])
+        own = with_special_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *language_tokens])
         return cls(image_processor or square_image_processor(), own, languages, language_tokens, **settings)
 
     # ---- Tokens ----
@@ -151,10 +145,8 @@ class Rc3Processor(HubCodeMixin, ProcessorMixin):
 
     def config_fields(self) -> dict[str, Any]:
         """What an `Rc3Config` must say of the tokens and regions that this processor makes."""
-        tokens = {
-            f"{name}_id": getattr(self.tokenizer, f"{name}_id") for name in _NEEDED_TOKENS if name != "unk_token"
-        }
-        return tokens | {
+        names = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
+        return {name: getattr(self.tokenizer, name) for name in names} | {
             "vocab_size": len(self.tokenizer),
             "cls_token_id": self.tokenizer.convert_tokens_to_ids(CLS_TOKEN),
             "image_separator_token_id": self.tokenizer.convert_tokens_to_ids(IMAGE_SEPARATOR_TOKEN),
@@ -319,51 +311,6 @@ def square_image_processor(size: int = 224) -> MuralImageProcessor:
     values]."""
     square = {"height": size, "width": size}
     return MuralImageProcessor(size=square, crop_size=square)
-
-
-def _check_tokens(tokenizer: Any, tokens: Iterable[str]) -> None:
-    missing = [name for name in _NEEDED_TOKENS if getattr(tokenizer, name, None) is None]
-    if missing:
-        raise TokenizerError(f"the tokenizer has no {', '.join(missing)}")
-    for token in tokens:
-        if token not in tokenizer.get_vocab():
-            raise TokenizerError(f"the tokenizer has no token {token}")
-
-
-def _mbart_codes(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
-    """mBART's codes by the tags that mean them: `de` and `de-DE` are de_DE, `fr` alone is fr_XX."""
-    codes: dict[str, str] = {}
-    for token in map(str, tokenizer.added_tokens_decoder.values()):
-        if match := _MBART_LANGUAGE_CODE.fullmatch(token):
-            codes[normalize_language(match[1])] = token
-            if not token.endswith("_XX"):
-                codes[normalize_language(token)] = token
-    return codes
-
-
-def _own_tokenizer(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer of the same pieces, behind them these special tokens; to texts it adds [BOS] alone."""
-    if not hasattr(tokenizer, "backend_tokenizer"):
-        raise TokenizerError(f"{type(tokenizer).__name__} is no fast tokenizer")
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_padding()
-    backend.no_truncation()
-    backend.add_special_tokens(tokens)
-    own = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token=tokenizer.bos_token or tokenizer.cls_token,  # mBART's tokenizer calls its <s> by the latter name
-        **{name: getattr(tokenizer, name) for name in _NEEDED_TOKENS if name != "bos_token"},
-        cls_token=CLS_TOKEN,
-        sep_token=tokenizer.eos_token,
-        additional_special_tokens=[token for token in tokens if token != CLS_TOKEN],
-        model_max_length=tokenizer.model_max_length,
-        model_input_names=["input_ids", "attention_mask"],
-    )
-    _check_tokens(own, tokens)
-    # mBART's tokenizer also adds a language's code: the one that it was last told.
-    begin = (own.bos_token, own.bos_token_id)
-    own.backend_tokenizer.post_processor = TemplateProcessing(single=f"{begin[0]} $A", special_tokens=[begin])
-    return own
 
 
 def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int, ...]]:

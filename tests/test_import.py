@@ -87,8 +87,9 @@ def test_registering_again_changes_nothing():
     methods.register()
     for method in babelens.METHODS.values():
         assert type(AutoConfig.for_model(method.name)) is method.config
-        for name in method.model.auto_classes:
-            assert getattr(transformers, name)._model_mapping[method.config] is method.model
+        for model in method.models:
+            for name in model.auto_classes:
+                assert getattr(transformers, name)._model_mapping[method.config] is model
         assert PROCESSOR_MAPPING[method.config] is method.processor
         assert IMAGE_PROCESSOR_MAPPING[method.config] == {"pil": method.image_processor}
 

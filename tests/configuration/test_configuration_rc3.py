@@ -78,7 +78,7 @@ def test_a_language_it_does_not_know_is_refused():
 
 
 def test_visual_inputs_of_no_kind_are_refused():
-    with pytest.raises(StrictDataclassFieldValidationError, match="'boxes'|got boxes"):
+    with pytest.raises(StrictDataclassFieldValidationError, match="got boxes"):
         Rc3Config(visual="boxes")
 
 

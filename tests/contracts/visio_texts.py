@@ -57,5 +57,7 @@ def visio_textual_batch(images: int = 1) -> dict[str, Tensor]:
 def answers(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """What a model makes of texts with pictures: its outputs, or the text it writes, by beam search."""
     if model.can_generate():
-        return {"written": model.generate(**batch, language="de", num_beams=3, max_new_tokens=8)}
-    return {name: value for name, value in model(**batch).items() if isinstance(value, Tensor)}
+        found = {"written": model.generate(**batch, language="de", num_beams=3, max_new_tokens=8)}
+    else:
+        found = {name: value for name, value in model(**batch).items() if isinstance(value, Tensor)}
+    return {name: value.clone(memory_format=torch.contiguous_format) for name, value in found.items()}

@@ -162,7 +162,7 @@ def exportable_classes() -> list[type]:
 def test_every_class_that_is_registered_can_be_exported():
     exported = set(exportable_classes())
     for method in babelens.METHODS.values():
-        assert {method.config, method.model, method.processor, method.image_processor} <= exported
+        assert {method.config, *method.models, method.processor, method.image_processor} <= exported
 
 
 @pytest.mark.parametrize("cls", exportable_classes(), ids=lambda cls: cls.__name__)

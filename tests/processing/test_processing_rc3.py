@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models
 from transformers import (
     AutoImageProcessor,
     AutoProcessor,
+    AutoTokenizer,
     MBart50Tokenizer,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
@@ -247,6 +248,17 @@ def test_mbarts_tokenizer_keeps_its_numbers(mbart):
     assert fields["mask_token_id"] == size - 1 == mbart.mask_token_id
     assert processor.batch_decode([ids]) == ["ein rotes Auto"]
     assert len(mbart) == size and mbart("ein rotes Auto")["input_ids"] == before  # it is not changed
+
+
+def test_mbarts_tokenizer_from_a_folder_is_the_same(mbart, tmp_path):
+    mbart.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(loaded) is MBart50Tokenizer
+    one, other = (Rc3Processor.from_mbart_tokenizer(each, LANGUAGES, **SETTINGS) for each in (mbart, loaded))
+    assert one.config_fields() == other.config_fields()
+    assert dict(one(text=TEXTS, language=LANGUAGES)) == dict(other(text=TEXTS, language=LANGUAGES))
+    swedish = loaded.convert_tokens_to_ids("sv_SE")  # a code is no text, even of a language that was left out
+    assert other.batch_decode([[swedish, *loaded("ein rotes Auto")["input_ids"]]]) == ["ein rotes Auto"]
 
 
 def test_mbarts_codes_are_found_by_language_and_never_guessed(mbart):

@@ -161,7 +161,6 @@ def test_several_files_are_as_one(tmp_path):
         regions["c"]
 
 
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_truncated_files_are_refused(kind, tmp_path):
     path = write(kind, tmp_path, {"a": published(), "b": published(seed=1)})

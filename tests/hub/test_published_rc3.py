@@ -1,0 +1,93 @@
+"""RC3's models from their folders, where the package is not installed; each folder offers them all."""
+
+import inspect
+import json
+
+import pytest
+from contracts import answers, assert_equal, visio_textual_batch
+from safetensors.torch import load_file, save_file
+
+import babelens
+from babelens import Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning, Rc3Model
+from babelens.commands.info import parameter_facts
+from babelens.modeling.modeling_rc3 import task_models
+from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
+
+# Run with a folder that holds, for each model, `NAME/` and its inputs, and where the answers go.
+LOAD_WITHOUT_PACKAGE = """
+import json, sys
+from pathlib import Path
+from typing import Any
+import torch, transformers
+from torch import Tensor
+from safetensors.torch import load_file, save_file
+
+{answers}
+
+root = Path(sys.argv[1])
+for name, auto_class in json.loads(sys.argv[2]).items():
+    load = getattr(transformers, auto_class).from_pretrained
+    model = load(root / name, trust_remote_code=True)
+    assert type(model).__module__.startswith("transformers_modules.") and type(model).__name__ == name
+    batch = load_file(root / f"{{name}}.inputs")
+    found = answers(model, batch)
+    save_file(found, root / f"{{name}}.answers")
+    model.save_pretrained(root / f"{{name}}-again")
+    for key, value in answers(load(root / f"{{name}}-again", trust_remote_code=True), batch).items():
+        assert torch.equal(value, found[key]), (name, key)
+# What was trained before is loaded for a task, whose head is new.
+for auto_class in json.loads(sys.argv[2]).values():
+    getattr(transformers, auto_class).from_pretrained(root / "Rc3Model", trust_remote_code=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(make_rc3, tmp_path_factory):
+    """Each model in a folder, with the inputs that it is asked about and what it says to them."""
+    root, said = tmp_path_factory.mktemp("rc3"), {}
+    for model_class in (Rc3Model, *TASK_MODELS):
+        name = model_class.__name__
+        model, _ = make_rc3(model_class, **({"num_labels": 7} if model_class is Rc3ForVisualQuestionAnswering else {}))
+        model.save_pretrained(root / name)
+        batch = visio_textual_batch(images=2 if model_class is Rc3ForVisualReasoning else 1)
+        save_file({key: value.contiguous() for key, value in batch.items()}, root / f"{name}.inputs")
+        said[name] = answers(model, batch)
+    return root, said
+
+
+def test_every_model_loads_without_the_package_to_the_same_bits(folders, run_without_babelens):
+    root, said = folders
+    autos = {name: getattr(babelens, name).auto_classes[0] for name in said}
+    script = LOAD_WITHOUT_PACKAGE.format(answers=inspect.getsource(answers))
+    run_without_babelens(script, root, json.dumps(autos))
+    for name, expected in said.items():
+        assert_equal(load_file(root / f"{name}.answers"), expected)
+        files = {path.name for path in (root / name).iterdir()}
+        assert {path.name for path in (root / f"{name}-again").iterdir()} == files
+        assert json.loads((root / f"{name}-again" / "config.json").read_text())["auto_map"] == auto_map(root / name)
+
+
+def auto_map(folder):
+    return json.loads((folder / "config.json").read_text())["auto_map"]
+
+
+def test_each_folder_offers_all_models(folders):
+    root, said = folders
+    offered = {"AutoConfig": "configuration_rc3.Rc3Config", "AutoModel": "modeling_rc3.Rc3Model"}
+    for model_class in task_models():
+        module = model_class.__module__.rpartition(".")[2]
+        offered |= dict.fromkeys(model_class.auto_classes, f"{module}.{model_class.__name__}")
+    assert len(offered) == 2 + sum(len(model_class.auto_classes) for model_class in task_models())  # none twice
+    for name in said:
+        assert auto_map(root / name) == offered
+
+
+def test_info_counts_the_model_that_was_saved(folders, make_rc3):
+    root, said = folders
+    for name in said:
+        parameters = parameter_facts(str(root / name))["parameters"]
+        size = {"num_labels": 7} if name == "Rc3ForVisualQuestionAnswering" else {}
+        assert parameters["total"] == make_rc3(getattr(babelens, name), **size)[0].num_parameters()
+        has_head = name not in ("Rc3Model", "Rc3ForConditionalGeneration")
+        assert bool(parameters["heads"]) == has_head
+        assert sum(parameters.values()) == 2 * parameters["total"]

@@ -1,0 +1,363 @@
+"""RC3's encoder-decoder: it is mBART where there is no picture, packs its inputs, and a row depends on no other."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from contracts import TINY_RC3, assert_equal, visio_textual_batch
+from torch import nn
+from transformers import MBartConfig, MBartForConditionalGeneration, MBartModel
+
+from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3Model
+from babelens.configuration.languages import MissingLanguageError
+from babelens.configuration.rc3_errors import (
+    ImageCountError,
+    NoRegionsError,
+    RegionSizeError,
+    TooManyRegionsError,
+    VisualInputError,
+)
+from babelens.modeling.modeling_rc3 import pack_left, text_states
+
+# mBART's tokens are the first 27; its [MASK] and the languages are among them.
+TINY_MBART = {name: TINY_RC3[name] for name in TINY_RC3 if name.partition("_")[0] in ("encoder", "decoder", "max")}
+TINY_MBART |= {"vocab_size": 27, "d_model": 16, "init_std": 0.3, "scale_embedding": True}
+OVERRIDES = {
+    name: TINY_RC3[name]
+    for name in ("region_size", "image_size", "patch_size", "patch_width", "mask_token_id", "languages")
+} | {"language_token_ids": [6, 7, 8]}
+TARGETS = torch.tensor([[7, 12, 13, 2], [6, 14, 2, 1], [8, 15, 16, 2], [7, 17, 18, 2]])
+
+
+@pytest.fixture
+def batch():
+    return visio_textual_batch()
+
+
+@pytest.fixture
+def model(make_rc3):
+    return make_rc3()[0]
+
+
+def texts(batch):
+    return {name: batch[name] for name in ("input_ids", "attention_mask")}
+
+
+def cut(batch, rows):
+    """Some rows, their texts padded to the longest of them."""
+    longest = int(batch["attention_mask"][rows].sum(1).max())
+    return {n: v[rows][:, :longest] if n in texts(batch) else v[rows] for n, v in batch.items()}
+
+
+# ---- mBART ----
+
+
+@pytest.fixture
+def mbart():
+    torch.manual_seed(1)
+    return MBartForConditionalGeneration(MBartConfig(**TINY_MBART)).eval()
+
+
+@torch.no_grad()
+def test_without_pictures_it_is_the_mbart_that_it_was_made_from(mbart, batch, tmp_path):
+    mbart.generation_config.update(num_beams=2, forced_eos_token_id=2, decoder_start_token_id=2, forced_bos_token_id=7)
+    mbart.save_pretrained(tmp_path)
+    for source in (mbart, str(tmp_path), tmp_path):
+        model = Rc3ForConditionalGeneration.from_mbart(source, **OVERRIDES)
+        assert model.config.vocab_size == 29 and not model.training
+        assert (model.config.cls_token_id, model.config.image_separator_token_id) == (27, 28)
+        states = mbart.model.encoder(**texts(batch)).last_hidden_state
+        encoded = model.model.encode(**texts(batch))
+        assert torch.equal(encoded.last_hidden_state, states)
+        assert torch.equal(encoded.pooler_output, states[:, 0]) and not encoded.text_start.any()
+        logits = model(**texts(batch), decoder_input_ids=TARGETS).logits
+        assert torch.equal(logits[..., :27], mbart(**texts(batch), decoder_input_ids=TARGETS).logits)
+        for options in ({"num_beams": 1}, {}, {"num_beams": 4, "max_new_tokens": 12}, {"use_cache": False}):
+            expected = mbart.generate(
+                **texts(batch),
+                decoder_start_token_id=8,
+                **{"max_new_tokens": 9, "forced_bos_token_id": None} | options,
+            )
+            assert torch.equal(
+                model.generate(**texts(batch), language="zh", **{"max_new_tokens": 9} | options), expected
+            )
+        assert model.generation_config.num_beams == 2 and model.generation_config.decoder_start_token_id is None
+
+
+def test_any_model_starts_from_any_mbart_and_only_pictures_and_head_are_new(mbart, tmp_path):
+    bare = mbart.model
+    bare.save_pretrained(tmp_path)
+    for source in (mbart, bare, tmp_path):
+        for model_class in (Rc3Model, Rc3ForVisualEntailment):
+            model = model_class.from_mbart(source, visual="regions", **OVERRIDES)
+            found, expected = dict(model.base_model.state_dict()), dict(bare.state_dict())
+            assert {n for n in found if n not in expected} == {
+                f"encoder.region_projection.{n}" for n in ("weight", "bias")
+            }
+            table = found["shared.weight"]
+            assert torch.equal(table[:27], bare.shared.weight)
+            assert torch.equal(table[27:], table[[0, 2]])  # [CLS] starts as <s>, [SEP'] as </s>
+            assert model.base_model.encoder.embed_tokens.weight is model.base_model.shared.weight
+            for name in expected.keys() - {
+                n for n in expected if n.endswith(("shared.weight", "embed_tokens.weight"))
+            }:
+                assert torch.equal(found[name], expected[name]), name
+
+
+def test_tokens_that_mbart_has_already_are_not_added(mbart):
+    model = Rc3Model.from_mbart(mbart, cls_token_id=25, image_separator_token_id=26, **OVERRIDES)
+    assert torch.equal(model.shared.weight, mbart.model.shared.weight)
+    roomy = Rc3Model.from_mbart(mbart, vocab_size=31, **OVERRIDES).shared.weight
+    assert torch.equal(roomy[:27], mbart.model.shared.weight) and len(roomy) == 31
+
+
+def test_an_mbart_of_another_kind_is_refused(mbart):
+    with pytest.raises(ValueError, match="mask_token_id=250053 is not in a vocabulary of 29"):
+        Rc3Model.from_mbart(mbart)
+    mbart.config.tie_word_embeddings = False
+    with pytest.raises(ValueError, match="tie_word_embeddings"):
+        Rc3Model.from_mbart(mbart, **OVERRIDES)
+
+
+def test_an_mbart_in_half_precision_stays_there(mbart):
+    assert Rc3Model.from_mbart(mbart.to(torch.bfloat16), **OVERRIDES).dtype == torch.bfloat16
+
+
+def test_the_decoder_may_be_deeper_than_the_encoder(make_rc3, batch):
+    model, _ = make_rc3(Rc3ForConditionalGeneration, encoder_layers=1, decoder_layers=3)
+    cached, plain = (model.generate(**batch, language="de", max_new_tokens=6, use_cache=use) for use in (True, False))
+    assert torch.equal(cached, plain)
+
+
+# ---- Packing ----
+
+
+def test_packing_moves_to_the_left_in_order():
+    embeds = torch.arange(10.0).reshape(2, 5, 1)
+    mask = torch.tensor([[0, 1, 0, 1, 1], [1, 0, 0, 0, 0]]).bool()
+    packed, kept = pack_left(embeds, mask)
+    assert packed[0, :, 0].tolist() == [1, 3, 4] and packed[1, 0, 0] == 5
+    assert kept.tolist() == [[True, True, True], [True, False, False]]
+
+
+@torch.no_grad()
+def test_inputs_are_assembled_as_the_paper_says(model, batch):
+    """Against embeddings that are put in their places by hand, row for row."""
+    encoder, scale = model.encoder, 4.0  # the root of the width
+
+    def token(*ids):
+        return model.shared.weight[list(ids)] * scale
+
+    def regions(row, count):
+        weight, bias = encoder.region_projection.weight, encoder.region_projection.bias
+        return batch["region_features"][row, :count] @ weight.T + bias
+
+    def patches(row):
+        first, second = encoder.patch_projection
+        picture = batch["pixel_values"][row]
+        cut = [picture[:, y : y + 4, x : x + 4].flatten() for y in (0, 4) for x in (0, 4)]
+        return (torch.stack(cut) @ first.weight.T + first.bias) @ second.weight.T + second.bias
+
+    by_hand = [
+        torch.cat([token(4), regions(0, 3), token(2), patches(0), token(0, 10, 11, 12, 6)]),
+        torch.cat([token(4), regions(1, 2), token(0, 13, 14, 15, 16, 17, 7)]),
+        torch.cat([token(4), patches(2), token(0, 18, 8)]),
+        token(0, 19, 20, 6),
+    ]
+    output = model.encode(**batch)
+    assert output.text_start.tolist() == [9, 3, 5, 0]
+    assert output.attention_mask.sum(1).tolist() == [len(row) for row in by_hand]
+    mbart = MBartModel(MBartConfig(**TINY_MBART | {"vocab_size": 30})).eval()
+    mbart.load_state_dict(model.state_dict(), strict=False)
+    for row, embeds in enumerate(by_hand):
+        expected = mbart.encoder(inputs_embeds=embeds[None]).last_hidden_state[0]
+        torch.testing.assert_close(output.last_hidden_state[row, : len(embeds)], expected, rtol=1e-5, atol=1e-5)
+        assert torch.equal(output.pooler_output[row], output.last_hidden_state[row, 0])
+
+
+@torch.no_grad()
+def test_two_pictures_stand_one_after_the_other(make_rc3):
+    model, _ = make_rc3(images_per_text=2)
+    batch = visio_textual_batch(images=2)
+    seen = []
+    hook = model.encoder.layernorm_embedding.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    output = model.encode(**batch)
+    hook.remove()
+    embeds = seen[0] - model.encoder.embed_positions(output.attention_mask)  # [N, S, d]
+
+    def places(row, token):
+        like = [torch.allclose(place, model.shared(torch.tensor(token)), atol=1e-5) for place in embeds[row]]
+        return [i for i, is_token in enumerate(like) if is_token and output.attention_mask[row, i]]
+
+    # [CLS] 3 regions [SEP] 4 patches [SEP'] 3 regions [SEP] 4 patches [BOS] ...
+    assert (places(0, 4), places(0, 2), places(0, 5), places(0, 0)) == ([0], [4, 13], [9], [18])
+    assert (places(1, 4), places(1, 2), places(1, 5), places(1, 0)) == ([0], [], [3], [6])
+    assert (places(2, 4), places(2, 2), places(2, 5), places(2, 0)) == ([0], [], [5], [10])
+    assert output.text_start.tolist() == [18, 6, 10, 0]
+    first = batch | {name: value.flip(1) for name, value in batch.items() if name.startswith(("region", "pixel"))}
+    assert not torch.allclose(model.encode(**first).pooler_output[0], output.pooler_output[0], atol=1e-3)
+
+
+@torch.no_grad()
+def test_states_of_the_texts_are_found_behind_the_pictures(model, batch):
+    output = model.encode(**batch)
+    found = text_states(output, 7)
+    assert found.shape == (4, 7, 16)
+    for row, (start, length) in enumerate(zip(output.text_start, batch["attention_mask"].sum(1), strict=True)):
+        assert torch.equal(found[row, :length], output.last_hidden_state[row, start : start + length])
+
+
+# ---- What rows do not depend on ----
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("images", [1, 2])
+def test_a_row_does_not_depend_on_the_rest_of_its_batch(make_rc3, images):
+    model, _ = make_rc3(Rc3ForConditionalGeneration, images_per_text=images)
+    batch = visio_textual_batch(images)
+    together = model(**batch, decoder_input_ids=TARGETS)
+    written = model.generate(**batch, language="de", num_beams=3, max_new_tokens=6)
+    for row in range(4):
+        alone = cut(batch, [row])
+        logits = model(**alone, decoder_input_ids=TARGETS[[row]]).logits
+        torch.testing.assert_close(logits[0], together.logits[row], rtol=0, atol=2e-5)
+        again = model.generate(**alone, language="de", num_beams=3, max_new_tokens=6)[0]
+        assert again.tolist() == written[row, : len(again)].tolist()
+
+
+@torch.no_grad()
+def test_what_the_masks_hide_changes_nothing(model, batch):
+    expected = model.encode(**batch)
+    hidden = {name: value.clone() for name, value in batch.items()}
+    hidden["region_features"][~batch["region_mask"]] = 9.0
+    hidden["pixel_values"][~batch["pixel_mask"]] = -9.0
+    hidden["input_ids"][batch["attention_mask"] == 0] = 11
+    output = model.encode(**hidden)
+    there = expected.attention_mask
+    assert torch.equal(output.attention_mask, there)
+    assert torch.equal(output.last_hidden_state[there], expected.last_hidden_state[there])
+
+
+@torch.no_grad()
+def test_masks_may_be_left_out_where_everything_is_there(model, batch):
+    whole = cut(batch, [0])
+    bare = {name: value for name, value in whole.items() if not name.endswith("mask")}
+    assert torch.equal(model.encode(**bare).last_hidden_state, model.encode(**whole).last_hidden_state)
+
+
+@torch.no_grad()
+def test_rows_without_pictures_read_as_texts_alone(model, batch):
+    mixed, alone = model.encode(**batch), model.encode(**texts(batch))
+    torch.testing.assert_close(mixed.pooler_output[3], alone.pooler_output[3], rtol=0, atol=1e-5)
+    assert not torch.allclose(mixed.pooler_output[:3], alone.pooler_output[:3], atol=1e-3)
+
+
+# ---- Numbers and gradients ----
+
+
+def passed(model, batch, implementation="sdpa"):
+    model.set_attn_implementation(implementation)
+    return model(**batch, decoder_input_ids=TARGETS)
+
+
+@torch.no_grad()
+def test_attention_implementations_agree(model, batch):
+    one, other = (passed(model, batch, name) for name in ("eager", "sdpa"))
+    assert_equal({"x": one.last_hidden_state}, {"x": other.last_hidden_state}, rtol=0, atol=1e-5)
+    torch.testing.assert_close(one.encoder_last_hidden_state[0], other.encoder_last_hidden_state[0])
+
+
+@torch.no_grad()
+def test_bfloat16_stays_close(model, batch):
+    exact = model.encode(**batch).pooler_output
+    rough = copy.deepcopy(model).to(torch.bfloat16).encode(**batch).pooler_output  # features come as they are
+    assert rough.dtype == torch.bfloat16
+    cosine = nn.functional.cosine_similarity(rough.float(), exact)
+    assert cosine.min() > 0.999
+
+
+def test_everything_that_is_read_gets_a_gradient(make_rc3, batch):
+    for options, unused in (({}, ()), ({"visual": "regions"}, ("pixel_",)), ({"visual": "patches"}, ("region_",))):
+        model = make_rc3(**options)[0].train()
+        given = {name: value for name, value in batch.items() if not name.startswith(unused or "-")}
+        model(**given, decoder_input_ids=TARGETS).last_hidden_state.square().sum().backward()
+        without = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()}
+        assert not without
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_gradient_checkpointing_changes_nothing(make_rc3, batch, dropout):
+    results = []
+    for checkpointed in (False, True):
+        model = make_rc3(dropout=dropout)[0].train()
+        if checkpointed:
+            model.activation_checkpointing_enable()
+        calls = []
+        for layer in (*model.encoder.layers, *model.decoder.layers):
+            layer.fc1.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        torch.manual_seed(0)
+        model(**batch, decoder_input_ids=TARGETS, use_cache=False).last_hidden_state.square().sum().backward()
+        assert len(calls) == (8 if checkpointed else 4)
+        results.append({name: p.grad for name, p in model.named_parameters()})
+    assert_equal(*results)
+
+
+@torch.no_grad()
+def test_states_and_attentions_come_when_asked(model, batch):
+    output = model.encode(**batch, output_hidden_states=True)
+    assert len(output.hidden_states) == 3 and torch.equal(output.hidden_states[-1], output.last_hidden_state)
+    both = model(**batch, decoder_input_ids=TARGETS, output_hidden_states=True)
+    assert len(both.encoder_hidden_states) == len(both.decoder_hidden_states) == 3
+    plain = model(**batch, decoder_input_ids=TARGETS, return_dict=False, use_cache=False)
+    assert torch.equal(plain[0], both.last_hidden_state)
+    again = model(encoder_outputs=replace(output), decoder_input_ids=TARGETS)
+    assert torch.equal(again.last_hidden_state, both.last_hidden_state)
+    assert torch.equal(model(**batch).pooler_output, output.pooler_output)  # nothing to decode
+
+
+# ---- What is refused ----
+
+
+def changed(batch, **changes):
+    return {name: value for name, value in (batch | changes).items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "error", "complaint"),
+    [
+        ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, NoRegionsError, r"\[4, 1, 0, 6\]"),
+        ({}, {"region_features": torch.zeros(4, 37, 6), "region_mask": None}, TooManyRegionsError, "37 .* takes 36"),
+        ({}, {"region_features": torch.zeros(4, 3, 5)}, RegionSizeError, "5 numbers; the model takes 6"),
+        ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, VisualInputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
+        ({}, {"region_features": torch.zeros(4, 2, 3, 6)}, ImageCountError, r"region_features \[4, 2, 3, 6\].* 1 "),
+        ({}, {"pixel_values": torch.zeros(4, 2, 3, 8, 8)}, ImageCountError, r"pixel_values \[4, 2, 3, 8, 8\].* 1 "),
+        ({"images_per_text": 2}, {}, ImageCountError, r"region_features \[4, 3, 6\]: .* 2 picture"),
+        ({"images_per_text": 2}, {"region_features": None}, ImageCountError, r"pixel_values \[4, 3, 8, 8\]"),
+        ({"visual": "regions"}, {}, VisualInputError, "pixel_values: the model has no layer for patches"),
+        ({"visual": "patches"}, {}, VisualInputError, "region_features: the model has no layer for regions"),
+        ({"max_position_embeddings": 12}, {}, ValueError, "14 tokens are more than max_position_embeddings=12"),
+    ],
+)
+def test_visual_inputs_that_the_model_cannot_read_are_refused(make_rc3, batch, options, changes, error, complaint):
+    model, _ = make_rc3(**options)
+    with pytest.raises(error, match=complaint):
+        model.encode(**changed(batch, **changes))
+
+
+def test_one_picture_of_two_is_refused_by_its_row(make_rc3):
+    model, _ = make_rc3(images_per_text=2)
+    batch = visio_textual_batch(images=2)
+    batch["region_mask"] = batch["region_mask"].clone()
+    batch["region_mask"][1, 1] = False
+    with pytest.raises(ImageCountError, match="row 1 has one picture"):
+        model.encode(**batch)
+
+
+def test_a_text_without_its_language_is_refused_by_its_row(model, batch):
+    batch["input_ids"][2, 2] = 21
+    with pytest.raises(MissingLanguageError, match=r"text 2 ends with token 21, .*'de': 7"):
+        model.encode(**batch)
+    batch["attention_mask"][2] = 0
+    with pytest.raises(MissingLanguageError, match="text 2"):
+        model.encode(**batch)

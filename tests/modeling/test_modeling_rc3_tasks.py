@@ -1,0 +1,390 @@
+"""RC3's task models: what they decide, lose, write and refuse; pre-trained weights load into each of them."""
+
+import copy
+
+import pytest
+import torch
+from contracts import PublishedModelContract, answers, assert_equal, visio_textual_batch
+from torch import nn
+from transformers import (
+    AutoModel,
+    AutoModelForImageClassification,
+    AutoModelForImageTextToText,
+    AutoModelForMultipleChoice,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForVisualQuestionAnswering,
+    GenerationConfig,
+    Trainer,
+    TrainingArguments,
+)
+
+from babelens import (
+    Rc3ForConditionalGeneration,
+    Rc3ForImageTextRetrieval,
+    Rc3ForVisualEntailment,
+    Rc3ForVisualQuestionAnswering,
+    Rc3ForVisualReasoning,
+    Rc3Model,
+)
+from babelens.configuration.languages import LanguageTagError, MissingLanguageError, UnknownLanguageError
+from babelens.configuration.rc3_errors import LabelError
+from babelens.modeling.modeling_rc3 import task_models
+from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
+
+DECODER = {
+    "decoder_input_ids": torch.tensor([[7, 12, 13], [6, 14, 1], [8, 15, 16], [7, 17, 18]]),
+    "decoder_attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1], [1, 1, 1]]),
+    "labels": torch.tensor([[12, 13, 2], [14, 2, -100], [15, 16, 2], [17, 18, 2]]),
+}
+
+
+def batch_of(model_class):
+    return visio_textual_batch(images=2 if model_class is Rc3ForVisualReasoning else 1)
+
+
+def with_labels(model, model_class):
+    """A training batch."""
+    labels = {
+        Rc3ForConditionalGeneration: DECODER,
+        Rc3ForVisualEntailment: {"labels": torch.tensor([2, 0, 1, 1])},
+        Rc3ForVisualReasoning: {"labels": torch.tensor([1, 0, 0, 1])},
+        Rc3ForVisualQuestionAnswering: {"labels": torch.rand(4, model.config.num_labels)},
+        Rc3ForImageTextRetrieval: {"labels": torch.tensor([3])},
+    }
+    return batch_of(model_class) | labels[model_class]
+
+
+@pytest.fixture(params=TASK_MODELS, ids=lambda cls: cls.__name__)
+def model_class(request):
+    return request.param
+
+
+@pytest.fixture
+def model(make_rc3, model_class):
+    return make_rc3(model_class)[0]
+
+
+# ---- Saved and loaded ----
+
+
+class Published(PublishedModelContract):
+    factory = "make_rc3"
+
+    def answers(self, model, batch):
+        return answers(model, batch)
+
+    @pytest.fixture
+    def batch(self):
+        return batch_of(self.options.get("model_class"))
+
+
+class TestPublishedModel(Published):
+    pass
+
+
+class TestPublishedGeneration(Published):
+    options = {"model_class": Rc3ForConditionalGeneration}
+    auto_classes = (AutoModelForSeq2SeqLM, AutoModelForImageTextToText)
+
+
+class TestPublishedEntailment(Published):
+    options = {"model_class": Rc3ForVisualEntailment}
+    auto_classes = (AutoModelForSequenceClassification,)
+
+
+class TestPublishedReasoning(Published):
+    options = {"model_class": Rc3ForVisualReasoning}
+    auto_classes = (AutoModelForImageClassification,)
+
+
+class TestPublishedQuestionAnswering(Published):
+    options = {"model_class": Rc3ForVisualQuestionAnswering, "num_labels": 7}
+    auto_classes = (AutoModelForVisualQuestionAnswering,)
+
+
+class TestPublishedRetrieval(Published):
+    options = {"model_class": Rc3ForImageTextRetrieval}
+    auto_classes = (AutoModelForMultipleChoice,)
+
+
+def test_every_task_model_is_published_in_a_test_above():
+    tested = {cls.options.get("model_class") for cls in Published.__subclasses__()}
+    assert tested == {None, *TASK_MODELS}
+
+
+TRAINED_BEFORE = [Rc3Model, *(model_class for model_class in task_models() if model_class not in TASK_MODELS)]
+
+
+@pytest.mark.parametrize("trained", TRAINED_BEFORE, ids=lambda cls: cls.__name__)
+def test_what_was_trained_before_loads_for_a_task_and_only_its_head_is_new(make_rc3, trained, model_class, tmp_path):
+    before, _ = make_rc3(trained)
+    before.save_pretrained(tmp_path)
+    model, info = model_class.from_pretrained(tmp_path, output_loading_info=True)
+    weights = dict(before.base_model.state_dict())
+    assert_equal(dict(model.model.state_dict()), weights)
+    assert all(name.startswith(("classifier.", "scorer.")) for name in info["missing_keys"])
+    model.save_pretrained(tmp_path / "task")
+    assert_equal(dict(Rc3Model.from_pretrained(tmp_path / "task").state_dict()), weights)
+
+
+def test_a_configuration_serves_several_models(make_rc3):
+    config = make_rc3()[0].config
+    before = config.to_dict()
+    models = [model_class(config) for model_class in TASK_MODELS]
+    labels = {type(model): model.config.num_labels for model in models}
+    assert labels[Rc3ForVisualEntailment] == 3 and labels[Rc3ForVisualReasoning] == 2
+    assert labels[Rc3ForVisualQuestionAnswering] == 1842
+    assert config.to_dict() == before
+
+
+# ---- Training ----
+
+
+def test_a_loss_reaches_every_parameter_that_the_task_reads(make_rc3, model_class):
+    model = make_rc3(model_class)[0].train()
+    model(**with_labels(model, model_class)).loss.backward()
+    untouched = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()}
+    if model_class is Rc3ForConditionalGeneration:
+        assert not untouched
+    else:  # decided from the encoder alone
+        assert untouched == {name for name, _ in model.named_parameters() if name.startswith("model.decoder.")}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_gradient_checkpointing_changes_nothing(make_rc3, model_class, dropout):
+    results = []
+    for checkpointed in (False, True):
+        model = make_rc3(model_class, dropout=dropout)[0].train()
+        if checkpointed:
+            model.activation_checkpointing_enable()
+        torch.manual_seed(0)
+        inputs = with_labels(model, model_class)
+        torch.manual_seed(0)
+        loss = model(**inputs).loss
+        loss.backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        results.append({"loss": loss.detach()} | gradients)
+    assert_equal(*results)
+
+
+@torch.no_grad()
+def test_bfloat16_stays_close(model, model_class):
+    inputs = with_labels(model, model_class)
+    exact, rough = model(**inputs), copy.deepcopy(model).to(torch.bfloat16)(**inputs)
+    assert rough.logits.dtype == torch.bfloat16 and rough.loss.dtype == torch.float32
+    torch.testing.assert_close(rough.loss, exact.loss, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("model_class", [Rc3ForConditionalGeneration, Rc3ForVisualQuestionAnswering])
+def test_transformers_own_trainer_trains_it(make_rc3, model_class, tmp_path):
+    model, _ = make_rc3(model_class, dropout=0.0)
+    torch.manual_seed(0)
+    inputs = with_labels(model, model_class)
+    trainer = Trainer(
+        model,
+        TrainingArguments(
+            tmp_path,
+            max_steps=3,
+            per_device_train_batch_size=1,
+            logging_steps=1,
+            learning_rate=1e-4,
+            lr_scheduler_type="constant",
+            remove_unused_columns=False,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+            save_strategy="no",
+        ),
+        train_dataset=[inputs] * 3,
+        data_collator=lambda examples: dict(examples[0]),
+    )
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[2] < losses[0]
+
+
+# ---- Decisions ----
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("model_class", "labels"),
+    [
+        (Rc3ForVisualEntailment, {0: "contradiction", 1: "neutral", 2: "entailment"}),
+        (Rc3ForVisualReasoning, {0: "false", 1: "true"}),
+    ],
+)
+def test_labels_are_decided_from_the_first_state(model, model_class, labels):
+    inputs = with_labels(model, model_class)
+    output = model(**inputs)
+    assert model.config.id2label == labels and model.config.label2id == {name: i for i, name in labels.items()}
+    first = model.model.encode(**batch_of(model_class)).last_hidden_state[:, 0]
+    logits = first.double() @ model.classifier.weight.double().T + model.classifier.bias.double()
+    torch.testing.assert_close(output.logits.double(), logits, rtol=1e-5, atol=1e-5)
+    right = logits.exp()[torch.arange(4), inputs["labels"]] / logits.exp().sum(1)
+    torch.testing.assert_close(output.loss.double(), -right.log().mean(), rtol=1e-5, atol=1e-5)
+    assert model(**batch_of(model_class)).loss is None
+
+
+@torch.no_grad()
+def test_answers_are_learned_one_by_one(make_rc3):
+    model, _ = make_rc3(Rc3ForVisualQuestionAnswering, num_labels=7)
+    labels = torch.zeros(4, 7)
+    labels[range(4), [3, 0, 6, 2]] = torch.tensor([1.0, 0.3, 1.0, 0.6])
+    output = model(**visio_textual_batch(), labels=labels)
+    likely = output.logits.double().sigmoid()
+    expected = -(labels * likely.log() + (1 - labels) * (1 - likely).log()).sum(1).mean()
+    torch.testing.assert_close(output.loss.double(), expected, rtol=1e-5, atol=1e-5)
+    assert [type(layer) for layer in model.classifier] == [nn.Linear, nn.GELU, nn.LayerNorm, nn.Linear]
+
+
+@torch.no_grad()
+def test_candidates_are_compared_within_their_question(make_rc3):
+    model, _ = make_rc3(Rc3ForImageTextRetrieval)
+    batch = visio_textual_batch()
+    scores = model(**batch).scores
+    assert scores.shape == (4,) and model(**batch).logits.shape == (4, 1)
+    output = model(**batch, labels=torch.tensor([2]))
+    torch.testing.assert_close(output.loss, scores.logsumexp(0) - scores[2])
+    assert torch.equal(output.logits, scores[None])
+    pairs = model(**batch, labels=torch.tensor([1, 0]), candidates=2)
+    by_hand = torch.stack([scores[:2].logsumexp(0) - scores[1], scores[2:].logsumexp(0) - scores[2]]).mean()
+    torch.testing.assert_close(pairs.loss, by_hand)
+    assert torch.equal(model(**batch, candidates=2).logits, scores.reshape(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("model_class", "options", "labels", "complaint"),
+    [
+        (Rc3ForVisualEntailment, {}, torch.tensor([0, 3, 1, 1]), r"labels\[1\]=3; there are labels 0 to 2"),
+        (Rc3ForVisualReasoning, {}, torch.tensor([0, 1, -1, 1]), r"labels\[2\]=-1; there are labels 0 to 1"),
+        (Rc3ForVisualEntailment, {}, torch.tensor([0, 1]), r"labels \[2\] for logits \[4, 3\]"),
+        (Rc3ForVisualQuestionAnswering, {"num_labels": 7}, torch.zeros(4, 8), r"\[4, 8\]: the model has 7 answers"),
+        (Rc3ForVisualQuestionAnswering, {"num_labels": 7}, torch.full((4, 7), 2.0), r"labels\[0, 0\]=2.0 must be"),
+        (Rc3ForImageTextRetrieval, {}, torch.tensor([4]), r"labels\[0\]=4; there are labels 0 to 3"),
+        (Rc3ForImageTextRetrieval, {}, torch.tensor([0, 1]), r"labels \[2\] for logits \[1, 4\]"),
+    ],
+)
+def test_labels_that_there_are_not_are_refused(make_rc3, model_class, options, labels, complaint):
+    model, _ = make_rc3(model_class, **options)
+    with pytest.raises(LabelError, match=complaint):
+        model(**batch_of(model_class), labels=labels)
+
+
+def test_rows_that_are_no_whole_questions_are_refused(make_rc3):
+    model, _ = make_rc3(Rc3ForImageTextRetrieval)
+    with pytest.raises(LabelError, match="4 rows are no questions of 3 candidates"):
+        model(**visio_textual_batch(), candidates=3)
+
+
+# ---- Writing ----
+
+
+@pytest.fixture
+def writer(make_rc3):
+    return make_rc3(Rc3ForConditionalGeneration)[0]
+
+
+@torch.no_grad()
+def test_the_loss_is_the_mean_over_the_tokens(writer):
+    output = writer(**visio_textual_batch(), **DECODER)
+    likely = output.logits.double().log_softmax(-1)
+    rows, places = (DECODER["labels"] != -100).nonzero(as_tuple=True)
+    expected = -likely[rows, places, DECODER["labels"][rows, places]].mean()
+    torch.testing.assert_close(output.loss.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_greedy_writing_is_the_likeliest_token_at_every_place_with_and_without_a_cache(writer):
+    batch = visio_textual_batch()
+    written = writer.generate(**batch, language="zh", max_new_tokens=6)
+    assert (written[:, 0] == 8).all()
+    assert torch.equal(written, writer.generate(**batch, language="zh", max_new_tokens=6, use_cache=False))
+    by_hand = torch.full((4, 1), 8)
+    ended = torch.zeros(4, dtype=torch.bool)
+    for _ in range(written.shape[1] - 1):
+        following = writer(**batch, decoder_input_ids=by_hand).logits[:, -1].argmax(-1)
+        by_hand = torch.cat([by_hand, following.where(~ended, 1)[:, None]], 1)
+        ended |= following == 2
+    assert torch.equal(written, by_hand)
+
+
+@torch.no_grad()
+def test_each_row_in_its_language_and_beams_of_a_row_with_its_picture(writer):
+    batch, languages = visio_textual_batch(), ["de", "en", "zh", "de"]
+    written = writer.generate(**batch, language=languages, num_beams=3, max_new_tokens=6)
+    assert written[:, 0].tolist() == [7, 6, 8, 7]
+    for row, language in enumerate(languages):
+        alone = {name: value[[row]] for name, value in batch.items()}
+        again = writer.generate(**alone, language=language, num_beams=3, max_new_tokens=6)[0]
+        assert again.tolist() == written[row, : len(again)].tolist()
+    texts = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    assert not torch.equal(writer.generate(**texts, language=languages, max_new_tokens=6), written)
+
+
+@torch.no_grad()
+def test_the_language_may_stand_in_a_generation_configuration(writer):
+    batch = visio_textual_batch()
+    expected = writer.generate(**batch, language="de", max_new_tokens=5)
+    settings = GenerationConfig(decoder_start_token_id=7, max_new_tokens=5, eos_token_id=2, pad_token_id=1)
+    for options in ({"decoder_start_token_id": 7, "max_new_tokens": 5}, {"generation_config": settings}):
+        assert torch.equal(writer.generate(**batch, **options), expected)
+    ids = batch.pop("input_ids")
+    assert torch.equal(writer.generate(ids, settings, **batch), expected)
+
+
+@torch.no_grad()
+def test_tokens_that_are_the_encoders_are_never_written(writer):
+    encoders = torch.tensor([4, 5])
+    logits = writer(**visio_textual_batch(), **DECODER).logits
+    assert (logits.softmax(-1)[..., encoders] == 0).all() and (logits.bfloat16().softmax(-1)[..., encoders] == 0).all()
+    drawn = writer.generate(**visio_textual_batch(), language="de", do_sample=True, temperature=9.0, max_new_tokens=40)
+    assert not torch.isin(drawn, encoders).any()
+
+
+@torch.no_grad()
+def test_a_grown_vocabulary_keeps_what_it_wrote(writer, tmp_path):
+    batch = visio_textual_batch()
+    expected = writer(**batch, **DECODER).logits
+    writer.resize_token_embeddings(33)
+    logits = writer(**batch, **DECODER).logits
+    assert logits.shape[-1] == 33 and torch.equal(logits[..., :30], expected)
+    writer.save_pretrained(tmp_path)
+    again = Rc3ForConditionalGeneration.from_pretrained(tmp_path)
+    assert torch.equal(again(**batch, **DECODER).logits, logits)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "complaint"),
+    [
+        ({"language": "sw"}, UnknownLanguageError, "has not learned 'sw'; it knows en, de, zh"),
+        ({"language": ["de", "de", "sw", "en"]}, UnknownLanguageError, "'sw'"),
+        ({"language": "klingonish"}, LanguageTagError, "klingonish"),
+        ({"decoder_start_token_id": 2}, UnknownLanguageError, r"decoder_start_token_id=2 is no language's token"),
+        ({}, MissingLanguageError, "in which language"),
+    ],
+)
+def test_writing_in_no_language_or_an_unknown_one_is_refused(writer, options, error, complaint):
+    with pytest.raises(error, match=complaint):
+        writer.generate(**visio_textual_batch(), max_new_tokens=3, **options)
+
+
+def test_a_target_without_its_language_is_refused(writer):
+    with pytest.raises(MissingLanguageError, match="decoder_input_ids"):
+        writer(**visio_textual_batch(), labels=DECODER["labels"])
+
+
+def test_all_auto_classes_build_their_models_without_weights(make_rc3):
+    config = make_rc3()[0].config
+    found = {
+        AutoModel: Rc3Model,
+        AutoModelForSeq2SeqLM: Rc3ForConditionalGeneration,
+        AutoModelForImageTextToText: Rc3ForConditionalGeneration,
+        AutoModelForSequenceClassification: Rc3ForVisualEntailment,
+        AutoModelForImageClassification: Rc3ForVisualReasoning,
+        AutoModelForVisualQuestionAnswering: Rc3ForVisualQuestionAnswering,
+        AutoModelForMultipleChoice: Rc3ForImageTextRetrieval,
+    }
+    for auto_class, model_class in found.items():
+        assert type(auto_class.from_config(config)) is model_class
