@@ -1,4 +1,5 @@
-"""Experiments of several rows and seeds on the emoji benchmark: a row is a recipe, trained once for each seed."""
+"""Experiments of several rows and seeds on the emoji benchmark: a row is a recipe, trained once for each seed, or what
+one recipe makes of another experiment's row."""
 
 import json
 import shutil
@@ -18,11 +19,13 @@ class Experiment:
         recipes: folder of the rows' recipes, such as `emoji/mla`.
         output: folder of the runs.
         settings: keys of every row's recipe, as for `babelens train --set`.
+        report_name: of the file with a run's results; by default the emoji benchmark's answers.
     """
 
     recipes: str
     output: Path
     settings: list[str] = field(default_factory=list)
+    report_name: str = "emoji.json"
 
     def folder(self, row: str, seed: int) -> Path:
         return self.output / f"{row}-{seed}"
@@ -39,23 +42,52 @@ class Experiment:
             for name in ("config.json", "model.safetensors"):
                 shutil.copy(model / name, target)
 
+    def recipe(self, row: str) -> str:
+        """What `babelens train` runs for a row."""
+        return f"{self.recipes}/{row}"
+
+    def run_settings(self, row: str, seed: int) -> list[str]:
+        """Keys of the recipe that this run changes."""
+        return [f"training.seed={seed}", *self.settings]
+
+    def is_trained(self, row: str, seed: int) -> bool:
+        return (self.folder(row, seed) / "README.md").is_file()  # a run ends with its card
+
     def train(self, row: str, seed: int) -> None:
-        if self.report(row, seed) is not None:
+        if self.is_trained(row, seed):
             return
-        options = [
-            argument for setting in [f"training.seed={seed}", *self.settings] for argument in ("--set", setting)
-        ]
-        command = [sys.executable, "-m", "babelens", "train", f"{self.recipes}/{row}", "--resume", *options]
+        options = [argument for setting in self.run_settings(row, seed) for argument in ("--set", setting)]
+        command = [sys.executable, "-m", "babelens", "train", self.recipe(row), "--resume", *options]
         subprocess.run([*command, "--output", str(self.folder(row, seed))], check=True, stdout=subprocess.DEVNULL)
 
     def report(self, row: str, seed: int) -> dict[str, Any] | None:
-        """The emoji benchmark's answers for a run, or None while there are none."""
-        file = self.folder(row, seed) / "evaluation" / "emoji.json"
+        """What a run's `evaluation/` says, or None while it says nothing."""
+        file = self.folder(row, seed) / "evaluation" / self.report_name
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
     def reports(self, row: str, seeds: list[int]) -> list[dict[str, Any]]:
         """Those of the seeds that have been trained."""
         return [report for seed in seeds if (report := self.report(row, seed)) is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning(Experiment):
+    """One recipe for all rows, `recipes`; a run goes on from the run of the same row and seed in `start`.
+
+    Args:
+        start: an experiment whose runs are there when those of this one are trained.
+        of_row: keys of the recipe that a row changes.
+    """
+
+    start: Experiment
+    of_row: dict[str, list[str]] = field(default_factory=dict)
+
+    def recipe(self, row: str) -> str:
+        return self.recipes
+
+    def run_settings(self, row: str, seed: int) -> list[str]:
+        start = f"model.from_pretrained={self.start.folder(row, seed)}"
+        return [*super().run_settings(row, seed), start, *self.of_row.get(row, [])]
 
 
 def scores(report: dict[str, Any], question: str, score: str = "t2i_r10") -> dict[str, float]:

@@ -8,7 +8,6 @@ turns in one process; printed are medians of the ratio over the rounds, with qua
 
 import platform
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -19,13 +18,12 @@ import transformers
 import typer
 from torch import Tensor
 from transformers import CLIPModel
+from turns import Step, ratios
 
 from babelens import MlaConfig, MlaModel
 from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter, take_apart
 
 LANGUAGES = ("de", "fr", "cs", "zh", "ja", "uk", "hi", "sw")
-
-Step = Callable[[], object]
 
 
 def main(
@@ -45,18 +43,6 @@ def main(
         low, middle, high = np.quantile(ratios(one, other, rounds), [0.25, 0.5, 0.75])
         print(f"| {title} | {middle:.3f} ({low:.3f}–{high:.3f}) |", flush=True)
     print(f"\nAdapter of one language without the shared embedding: {costs.adapter_megabytes():.2f} MB on disk")
-
-
-def ratios(one: Step, other: Step, rounds: int) -> list[float]:
-    """Time of `one` by time of `other`, turn by turn, after a turn of each that does not count."""
-    one(), other()
-    return [seconds(one) / seconds(other) for _ in range(rounds)]
-
-
-def seconds(step: Step) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
 
 
 class Costs:

@@ -283,3 +283,5 @@ def test_the_benchmarks_tasks_are_trained_on_english_and_tested_in_seven_languag
     content = load_recipe(f"emoji/rc3/{name}")
     assert [source.languages for source in content.train.values()] == [["en"]]
     assert all(len(source.languages) == 7 for source in content.test.values())
+    pretraining = load_recipe("emoji/rc3/pretrain")
+    assert content.regions == pretraining.regions  # or the model would see others than it knows
