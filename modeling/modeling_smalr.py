@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
@@ -18,8 +19,10 @@ from ..configuration.configuration_smalr import SmalrConfig
 from .modeling_captioned_pictures import CaptionedPicturesModel, CaptionedPicturesOutput
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import SmalrLatentModel
+from .recurrent import pack, pad
 from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
 from .triplet_losses import (
+    SentenceGrid,
     adversarial_language_loss,
     masked_reconstruction_loss,
     multimodal_triplet_loss,
@@ -27,6 +30,7 @@ from .triplet_losses import (
     pairwise_distances,
     reversal_schedule,
     same_label,
+    sentence_grid,
     smalr_loss,
 )
 from .word_embedding import MASK, SPECIAL_TOKENS, HybridWordEmbedding, WordRows, row_count
@@ -129,19 +133,25 @@ class SmalrModel(CaptionedPicturesModel):
     def get_input_embeddings(self) -> nn.Module:
         raise NotImplementedError("every language has a vocabulary of its own: see `words` and `word_embedding`")
 
-    def _embed_words(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
-        """Universal embeddings, [N, T] -> [N, T, width]."""
-        rows = self.words(input_ids, language_ids)
-        return self.word_table[rows] if self.config.compressed else self.word_embedding(rows)
+    def _distinct_words(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Universal embeddings [n, width], and which of them each word is, [N, T] -> [N, T]."""
+        return (self.word_table, rows) if self.config.compressed else self.word_embedding.distinct(rows)
 
-    def _encode(self, words: Tensor, lengths: Tensor, language_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def _encode(self, table: Tensor, places: Tensor, lengths: Tensor, language_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Texts [N, width] and the states at their words, [N, T, width]; neither embeds padding."""
         if not self.config.language_branches:
-            return self.text_model[0](words, lengths)
-        pooled, states = words.new_zeros(len(words), words.shape[-1]), torch.zeros_like(words)
+            return self._encode_by(0, table, places, lengths)
+        pooled, states = table.new_zeros(len(places), table.shape[1]), table.new_zeros(*places.shape, table.shape[1])
         for language in language_ids.unique().tolist():
             mine = language_ids == language
-            pooled[mine], states[mine] = self.text_model[language](words[mine], lengths[mine])
+            pooled[mine], states[mine] = self._encode_by(language, table, places[mine], lengths[mine])
         return pooled, states
+
+    def _encode_by(self, branch: int, table: Tensor, places: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        packed = pack(places, lengths)
+        words = nn.functional.embedding(packed.data, table)
+        pooled, states = self.text_model[branch](PackedSequence(words, *packed[1:]))
+        return pooled, pad(states, places.shape[1])
 
     @can_return_tuple
     def get_text_features(
@@ -164,9 +174,10 @@ class SmalrModel(CaptionedPicturesModel):
         """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
-        words = self._embed_words(input_ids, languages)
-        pooled, states = self._encode(words, mask.sum(1), languages)
-        return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
+        table, places = self._distinct_words(self.words(input_ids, languages))
+        pooled, states = self._encode(table, places, mask.sum(1), languages)
+        hidden = (nn.functional.embedding(places, table), states) if output_hidden_states else None
+        return BaseModelOutputWithPooling(states, pooled, hidden)
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
         return self.image_branch(features)
@@ -176,21 +187,17 @@ class SmalrModel(CaptionedPicturesModel):
     ) -> dict[str, Tensor]:
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
-        words, lengths = self._embed_words(input_ids, languages), mask.sum(1)
-        pooled, _ = self._encode(words, lengths, languages)
-        found = {
-            "text_embeds": normalize(pooled),
-            "sentence_embeds": _mean(words, mask),
-            "language_ids": languages,
-        }
+        rows, lengths, count = self.words(input_ids, languages), mask.sum(1), len(input_ids)
         if self.training and self.config.mask_weight:
-            is_masked = (torch.rand(input_ids.shape, device=input_ids.device) < self.config.mask_probability) & (
-                mask > 0
-            )
-            mask_embedding = self.word_embedding.special[MASK]
-            masked, _ = self._encode(torch.where(is_masked[..., None], mask_embedding, words), lengths, languages)
-            found["masked_text_embeds"] = normalize(masked)
-            found["masked_sentence_embeds"] = _mean(words, mask * ~is_masked)
+            is_masked = torch.rand(rows.shape, device=rows.device) < self.config.mask_probability
+            rows = torch.cat([rows, torch.where(is_masked & (mask > 0), MASK, rows)])
+            mask, lengths = torch.cat([mask, mask * ~is_masked]), lengths.repeat(2)
+        table, places = self._distinct_words(rows)
+        pooled, _ = self._encode(table, places, lengths, languages.repeat(len(rows) // count))
+        texts, means = normalize(pooled), _means(table, places, mask)
+        found = {"text_embeds": texts[:count], "sentence_embeds": means[:count], "language_ids": languages}
+        if len(rows) > count:
+            found |= {"masked_text_embeds": texts[count:], "masked_sentence_embeds": means[count:]}
         return found
 
     # ---- Training ----
@@ -207,12 +214,12 @@ class SmalrModel(CaptionedPicturesModel):
             raise ValueError("a compressed model is for use alone: what training needs is no longer there")
         image_labels, labels = self.labels(output)
         texts, images, languages = output.text_embeds, output.image_embeds, output.language_ids
-        multimodal = self._multimodal(images, texts, image_labels, labels, languages)
+        grid = sentence_grid(labels, languages)
+        multimodal = self._multimodal(images, texts, image_labels, grid)
         mask = neighbourhood = adversarial = texts.new_zeros(())
         if output.masked_text_embeds is not None:
-            masked = output.masked_text_embeds
-            multimodal = multimodal + self._multimodal(images, masked, image_labels, labels, languages)
-            mask = self._mask_loss(output, labels)
+            multimodal = multimodal + self._multimodal(images, output.masked_text_embeds, image_labels, grid)
+            mask = self._mask_loss(output, grid)
         if self.config.neighbourhood_weight:
             for embeds in (output.sentence_embeds, texts):
                 neighbourhood = neighbourhood + neighbourhood_loss(embeds, labels, languages, **self._constraints)
@@ -238,26 +245,24 @@ class SmalrModel(CaptionedPicturesModel):
     def _constraints(self) -> dict[str, Any]:
         return {"margin": self.config.triplet_margin, "top_n": self.config.triplet_violations}
 
-    def _multimodal(
-        self, images: Tensor, texts: Tensor, image_labels: Tensor, labels: Tensor, language_ids: Tensor
-    ) -> Tensor:
+    def _multimodal(self, images: Tensor, texts: Tensor, image_labels: Tensor, grid: SentenceGrid) -> Tensor:
         """L_mm, the mean over the languages (equation 3)."""
-        losses = []
-        for language in language_ids.unique():
-            mine = language_ids == language
-            losses.append(
-                multimodal_triplet_loss(
-                    pairwise_distances(images, texts[mine]),
-                    same_label(image_labels, labels[mine]),
-                    sentence_weight=self.config.sentence_weight,
-                    **self._constraints,
-                )
-            )
-        return torch.stack(losses).mean()
+        distances = pairwise_distances(images, texts[grid.places.flatten()])  # [M, L * K]
+        is_of_image = same_label(image_labels, grid.image_ids)  # [M, K]
+        return multimodal_triplet_loss(
+            distances.unflatten(1, grid.places.shape).transpose(0, 1),  # [L, M, K]
+            grid.is_there[:, None] & is_of_image,
+            negatives=grid.is_there[:, None] & ~is_of_image,
+            sentence_weight=self.config.sentence_weight,
+            **self._constraints,
+        ).mean()
 
-    def _mask_loss(self, output: Any, labels: Tensor) -> Tensor:
-        """L_mask of both representations (equation 2), over all pairs of sentences of one picture in two languages."""
-        pairs = _translations(labels, output.language_ids)  # [2, P]
+    def _mask_loss(self, output: Any, grid: SentenceGrid) -> Tensor:
+        """L_mask of both representations (equation 2), over all pairs of sentences of one picture in two languages:
+        those of a column."""
+        first, second = torch.triu_indices(*[len(grid.places)] * 2, offset=1, device=grid.places.device)
+        are_there = grid.is_there[first] & grid.is_there[second]  # [pairs of languages, K]
+        pairs = torch.stack([grid.places[first][are_there], grid.places[second][are_there]])  # [2, P]
         total = output.text_embeds.new_zeros(())
         if not pairs.numel():
             return total
@@ -265,9 +270,8 @@ class SmalrModel(CaptionedPicturesModel):
             (self.alignment.fill_sentence, output.masked_sentence_embeds, output.sentence_embeds),
             (self.alignment.fill_text, output.masked_text_embeds, output.text_embeds),
         ):
-            both = masked[pairs]  # [2, P, width]
-            filled = fill(torch.cat([both[0], both[1]], -1)).chunk(2, -1)
-            total = total + masked_reconstruction_loss(both, torch.stack(filled), whole[pairs])
+            filled = _fill(fill, masked, pairs)
+            total = total + masked_reconstruction_loss(_rows(masked, pairs), filled, _rows(whole, pairs))
         return total
 
     def parameter_parts(self) -> dict[str, int]:
@@ -283,20 +287,23 @@ class SmalrModel(CaptionedPicturesModel):
         }
 
 
-def _mean(words: Tensor, mask: Tensor) -> Tensor:
-    """The mean of a sentence's words that the mask keeps, zeros where it keeps none. [N, T, d], [N, T] -> [N, d]"""
-    kept = mask.to(words.dtype)[..., None]
-    return (words * kept).sum(1) / kept.sum(1).clamp(min=1)
+def _means(table: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+    """The mean of a text's words that the mask keeps, zeros where it keeps none. [n, d], [N, T], [N, T] -> [N, d]"""
+    weights = mask.to(table.dtype) / mask.sum(1, keepdim=True).clamp(min=1)
+    return nn.functional.embedding_bag(places, table, per_sample_weights=weights, mode="sum")
 
 
-def _translations(labels: Tensor, language_ids: Tensor) -> Tensor:
-    """Pairs of texts that say the same in two languages, [2, P]: the n-th of a label in one and in the other."""
-    same = same_label(labels, labels)
-    number = (
-        (same & same_label(language_ids, language_ids)).tril(-1).sum(1)
-    )  # of a text among its label's in its language
-    other = language_ids[:, None] < language_ids[None, :]
-    return (same & other & same_label(number, number)).nonzero().T
+def _rows(x: Tensor, places: Tensor) -> Tensor:
+    """`x[places]`, [n, d], [...] -> [..., d]; its gradient is summed several times faster on a CPU."""
+    return nn.functional.embedding(places, x)
+
+
+def _fill(fill: nn.Linear, masked: Tensor, pairs: Tensor) -> Tensor:
+    """The layer on two sentences beside each other, [N, d], [2, P] -> [2, P, d]: what it makes of each is computed
+    once, and summed for the pairs."""
+    first, second = fill.weight.chunk(2, dim=1)  # [2 d, d] each
+    filled = _rows(masked @ first.T, pairs[0]) + _rows(masked @ second.T, pairs[1]) + fill.bias  # [P, 2 d]
+    return torch.stack(filled.chunk(2, dim=1))
 
 
 __all__ = ["SmalrModel"]

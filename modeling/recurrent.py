@@ -1,7 +1,7 @@
 """Recurrent layers over texts of different lengths."""
 
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 
 def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -17,7 +17,15 @@ def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Ten
     Returns:
         States [N, T, directions * width], zeros at padding, and last states [directions, N, width].
     """
-    packed = pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-    states, last = gru(packed)
-    padded, _ = pad_packed_sequence(states, batch_first=True, total_length=words.shape[1])
-    return padded, last
+    states, last = gru(pack(words, lengths))
+    return pad(states, words.shape[1]), last
+
+
+def pack(words: Tensor, lengths: Tensor) -> PackedSequence:
+    """The words of texts without padding, [N, T, ...]; a text without words has its first."""
+    return pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+
+
+def pad(packed: PackedSequence, length: int) -> Tensor:
+    """[N, length, ...], with zeros at padding."""
+    return pad_packed_sequence(packed, batch_first=True, total_length=length)[0]

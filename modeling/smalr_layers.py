@@ -1,9 +1,9 @@
 """SMALR's two branches, and what aligns its languages in training (Burns et al. 2020, section 3)."""
 
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ..configuration.configuration_smalr import SmalrConfig
-from .recurrent import gru_states
 
 
 class SentenceEncoder(nn.Module):
@@ -14,9 +14,9 @@ class SentenceEncoder(nn.Module):
         self.gru = nn.GRU(width, width, batch_first=True)
         self.projection = nn.Linear(width, width)
 
-    def forward(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, T, width], [N] -> [N, width] and the states [N, T, width]; a text without words has one of zeros."""
-        states, last = gru_states(self.gru, words, lengths)
+    def forward(self, words: PackedSequence) -> tuple[Tensor, PackedSequence]:
+        """Words of N texts [.., width] -> [N, width] and the states at all words."""
+        states, last = self.gru(words)
         return self.projection(last[-1]), states
 
 

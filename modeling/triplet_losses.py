@@ -6,11 +6,13 @@ All triplets of a minibatch are meant, and of each anchor and positive the N mos
 two-branch networks (Wang et al. 2018, arXiv 1704.03470) and MULE, on which SMALR stands. They are the N nearest
 negatives of the anchor, whichever its positive: a matrix of distances and one `topk` find them, and no tensor of
 triplets is made. The paper's distance is the cosine's, the code's the Euclidean.
+
+Sentences of several languages stand in a grid, one row for each language, in which a column is of one image
+(`sentence_grid`): what is asked of every language, or of every two, is then asked of all in few operations.
 """
 
 import math
-from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -33,16 +35,24 @@ def pairwise_distances(x: Tensor, y: Tensor, distance: Literal["cosine", "euclid
     Raises:
         ValueError: for another distance, or embeddings that do not fit.
     """
-    if distance not in DISTANCES:
-        raise ValueError(f"distance={distance!r} must be one of {', '.join(map(repr, DISTANCES))}")
     if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[1]:
         raise ValueError(f"x and y must be [A, d] and [B, d], but are {list(x.shape)} and {list(y.shape)}")
-    dtype = torch.promote_types(x.dtype, torch.float32)
+    return _distances(_comparable(x, distance), _comparable(y, distance), distance)
+
+
+def _comparable(x: Tensor, distance: str) -> Tensor:
+    """Embeddings as `_distances` takes them."""
+    if distance not in DISTANCES:
+        raise ValueError(f"distance={distance!r} must be one of {', '.join(map(repr, DISTANCES))}")
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    return nn.functional.normalize(x, dim=-1) if distance == "cosine" else x
+
+
+def _distances(x: Tensor, y: Tensor, distance: str) -> Tensor:
     # Under autocast the matrix product would run in half precision, as coarse as the margin.
     with torch.autocast(x.device.type, enabled=False):
-        x, y = x.to(dtype), y.to(dtype)
         if distance == "cosine":
-            return 1 - nn.functional.normalize(x, dim=-1) @ nn.functional.normalize(y, dim=-1).T
+            return 1 - x @ y.T
         squares = x.square().sum(1)[:, None] - 2 * x @ y.T + y.square().sum(1)
         return (squares.clamp(min=0) + _EUCLIDEAN_EPSILON).sqrt()
 
@@ -56,6 +66,54 @@ def same_label(rows: Tensor, columns: Tensor) -> Tensor:
         rows: [A] integer; columns: [B] integer; result: [A, B] bool.
     """
     return rows[:, None] == columns[None, :]
+
+
+class SentenceGrid(NamedTuple):
+    """Sentences by language and image. A column is of one image and of one number: the n-th sentence of an image in a
+    language and the n-th in another are translations of one another, where there are translations.
+
+    Args:
+        places: numbers of sentences; 0 where there is none.
+        is_there: where there is one.
+        image_ids: the image of each column.
+
+    Shape:
+        places, is_there: [L, K]; image_ids: [K].
+    """
+
+    places: Tensor
+    is_there: Tensor
+    image_ids: Tensor
+
+    def same_image(self) -> Tensor:
+        """Which columns are of the same image, [K, K] bool."""
+        return same_label(self.image_ids, self.image_ids)
+
+
+def sentence_grid(image_ids: Tensor, language_ids: Tensor) -> SentenceGrid:
+    """The grid of sentences, from the image and the language of each.
+
+    Shape:
+        image_ids, language_ids: [S] integer.
+    """
+    _, language = language_ids.unique(return_inverse=True)
+    images, image = image_ids.unique(return_inverse=True)
+    number = _occurrence(language * len(images) + image)
+    size = len(image_ids)
+    columns, column = (image * size + number).unique(return_inverse=True)
+    places = image_ids.new_full((int(language.max()) + 1 if size else 0, len(columns)), -1)
+    places[language, column] = torch.arange(size, device=image_ids.device)
+    return SentenceGrid(places.clamp(min=0), places >= 0, images[columns // max(size, 1)])
+
+
+def _occurrence(values: Tensor) -> Tensor:
+    """How many equal values stand before each, [S] -> [S]."""
+    order = values.argsort(stable=True)
+    _, counts = values[order].unique_consecutive(return_counts=True)
+    firsts = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    occurrence = torch.empty_like(order)
+    occurrence[order] = torch.arange(len(order), device=order.device) - firsts
+    return occurrence
 
 
 def top_violation_triplet_loss(
@@ -81,50 +139,72 @@ def top_violation_triplet_loss(
         furthest_positive: let only the furthest positive of each anchor count, as neighbourhood constraints do.
 
     Shape:
-        distances: [A, B]; positives, negatives: [A, B] bool; result: [].
+        distances: [A, B]; positives, negatives: [A, B] bool; result: []. Or all of several groups, each with a loss of
+        its own: [G, A, B] and [G].
 
     Raises:
         ValueError: when the masks are not boolean or do not fit, or `top_n` is not positive.
     """
     negatives = ~positives if negatives is None else negatives
     for name, mask in (("positives", positives), ("negatives", negatives)):
-        if mask.dtype != torch.bool or mask.shape != distances.shape or distances.dim() != 2:
+        if mask.dtype != torch.bool or mask.shape != distances.shape or distances.dim() not in (2, 3):
             raise ValueError(
-                f"distances must be [A, B] and {name} the same in bool, but they are {list(distances.shape)} and "
-                f"{list(mask.shape)} {mask.dtype}"
+                f"distances must be [A, B] or [G, A, B] and {name} the same in bool, but they are "
+                f"{list(distances.shape)} and {list(mask.shape)} {mask.dtype}"
             )
     if top_n < 1:
         raise ValueError(f"top_n={top_n} must be at least 1")
-    count = min(top_n, distances.shape[1])
+    if distances.dim() == 2:
+        options: dict[str, Any] = {"margin": margin, "top_n": top_n, "furthest_positive": furthest_positive}
+        return top_violation_triplet_loss(distances[None], positives[None], negatives=negatives[None], **options)[0]
+    count = min(top_n, distances.shape[2])
     with torch.no_grad():  # which pairs count; the gradient flows through these alone
-        nearest = distances.masked_fill(~negatives, torch.inf).topk(count, largest=False).indices  # [A, N]
+        nearest = distances.masked_fill(~negatives, torch.inf).topk(count, largest=False, sorted=False).indices
         if furthest_positive:
-            anchor = positives.any(1).nonzero().squeeze(1)  # [P]
-            other = distances.masked_fill(~positives, -torch.inf).argmax(1)[anchor]
+            group, anchor = positives.any(2).nonzero(as_tuple=True)  # [P]
+            furthest = distances.masked_fill(~positives, -torch.inf).argmax(2, keepdim=True)
         else:
-            anchor, other = positives.nonzero(as_tuple=True)
-    positive, negative = distances[anchor, other], distances.gather(1, nearest)[anchor]  # [P], [P, N]
-    exists = negatives.gather(1, nearest)[anchor]  # an anchor may have fewer than N
-    violations = (margin + positive[:, None] - negative).clamp(min=0) * exists
-    return violations.sum() / exists.sum().clamp(min=1)
+            group, anchor, other = positives.nonzero(as_tuple=True)
+        exists = negatives.gather(2, nearest)[group, anchor]  # [P, N]; an anchor may have fewer than N
+    if furthest_positive:
+        compared = distances.gather(2, torch.cat([furthest, nearest], 2))[group, anchor]  # [P, 1 + N]
+        positive, negative = compared[:, :1], compared[:, 1:]
+    else:
+        positive, negative = distances[group, anchor, other][:, None], distances.gather(2, nearest)[group, anchor]
+    violations = (margin + positive - negative).clamp(min=0) * exists
+    totals = distances.new_zeros(2, len(distances))  # of the groups: violations and triplets
+    both = torch.stack([violations.sum(1), exists.sum(1).to(violations.dtype)])
+    violated, triplets = totals.index_add(1, group, both)
+    return violated / triplets.clamp(min=1)
 
 
 def multimodal_triplet_loss(
-    distances: Tensor, positives: Tensor, *, sentence_weight: float = 1.5, margin: float = 0.05, top_n: int = 10
+    distances: Tensor,
+    positives: Tensor,
+    *,
+    negatives: Tensor | None = None,
+    sentence_weight: float = 1.5,
+    margin: float = 0.05,
+    top_n: int = 10,
 ) -> Tensor:
     """L_mm = triplet(I; Q+, Q-) + 1.5 triplet(Q; I+, I-) (equation 3).
 
     Args:
         distances: from images to sentences.
         positives: which sentence is of which image.
+        negatives: which is not; by default all others.
         sentence_weight: lambda_1, of the triplets whose anchor is a sentence.
         margin, top_n: as in `top_violation_triplet_loss`.
 
     Shape:
-        distances: [n_images, n_sentences]; positives: the same, bool; result: [].
+        distances: [n_images, n_sentences]; positives, negatives: the same, bool; result: []. Or all of several groups,
+        such as languages, each with a loss of its own: [G, n_images, n_sentences] and [G].
     """
-    images = top_violation_triplet_loss(distances, positives, margin=margin, top_n=top_n)
-    sentences = top_violation_triplet_loss(distances.T, positives.T, margin=margin, top_n=top_n)
+    negatives = ~positives if negatives is None else negatives
+    images = top_violation_triplet_loss(distances, positives, negatives=negatives, margin=margin, top_n=top_n)
+    sentences = top_violation_triplet_loss(
+        distances.mT, positives.mT, negatives=negatives.mT, margin=margin, top_n=top_n
+    )
     return images + sentence_weight * sentences
 
 
@@ -141,8 +221,8 @@ def neighbourhood_loss(
 
     The mean over every two languages, in both orders, and each with itself: sentences of the first are anchors, with
     the furthest sentence of their image in the second for a positive. Languages that share no image (or, within a
-    language, images with a single sentence) give no triplet and do not count. Distances are those of two languages at
-    a time.
+    language, images with a single sentence) give no triplet and do not count. Distances are those of one language to
+    all at a time.
 
     Args:
         sentences: averaged universal embeddings, or final ones.
@@ -161,20 +241,22 @@ def neighbourhood_loss(
         raise ValueError(
             f"{len(sentences)} sentences came with {len(image_ids)} image_ids and {len(language_ids)} language_ids"
         )
-    triplet_loss = partial(top_violation_triplet_loss, margin=margin, top_n=top_n, furthest_positive=True)
-    members = [(language_ids == language).nonzero().squeeze(1) for language in language_ids.unique()]
+    grid = sentence_grid(image_ids, language_ids)
+    same_image = grid.same_image()
+    itself = torch.eye(len(same_image), dtype=torch.bool, device=same_image.device)
+    others = _comparable(sentences[grid.places.flatten()], distance)  # [L * K, d]
     losses = []
-    for number, rows in enumerate(members):
-        for columns in members[number:]:
-            distances = pairwise_distances(sentences[rows], sentences[columns], distance)
-            same_image = same_label(image_ids[rows], image_ids[columns])
-            positives = same_image & (rows[:, None] != columns[None, :])  # a sentence is no neighbour of its own
-            if not positives.any():
-                continue
-            losses.append(triplet_loss(distances, positives, negatives=~same_image))
-            if rows is not columns:
-                losses.append(triplet_loss(distances.T, positives.T, negatives=~same_image.T))
-    return torch.stack(losses).mean() if losses else sentences.sum() * 0
+    for row, anchors in enumerate(others.split(len(itself))):
+        distances = _distances(anchors, others, distance).unflatten(1, grid.places.shape).transpose(0, 1)  # [L, K, K]
+        exist = grid.is_there[row, :, None] & grid.is_there[:, None, :]  # [L, K, K]
+        positives = exist & same_image
+        positives[row] &= ~itself  # a sentence is no neighbour of its own
+        negatives = exist & ~same_image
+        found = top_violation_triplet_loss(
+            distances, positives, negatives=negatives, margin=margin, top_n=top_n, furthest_positive=True
+        )
+        losses.append(found[positives.any(2).any(1)])
+    return torch.cat(losses).mean() if any(map(len, losses)) else sentences.sum() * 0
 
 
 def adversarial_language_loss(

@@ -82,7 +82,12 @@ class HybridWordEmbedding(nn.Module):
         self.sizes = [SPECIAL_TOKENS, *config.specific_sizes, config.latent_tokens]  # of the parts of all rows
 
     def forward(self, rows: Tensor) -> Tensor:
-        """[...] -> [..., width]; each row that occurs is computed once."""
+        """[...] -> [..., width]"""
+        table, places = self.distinct(rows)
+        return nn.functional.embedding(places, table)
+
+    def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings of the rows that occur, each computed once, [n, width], and where in these each row is, [...]."""
         distinct, places = rows.unique(return_inverse=True)  # ascending, so that the rows of a part are neighbours
         ends = torch.tensor(self.sizes, device=rows.device).cumsum(0)
         counts = torch.searchsorted(distinct, ends).diff(prepend=ends.new_zeros(1)).tolist()
@@ -92,7 +97,7 @@ class HybridWordEmbedding(nn.Module):
             *(layer(self.specific[own - ends[0]]) for layer, own in zip(self.projections, specific, strict=True)),
             self.latent[latent - ends[-2]],
         ]
-        return torch.cat(table)[places]
+        return torch.cat(table), places
 
     def table(self) -> Tensor:
         """The universal embeddings of all rows, [rows, width]."""

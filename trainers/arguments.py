@@ -171,6 +171,13 @@ class CaptionedPicturesTrainingArguments(ContrastiveTrainingArguments):
     sentences_per_picture: int = field(
         default=2, metadata={"help": "Sentences of each picture in a batch, in each language."}
     )
+    languages_per_batch: int | None = field(
+        default=None,
+        metadata={
+            "help": "That many languages in a batch, drawn anew for each; default: all. A batch costs less, as every "
+            "two of its languages are compared, and its pictures may be more."
+        },
+    )
     cache_frozen_features: bool = field(
         default=True,
         metadata={
@@ -180,8 +187,9 @@ class CaptionedPicturesTrainingArguments(ContrastiveTrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        if self.sentences_per_picture < 1:
-            raise ValueError(f"sentences_per_picture={self.sentences_per_picture} must be at least 1")
+        for name in ("sentences_per_picture", "languages_per_batch"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.embed_chunk_size is not None:
             raise ValueError("embed_chunk_size: such a batch has more texts than pictures, and is small enough")
         super().__post_init__()

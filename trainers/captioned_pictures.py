@@ -22,7 +22,7 @@ from .mixture import SizedView
 
 class CaptionedPicturesTrainer(ContrastiveTrainer):
     """Takes a caption corpus whose pictures have captions in all languages. A batch has `sentences_per_picture`
-    sentences of each picture in every language.
+    sentences of each picture in every language, or in `languages_per_batch` of them.
 
     A backbone of the model is frozen, and its features are computed once, unless `cache_frozen_features` is off.
 
@@ -44,7 +44,7 @@ class CaptionedPicturesTrainer(ContrastiveTrainer):
         self._backbone: Any = getattr(model, "vision_model", None) if args.cache_frozen_features else None
         if self._backbone is not None:
             self._backbone.requires_grad_(False)
-        # A batch has all languages, but words of some projections and branches may be missing from it.
+        # A language's projection and branch may be missing from a batch.
         args.ddp_find_unused_parameters = True
         super().__init__(model, args, **kwargs)
 
@@ -60,7 +60,12 @@ class CaptionedPicturesTrainer(ContrastiveTrainer):
         return FeatureView(view.without_pictures(), "image_features", features, view.rows)
 
     def make_collator(self, task: str) -> Collator:
-        return SentenceCollator(self.processing_class, self.training_transform(), self.args.sentences_per_picture)
+        return SentenceCollator(
+            self.processing_class,
+            self.training_transform(),
+            self.args.sentences_per_picture,
+            self.args.languages_per_batch,
+        )
 
     def _features(self, pictures: Pictures) -> np.ndarray:
         """The backbone's features of all pictures of a corpus, [rows, width]."""
@@ -90,16 +95,22 @@ class SentenceCollator:
         processor: the model's.
         transform: pictures and their seeds -> pixel values [M, 3, H, W].
         sentences: drawn for each picture in each language; where there are fewer captions, they come again.
+        languages: that many, drawn for each batch; by default all.
     """
 
-    def __init__(self, processor: Any, transform: TrainingTransform, sentences: int) -> None:
+    def __init__(
+        self, processor: Any, transform: TrainingTransform, sentences: int, languages: int | None = None
+    ) -> None:
         self.processor, self.transform, self.sentences = processor, transform, sentences
+        self.languages = languages
 
     def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
         texts, languages, language_ids, labels = [], [], [], []
+        drawn = self._drawn_languages(list(examples[0]["captions"]), seeds[0])
         for example, seed in zip(examples, seeds, strict=True):
             rng = np.random.Generator(np.random.PCG64(seed))
-            for number, (language, captions) in enumerate(example["captions"].items()):
+            for number, language in drawn.items():
+                captions = example["captions"][language]
                 order = rng.permutation(len(captions))
                 texts += [captions[order[k % len(order)]] for k in range(self.sentences)]
                 languages += [language] * self.sentences
@@ -117,3 +128,11 @@ class SentenceCollator:
             batch["image_labels"] = torch.tensor([identity_label(example["image_id"]) for example in examples])
         batch["positives"] = torch.tensor([labels])
         return batch
+
+    def _drawn_languages(self, languages: list[str], seed: int) -> dict[int, str]:
+        """The languages of a batch by their number among all, drawn with the first example's seed."""
+        if self.languages is None or self.languages >= len(languages):
+            return dict(enumerate(languages))
+        rng = np.random.default_rng([seed, len(languages)])
+        numbers = sorted(rng.choice(len(languages), self.languages, replace=False).tolist())
+        return {number: languages[number] for number in numbers}

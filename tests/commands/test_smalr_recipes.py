@@ -212,5 +212,5 @@ def test_the_rows_of_the_benchmark_are_trained_on_the_same(name):
     assert recipe.train["image_text"] == smalr.train["image_text"]
     assert recipe.stages[-1].training == smalr.stages[-1].training
     assert (recipe.image, recipe.backbone, recipe.report) == (smalr.image, smalr.backbone, smalr.report)
-    sizes = "per_device_train_batch_size"
-    assert recipe.training[sizes] == smalr.training[sizes]
+    for size in ("per_device_train_batch_size", "languages_per_batch"):
+        assert recipe.training[size] == smalr.training[size]

@@ -6,7 +6,13 @@ from contracts import CAPTIONS, LANGUAGES, TEXTS, DualEncoderContract, Publishin
 
 from babelens import SmalrConfig, SmalrModel, load_preset
 from babelens.modeling.modeling_smalr_latent import HardAttention, SmalrLatentModel
-from babelens.modeling.triplet_losses import multimodal_triplet_loss, pairwise_distances, same_label
+from babelens.modeling.triplet_losses import (
+    masked_reconstruction_loss,
+    multimodal_triplet_loss,
+    pairwise_distances,
+    same_label,
+    sentence_grid,
+)
 from babelens.modeling.word_embedding import MASK, PADDING, SPECIAL_TOKENS, UNKNOWN, HybridWordEmbedding, WordRows
 
 TINY = {
@@ -192,6 +198,25 @@ def test_every_term_reaches_its_parameters():
     model(**inputs, return_loss=True).loss.backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
     assert model.alignment.fill_text.weight.grad.any() and model.alignment.classifier.weight.grad.any()
+
+
+def test_masked_sentences_are_filled_in_from_all_pairs_of_languages():
+    torch.manual_seed(0)
+    model = SmalrModel(SmalrConfig(**TINY)).train()
+    inputs = training_batch()
+    keep = torch.arange(12) != 5  # the second sentence of the second picture in the first language
+    inputs |= {name: inputs[name][keep] for name in ("input_ids", "attention_mask", "language_ids", "text_labels")}
+    output = model(**inputs)
+    pairs = torch.tensor([[0, 2], [1, 3], [4, 5], [7, 9], [8, 10]]).T
+    expected = torch.zeros(())
+    for fill, masked, whole in (
+        (model.alignment.fill_sentence, output.masked_sentence_embeds, output.sentence_embeds),
+        (model.alignment.fill_text, output.masked_text_embeds, output.text_embeds),
+    ):
+        filled = fill(torch.cat([masked[pairs[0]], masked[pairs[1]]], -1)).chunk(2, -1)
+        expected = expected + masked_reconstruction_loss(masked[pairs], torch.stack(filled), whole[pairs])
+    found = model._mask_loss(output, sentence_grid(inputs["text_labels"], inputs["language_ids"]))
+    torch.testing.assert_close(found, expected)
 
 
 def test_masked_words_are_left_out_of_the_mean_and_read_as_mask():

@@ -19,6 +19,7 @@ from babelens.modeling.triplet_losses import (
     reversal_schedule,
     reverse_gradient,
     same_label,
+    sentence_grid,
     smalr_loss,
 )
 
@@ -202,6 +203,31 @@ def test_gradients_are_difference_quotients():
 
         points = random(3, 4).requires_grad_(), random(6, 4, seed=1).requires_grad_()
         assert torch.autograd.gradcheck(losses, points)
+
+
+# ---- Groups and grids ----
+
+
+def test_groups_have_the_losses_that_each_has_alone():
+    distances = random(3, 4, 5)
+    positives, negatives = random(3, 4, 5, seed=1) > 0.7, random(3, 4, 5, seed=2) > 0
+    negatives &= ~positives
+    for furthest in (False, True):
+        options = {"margin": 0.5, "top_n": 2, "furthest_positive": furthest}
+        found = top_violation_triplet_loss(distances, positives, negatives=negatives, **options)
+        alone = [
+            top_violation_triplet_loss(*one, negatives=none, **options)
+            for *one, none in zip(distances, positives, negatives, strict=True)
+        ]
+        torch.testing.assert_close(found, torch.stack(alone), rtol=1e-12, atol=1e-12)
+
+
+def test_a_column_of_the_grid_is_of_one_image():
+    """Image 8 has two sentences in language 3 and one in language 1; image 9 has one in language 1."""
+    grid = sentence_grid(torch.tensor([8, 9, 8, 8]), torch.tensor([3, 1, 1, 3]))
+    assert grid.image_ids.tolist() == [8, 8, 9]
+    assert grid.is_there.tolist() == [[True, False, True], [True, True, False]]
+    assert grid.places[grid.is_there].tolist() == [2, 1, 0, 3]
 
 
 # ---- Gradient reversal ----

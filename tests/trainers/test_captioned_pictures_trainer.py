@@ -35,6 +35,22 @@ def test_languages_are_numbered_as_the_view_has_them(corpus, processor):
     assert batch["positives"].unique().numel() == 2
 
 
+def test_languages_of_a_batch_are_drawn_with_its_seeds(corpus, processor):
+    view = CaptionedPictures(corpus, ["fr", "en", "de"], with_pictures=False)
+    everything, some = (SentenceCollator(processor, lambda *_: None, 1, count) for count in (3, 2))
+    examples = view.__getitems__([0, 1])
+    assert everything(examples, [1, 2])["language_ids"].tolist() == [0, 1, 2] * 2
+    drawn = [some(examples, [seed, 0])["language_ids"].tolist() for seed in range(20)]
+    assert {tuple(ids) for ids in drawn} == {(0, 1) * 2, (0, 2) * 2, (1, 2) * 2}
+    assert drawn == [some(examples, [seed, 5])["language_ids"].tolist() for seed in range(20)]
+    texts = [
+        caption for example in examples for caption in (example["captions"]["fr"][0], example["captions"]["de"][0])
+    ]
+    seed = next(seed for seed in range(20) if drawn[seed] == [0, 2, 0, 2])
+    encoded = processor(text=texts, language=["fr", "de"] * 2, return_tensors="pt")
+    assert torch.equal(some(examples, [seed, 0])["input_ids"], encoded["input_ids"])
+
+
 class Annealing(TrainerCallback):
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -85,6 +101,7 @@ def test_liwe_learns_with_adamax_step_by_step(corpus, processor, tmp_path):
     ("settings", "complaint"),
     [
         ({"sentences_per_picture": 0}, "sentences_per_picture=0 must be at least 1"),
+        ({"languages_per_batch": 0}, "languages_per_batch=0 must be at least 1"),
         ({"embed_chunk_size": 8}, "more texts than pictures"),
     ],
 )
