@@ -1,6 +1,6 @@
 """Retrieve, then rerank, on the emoji benchmark's unseen concepts: recall and time for several k beside full scoring.
 
-    python benchmarks/rerank.py runs/mural runs/rc3-retrieval --languages en,de,fr
+    python benchmarks/rerank.py runs/mural runs/itr --backbone runs/clip --languages en,de,fr
 
 A dual encoder finds, a cross-encoder judges: the best k of every text among the pictures, and of every picture among
 the texts. The first row is the dual encoder alone, the last the cross-encoder on all pairs. Numbers are means over the
@@ -11,7 +11,8 @@ with `--rounds` they do so several times, and medians are shown.
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,27 +23,34 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from transformers import AutoImageProcessor
 
 from babelens import CrossEncoder, Embedder
 from babelens.data import load_emoji, retrieval_set
 from babelens.data.views import RetrievalSet
 from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, score_ranks
 from babelens.evaluation.reranking import reranked_ranks
+from babelens.evaluation.ten_crops import load_backbone
+from babelens.processing.region_extraction import RegionExtractor
 
 DUAL, FULL = "dual encoder", "all pairs"
 _SHOWN = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r10", "mean_recall", "pairs", "seconds")
 
 
 class Judge:
-    """A cross-encoder on the pictures and texts of one language; counts the pairs that it scores, and the time."""
+    """A cross-encoder on the texts of one language, and on pictures or their regions; counts the pairs that it scores,
+    and the time."""
 
-    def __init__(self, cross_encoder: CrossEncoder, queries: RetrievalSet) -> None:
-        self.cross_encoder, self.queries = cross_encoder, queries
+    def __init__(self, cross_encoder: CrossEncoder, queries: RetrievalSet, regions: np.ndarray | None) -> None:
+        self.cross_encoder, self.queries, self.regions = cross_encoder, queries, regions
         self.pairs, self.seconds = 0, 0.0
 
     def __call__(self, pairs: np.ndarray) -> np.ndarray:
         queries, start = self.queries, time.perf_counter()
-        scores = self.cross_encoder.score_pairs(queries.texts, queries.images, pairs, language=queries.language)
+        images = queries.images if self.regions is None else None
+        scores = self.cross_encoder.score_pairs(
+            queries.texts, images, pairs, language=queries.language, regions=self.regions
+        )
         self.pairs += len(pairs)
         self.seconds += time.perf_counter() - start
         return scores
@@ -64,6 +72,11 @@ def main(
     languages: Annotated[str, typer.Option(help="With commas between; known to both models.")] = "en,de,fr",
     top_k: Annotated[str, typer.Option(help="With commas between.")] = "10,50,100",
     vendor: Annotated[str, typer.Option(help="Whose pictures, seen in training.")] = "twemoji",
+    backbone: Annotated[
+        Path | None,
+        typer.Option(help="A vision model, the cells of whose features the cross-encoder reads as regions."),
+    ] = None,
+    grid: Annotated[int, typer.Option(help="Cells on each side.")] = 2,
     batch_size: Annotated[int, typer.Option(help="Pairs scored at a time.")] = 64,
     rounds: Annotated[int, typer.Option(help="How often every row is timed.")] = 1,
     limit: Annotated[int | None, typer.Option(help="Take that many pictures only, to try the script.")] = None,
@@ -75,12 +88,17 @@ def main(
     corpus = corpus.select(range(limit)) if limit else corpus
     embedder = Embedder.from_pretrained(dual_encoder)
     judge = CrossEncoder.from_pretrained(cross_encoder, batch_size=batch_size)
-    images = embedder.encode_image(retrieval_set(corpus, tags[0]).images)
+    pictures = retrieval_set(corpus, tags[0]).images
+    images = embedder.encode_image(pictures)
+    regions = None
+    if backbone:
+        processor = AutoImageProcessor.from_pretrained(backbone)
+        regions = RegionExtractor.from_encoder(load_backbone(backbone), processor, grid=grid)(pictures)
     measured: dict[str, list[dict[str, float]]] = {row: [] for row in rows}
     for language in tags:
         queries = retrieval_set(corpus, language)
         texts = embedder.encode_text(queries.texts, language=language)
-        for row, numbers in _measure(judge, queries, images, texts, rows, rounds).items():
+        for row, numbers in _measure(partial(Judge, judge, queries, regions), images, texts, rows, rounds).items():
             measured[row].append(numbers)
     table = {row: _means(results) for row, results in measured.items()}
     _show(table, f"{len(corpus)} pictures by {vendor}, {', '.join(tags)}; torch {torch.__version__}, "
@@ -90,14 +108,14 @@ def main(
 
 
 def _measure(
-    judge: CrossEncoder, queries: RetrievalSet, images: np.ndarray, texts: np.ndarray, rows: list[str], rounds: int
+    new_judge: Callable[[], Judge], images: np.ndarray, texts: np.ndarray, rows: list[str], rounds: int
 ) -> dict[str, dict[str, float]]:
     """Each row's recalls, pairs and seconds, in one language."""
     seconds: dict[str, list[float]] = {row: [] for row in rows}
     results: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
         for row in rows:
-            asked = Judge(judge, queries)
+            asked = new_judge()
             results[row] = asked.ranks(images, texts, row).recalls() | {"pairs": asked.pairs}
             seconds[row].append(asked.seconds)
     return {row: numbers | {"seconds": statistics.median(seconds[row])} for row, numbers in results.items()}
