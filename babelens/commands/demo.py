@@ -14,15 +14,16 @@ from ..data.views import Pictures
 from ..evaluation.embedder import Embedder
 from ..evaluation.gallery import contact_sheet
 from ..methods import METHODS
-from ..recipe import load_recipe
+from ..recipe import RECIPES, load_recipe
 from ..run import EVALUATION, recipe_run
 
 # "red heart" in Swahili: the demo's model has seen translations into Swahili, but no picture with a Swahili caption.
 QUERY, LANGUAGE = "moyo mwekundu", "sw"
+DEMOS = {method: f"emoji/{method}-demo" for method in METHODS if (RECIPES / f"emoji/{method}-demo.yaml").is_file()}
 
 
 def demo(
-    method: Annotated[str, typer.Option(help=f"Which method: {', '.join(METHODS)}.")] = "mural",
+    method: Annotated[str, typer.Option(help=f"Which method: {', '.join(DEMOS)}.")] = "mural",
     output: Annotated[Path | None, typer.Option(help="Folder for the model; default: `runs/demo-METHOD`.")] = None,
     query: Annotated[str, typer.Option(help="What to look for at the end.")] = QUERY,
     language: Annotated[str, typer.Option(help="The query's language.")] = LANGUAGE,
@@ -32,13 +33,13 @@ def demo(
     The pictures are real (four vendors draw the same 1911 emoji), the names are those of Unicode's volunteers. The
     first run fetches them from the npm registry and draws them, which takes a minute.
     """
-    if method not in METHODS:
+    if method not in DEMOS:
         raise typer.BadParameter(
-            f"there is no method {method!r}; there are: {', '.join(METHODS)}", param_hint="--method"
+            f"there is no demo of {method!r}; there are those of {', '.join(DEMOS)}", param_hint="--method"
         )
     console = Console()
     output = output or Path("runs") / f"demo-{method}"
-    run = recipe_run(load_recipe(f"emoji/{method}-demo"), output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    run = recipe_run(load_recipe(DEMOS[method]), output, command=shlex.join(["babelens", *sys.argv[1:]]))
     trainer = run.train(resume=True)
     report = run.report()
     run.write_card(trainer, report)

@@ -9,6 +9,7 @@ from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
 from babelens.command_line import app
+from babelens.commands import demo
 from babelens.recipe import RecipeError, find_recipe, load_recipe
 from babelens.run import recipe_run
 
@@ -132,3 +133,9 @@ def test_every_shipped_recipe_is_well_formed(name, tmp_path):
         given = run.recipe.training | stage.training
         arguments = {key: value for key, value in given.items() if key not in ("bf16", "use_cpu")}
         run._trainer_class.arguments_class(output_dir=str(tmp_path), **arguments)
+
+
+def test_the_demo_says_which_methods_have_one():
+    assert set(demo.DEMOS) == {"mural", "mla", "etcl", "smalr"}
+    result = CliRunner().invoke(app, ["demo", "--method", "rc3"], env={"COLUMNS": "200"})
+    assert result.exit_code == 2 and "no demo of 'rc3'" in result.output
