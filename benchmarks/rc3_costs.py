@@ -107,11 +107,9 @@ class EachForItself(Rc3ForPreTraining):
     """Each loss encodes what it needs; the losses are the same."""
 
     def _learn_strict(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        _, masked = self._encode_pairs(batch, (), batch["masked"]["input_ids"])
-        matching, _ = self._encode_pairs(batch, _PAIRS[:_MATCHING])
         return {
-            **self._masked_language_losses(masked, batch["masked"]["labels"], batch["decoder"]),
-            **self._matching_losses(matching, _MATCHES),
+            **self._masked_language_losses(batch),
+            **self._matching_losses(self._encode_pairs(batch, _PAIRS[:_MATCHING]), _MATCHES),
             "strict_contrast_loss": self._eight(batch)[0],
         }
 
@@ -133,7 +131,7 @@ class EachForItself(Rc3ForPreTraining):
 
     def _eight(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """R-XVtCL's contrast, and the distances beside the same picture [B, 3]."""
-        rows, _ = self._encode_pairs(batch, (*_PAIRS, (True, True, "first"), (True, True, "second")))
+        rows = self._encode_pairs(batch, (*_PAIRS, (True, True, "first"), (True, True, "second")))
         distances = row_distances(rows[0], rows[1:])  # [7, B]
         loss = self._contrast(distances[0], distances[1:].T, self.visio_textual_probability)
         return loss, distances[:3].T

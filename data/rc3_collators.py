@@ -32,7 +32,8 @@ class TripletCollator:
             aligned data.
         transform: pictures and their seeds -> pixel values [B, 3, H, W]; by default the processor's.
 
-    An example has an `image`, `regions` [R, region_size], or both; what it has becomes the visual inputs.
+    An example has an `image`, `regions` [R, region_size], or both; what it has becomes the visual inputs. Of several
+    versions of its regions, [V, R, region_size], one is drawn.
 
     Raises:
         PartnerError: when more than half of a batch are pictures of one thing.
@@ -49,7 +50,7 @@ class TripletCollator:
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
         rngs = [_rng(seed) for seed in seeds]
         sides = [_sides(example, rng) for example, rng in zip(examples, rngs, strict=True)]
-        batch: Batch = _encoded(self.processor, sides) | self._visual(examples, seeds)
+        batch: Batch = _encoded(self.processor, sides) | self._visual(examples, seeds, rngs)
         batch["partner"] = torch.from_numpy(partners([example["image_id"] for example in examples], rngs[0]))
         if self.mask_probability is not None:
             batch["masked"] = self._masked(batch["first"], rngs)
@@ -58,7 +59,7 @@ class TripletCollator:
             batch["decoder"] = dict(target)
         return batch
 
-    def _visual(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
+    def _visual(self, examples: list[Example], seeds: list[int], rngs: list[np.random.Generator]) -> dict[str, Tensor]:
         inputs: dict[str, Tensor] = {}
         if "image" in examples[0]:
             pictures = [example["image"] for example in examples]
@@ -67,7 +68,8 @@ class TripletCollator:
             else:
                 inputs["pixel_values"] = self.transform(pictures, seeds)
         if "regions" in examples[0]:
-            inputs |= self.processor(regions=[example["regions"] for example in examples], return_tensors="pt")
+            regions = [_one_version(example["regions"], rng) for example, rng in zip(examples, rngs, strict=True)]
+            inputs |= self.processor(regions=regions, return_tensors="pt")
         return inputs
 
     def _masked(self, texts: dict[str, Tensor], rngs: list[np.random.Generator]) -> dict[str, Tensor]:
@@ -127,6 +129,10 @@ def partners(image_ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
 
 def _rng(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
+
+
+def _one_version(regions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return regions if regions.ndim == 2 else regions[rng.integers(len(regions))]
 
 
 def _sides(example: Example, rng: np.random.Generator) -> tuple[tuple[str, str], tuple[str, str]]:

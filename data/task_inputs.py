@@ -80,6 +80,7 @@ class TaskInputs:
         config: the model's: whether it reads regions, patches or both, and how many pictures with a text.
         regions: of pictures.
         transform: pictures and their seeds -> pixel values [N, 3, H, W], for training; default: the processor's.
+        training_regions: pictures and their seeds -> regions [N, R, region_size], for training; default: `regions`.
 
     Raises:
         ImageCountError: for examples with one picture where the model reads two, or the reverse.
@@ -92,8 +93,10 @@ class TaskInputs:
         config: Any,
         regions: Regions | None = None,
         transform: Callable[[list[Any], list[int]], Tensor] | None = None,
+        training_regions: Callable[[list[Any], list[int]], np.ndarray] | None = None,
     ) -> None:
         self.processor, self.config, self.regions, self.transform = processor, config, regions, transform
+        self.training_regions = training_regions
         self._columns = IMAGE_COLUMNS[config.images_per_text]
 
     def __call__(self, examples: list[Example], seeds: list[int] | None = None) -> dict[str, Tensor]:
@@ -110,11 +113,7 @@ class TaskInputs:
         if self.config.has_patches and self._columns[0] in examples[0]:
             inputs |= self._pixels(examples, seeds)
         if self.config.has_regions and self.regions is not None:
-            found = regions_of(
-                self.regions,
-                [example[f"{name}_id"] for example in examples for name in self._columns],
-                [example.get(name) for example in examples for name in self._columns],
-            )
+            found = self._find(self.regions, examples, seeds)
             inputs |= self.processor(regions=self._by_text(found), return_tensors="pt")
         if not inputs:
             raise VisualInputError(
@@ -123,12 +122,24 @@ class TaskInputs:
             )
         return inputs
 
+    def _find(self, regions: Regions, examples: list[Example], seeds: list[int] | None) -> Sequence[np.ndarray]:
+        """Those of all pictures of the examples."""
+        pictures = [example.get(name) for example in examples for name in self._columns]
+        if self.training_regions is not None and seeds is not None:
+            return list(self.training_regions(pictures, self._picture_seeds(seeds)))
+        image_ids = [example[f"{name}_id"] for example in examples for name in self._columns]
+        return regions_of(regions, image_ids, pictures)
+
+    def _picture_seeds(self, seeds: list[int]) -> list[int]:
+        count = len(self._columns)
+        return [count * seed + place for seed in seeds for place in range(count)]
+
     def _pixels(self, examples: list[Example], seeds: list[int] | None) -> dict[str, Tensor]:
         count = len(self._columns)
         pictures = [example[name] for example in examples for name in self._columns]
         if self.transform is None or seeds is None:
             return dict(self.processor(images=self._by_text(pictures), return_tensors="pt"))
-        pixels = self.transform(pictures, [count * seed + place for seed in seeds for place in range(count)])
+        pixels = self.transform(pictures, self._picture_seeds(seeds))
         return {"pixel_values": pixels if count == 1 else pixels.unflatten(0, (-1, count))}
 
     def _by_text(self, flat: Sequence[Any]) -> list[Any]:

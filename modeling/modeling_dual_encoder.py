@@ -6,7 +6,6 @@ from its inputs: `pixel_values`, `input_ids` and `paired_input_ids` (a translati
 that same function on embeddings gathered from many chunks or processes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TypeVar
@@ -99,30 +98,6 @@ class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
         towers = {"image": count_parameters(self.vision_model), "embeddings": embeddings}
         towers["transformer"] = count_parameters(self.text_model) - embeddings
         return towers | {"heads": count_parameters(self) - sum(towers.values())}
-
-
-def encode_by_length(
-    encode: Callable[[Tensor, Tensor], Tensor], input_ids: Tensor, attention_mask: Tensor, groups: int
-) -> Tensor:
-    """`encode(input_ids, attention_mask)`, in groups of texts of similar length, each padded to its own longest.
-
-    Padding changes nothing but the time: a batch of captions is mostly padding when a few of them are long.
-
-    Args:
-        encode: ids [n, t] and mask -> embeddings [n, d].
-        input_ids, attention_mask ([N, T]): texts, padded on the right.
-        groups: into how many.
-
-    Returns:
-        Embeddings [N, d].
-    """
-    lengths = attention_mask.sum(1)
-    order = lengths.argsort(stable=True)
-    parts = []
-    for rows in order.chunk(groups):
-        longest = int(lengths[rows[-1]])
-        parts.append(encode(input_ids[rows, :longest], attention_mask[rows, :longest]))
-    return torch.cat(parts)[order.argsort()]
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -11,7 +11,7 @@ of its partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i),
 The two that R-XVtCL lacks, (v^, x^_i) and (v^, x^_j), are the first two of the partner; ITM judges the first four.
 MCLM adds a row with the masked text, whose states the decoder reads. The regularisation reads the two texts of a
 weakly aligned picture alone, without gradient; XTCL the two of a pair of translations. For B examples of each data set
-these are 17 B rows (7 strict, 6 + 2 weak, 2 parallel) in four calls of the encoder, and B rows in one of the decoder.
+these are 17 B rows (7 strict, 6 + 2 weak, 2 parallel) in five calls of the encoder, and B rows in one of the decoder.
 Were each loss to encode what it needs, there would be 27 B. `count_passes` says what a configuration needs; an
 objective without weight costs nothing.
 """
@@ -32,7 +32,8 @@ from .interpolated_losses import (
     relevance_regularization,
     row_distances,
 )
-from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel, text_states
+from .length_groups import encode_by_length
+from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel, text_states
 from .running_probability import RunningProbability
 
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
@@ -101,6 +102,8 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     auto_classes = ("AutoModelForPreTraining",)
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
+    # In how many groups of similar length the encoder reads the rows of a data set; trainers set it.
+    text_length_groups = 1
     # Whether the optimiser steps with the next batch; a trainer that accumulates gradients says so. See
     # `RunningProbability`.
     ends_step = True
@@ -200,11 +203,12 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def _learn_strict(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """MCLM, ITM and the contrast of R-XVtCL."""
-        masked = batch["masked"]["input_ids"] if self.config.mclm_weight else None
-        pairs, masked_rows = self._encode_pairs(batch, self._strict_pairs, masked)
         parts: dict[str, Tensor] = {}
-        if masked_rows is not None:
-            parts |= self._masked_language_losses(masked_rows, batch["masked"]["labels"], batch["decoder"])
+        if self.config.mclm_weight:
+            parts |= self._masked_language_losses(batch)
+        if not self._strict_pairs:
+            return parts
+        pairs = self._encode_pairs(batch, self._strict_pairs)
         if self.config.itm_weight:
             parts |= self._matching_losses(pairs[:_MATCHING], _MATCHES)
         if self.config.rxvtcl_weight:
@@ -214,7 +218,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """R-XVtCL with its regularisation (equation 12)."""
-        pairs, _ = self._encode_pairs(batch, _PAIRS)
+        pairs = self._encode_pairs(batch, _PAIRS)
         positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
         parts = {"weak_contrast_loss": self._contrast(positive, negatives, self.visio_textual_probability)}
         if self.config.relevance_weight:
@@ -244,10 +248,12 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             running.observe(contrast.probability, len(positive))
         return contrast.loss
 
-    def _masked_language_losses(
-        self, rows: Rc3EncoderOutput, labels: Tensor, target: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def _masked_language_losses(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """MCLM: words that are masked in the encoder's texts, and the other text by the decoder."""
+        masked, target = batch["masked"], batch["decoder"]
+        rows = self.model.encode(
+            input_ids=masked["input_ids"], attention_mask=batch["first"]["attention_mask"], **_visual_inputs(batch)
+        )
         states = self.model.decoder(
             input_ids=target["decoder_input_ids"],
             attention_mask=target["decoder_attention_mask"],
@@ -255,6 +261,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             encoder_attention_mask=rows.attention_mask,
             use_cache=False,
         ).last_hidden_state
+        labels = masked["labels"]
         return {
             "mlm_loss": self._word_loss(text_states(rows, labels.shape[1]), labels),
             "decoder_loss": self._word_loss(states, target["labels"]),
@@ -286,36 +293,33 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     # ---- Encoding ----
 
-    def _encode_pairs(
-        self, batch: Mapping[str, Any], pairs: tuple[tuple[bool, bool, str], ...], masked: Tensor | None = None
-    ) -> tuple[Tensor, Rc3EncoderOutput | None]:
-        """Pictures with texts, in one call of the encoder.
-
-        Returns:
-            The representations of `pairs`, [P, B, d], and what is known of the pictures with their `masked` texts.
-        """
+    def _encode_pairs(self, batch: Mapping[str, Any], pairs: tuple[tuple[bool, bool, str], ...]) -> Tensor:
+        """The representations of pictures with texts, [P, B, d]."""
         partner = batch["partner"]
-        count = len(partner)
-        own = torch.arange(count, device=partner.device)
-        pictures = [partner if of_partner else own for of_partner, _, _ in pairs]
+        own = torch.arange(len(partner), device=partner.device)
+        pictures = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
         texts = [_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
-        if masked is not None:
-            pictures.append(own)
-            texts.append({"input_ids": masked, "attention_mask": batch["first"]["attention_mask"]})
-        place = torch.cat(pictures)
-        visual = {name: batch[name][place] for name in VISUAL_INPUTS if name in batch}
-        output = self.model.encode(**self._joined(texts), **visual)
-        states: Tensor = output.last_hidden_state[: len(pairs) * count, 0]
-        vtr = states.view(len(pairs), count, self.config.d_model)
-        if masked is None:
-            return vtr, None
-        return vtr, Rc3EncoderOutput(**{name: value[-count:] for name, value in output.items()})
+        return self._encode(texts, pictures, _visual_inputs(batch)).unflatten(0, (len(pairs), -1))
 
     def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """TR of both texts, [B, d] each."""
-        output = self.model.encode(**self._joined([batch["first"], batch["second"]]))
-        first, second = output.last_hidden_state[:, 0].chunk(2)
+        first, second = self._encode([batch["first"], batch["second"]]).chunk(2)
         return first, second
+
+    def _encode(
+        self, parts: Sequence[Texts], pictures: Tensor | None = None, visual: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """The representations of the N texts of all parts, [N, d]: VtR beside `pictures` [N], places in the visual
+        inputs; TR without."""
+        texts = self._joined(parts)
+
+        def encode(rows: Tensor, longest: int) -> Tensor:
+            inputs = {name: value[rows, :longest] for name, value in texts.items()}
+            if pictures is not None and visual is not None:
+                inputs |= {name: value[pictures[rows]] for name, value in visual.items()}
+            return self.model.encode(**inputs).last_hidden_state[:, 0]
+
+        return encode_by_length(encode, texts["attention_mask"], self.text_length_groups)
 
     def _joined(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
         """Texts of several lengths as one batch."""
@@ -325,6 +329,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             name: torch.cat([pad(part[name], (0, length - part[name].shape[1]), value=value) for part in texts])
             for name, value in fill.items()
         }
+
+
+def _visual_inputs(batch: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {name: batch[name] for name in VISUAL_INPUTS if name in batch}
 
 
 def _rows(texts: Texts, place: Tensor) -> dict[str, Tensor]:

@@ -12,11 +12,11 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from .length_groups import encode_by_length
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     build_tower,
-    encode_by_length,
     image_width,
     normalize,
     pool_image,
@@ -107,4 +107,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
         if attention_mask is None or self.text_length_groups == 1:
             return normalize(encode(input_ids, attention_mask))
-        return normalize(encode_by_length(encode, input_ids, attention_mask, self.text_length_groups))
+
+        def encode_rows(rows: Tensor, longest: int) -> Tensor:
+            return encode(input_ids[rows, :longest], attention_mask[rows, :longest])
+
+        return normalize(encode_by_length(encode_rows, attention_mask, self.text_length_groups))

@@ -21,6 +21,7 @@ from transformers import BatchFeature, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.rc3_errors import RegionError
+from .image_augmentation import ImageAugmentation, TrainingTransform
 
 # A model's inputs and outputs for n pictures -> the features of their regions [n, R, d].
 Pooling = Callable[[BatchFeature, Any], Tensor]
@@ -32,6 +33,7 @@ class RegionExtractor:
     Attributes:
         settings: how pictures become features, but for the weights: the model's configuration, its image processor,
             how its outputs are pooled.
+        can_augment: whether pictures may be changed before; a detector's have no one size.
     """
 
     def __init__(
@@ -41,9 +43,11 @@ class RegionExtractor:
         pooling: Pooling,
         pooling_settings: dict[str, int],
         batch_size: int,
+        *,
+        can_augment: bool = False,
     ) -> None:
         self.model, self.image_processor, self.pooling = model.eval(), image_processor, pooling
-        self.batch_size = batch_size
+        self.batch_size, self.can_augment = batch_size, can_augment
         parts = (model.config.to_dict(), image_processor.to_dict(), pooling_settings)
         self.settings = json.dumps(parts, sort_keys=True, default=str)
 
@@ -87,34 +91,59 @@ class RegionExtractor:
         def pool(inputs: BatchFeature, output: Any) -> Tensor:
             return grid_regions(output.last_hidden_state, inputs["pixel_values"].shape[-2:], model.config, grid)
 
-        return cls(model, image_processor, pool, {"grid": grid}, batch_size)
+        return cls(model, image_processor, pool, {"grid": grid}, batch_size, can_augment=True)
 
     @property
     def weights(self) -> dict[str, Tensor]:
         """Of the model."""
         return self.model.state_dict()
 
-    @torch.inference_mode()
-    def __call__(self, images: Sequence[Any]) -> np.ndarray:
+    def __call__(
+        self,
+        images: Sequence[Any],
+        seeds: Sequence[int] | None = None,
+        augmentation: ImageAugmentation | None = None,
+    ) -> np.ndarray:
         """
         Args:
             images: N pictures, as the image processor takes them; a slice is opened at a time.
+            seeds: of the random changes that `augmentation` makes to each picture [N].
 
         Returns:
             float32 [N, R, d].
 
         Raises:
             RegionError: for no pictures, or a model whose outputs are no regions.
+            ValueError: for a detector's pictures with an `augmentation`.
         """
         if not len(images):
             raise RegionError("no pictures")
+        transform = None
+        if augmentation is not None and seeds is not None:
+            if not self.can_augment:
+                raise ValueError("the pictures of a detector, which have no one size, cannot be augmented")
+            transform = TrainingTransform(self.image_processor, augmentation)
         batches = []
         for start in range(0, len(images), self.batch_size):
-            batch = images[start : start + self.batch_size]
-            inputs = self.image_processor(list(batch), return_tensors="pt").to(self.model.device)
+            batch = list(images[start : start + self.batch_size])
+            if transform is None or seeds is None:
+                inputs = self.image_processor(batch, return_tensors="pt")
+            else:
+                inputs = BatchFeature({"pixel_values": transform(batch, list(seeds[start : start + len(batch)]))})
+            inputs = inputs.to(self.model.device)
             inputs["pixel_values"] = inputs["pixel_values"].to(self.model.dtype)
-            batches.append(self.pooling(inputs, self.model(**inputs)).float().cpu().numpy())
+            with torch.inference_mode():
+                batches.append(self.pooling(inputs, self.model(**inputs)).float().cpu().numpy())
         return np.concatenate(batches)
+
+    def versions(self, images: Sequence[Any], augmentation: ImageAugmentation, augmented: int) -> np.ndarray:
+        """The regions of each picture as it is, and of so many versions of it that are `augmented`; always the same
+        ones. float32 [N, 1 + augmented, R, d]."""
+        count = len(images)
+        changed = [
+            self(images, range(version * count, (version + 1) * count), augmentation) for version in range(augmented)
+        ]
+        return np.stack([self(images), *changed], axis=1)
 
 
 def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:

@@ -243,15 +243,35 @@ class Rc3TrainingArguments(TrainingArguments):
         default=None,
         metadata={"help": "Keyword arguments of ImageAugmentation, for patches; default: pictures as they are."},
     )
+    augmented_regions: int = field(
+        default=0,
+        metadata={
+            "help": "Of how many versions of each picture, changed by image_augmentation, regions are computed beside "
+            "its own; training draws from them all."
+        },
+    )
+    text_length_groups: int = field(
+        default=1,
+        metadata={
+            "help": "Have the encoder read a batch's rows in so many groups of similar length: faster where lengths "
+            "differ much, to the same result."
+        },
+    )
     eval_batches: int | None = field(
         default=None, metadata={"help": "Batches of an evaluation, always the same ones; default: all."}
     )
 
     def __post_init__(self) -> None:
         sizes = {f"data_set_batch_sizes[{name!r}]": size for name, size in (self.data_set_batch_sizes or {}).items()}
-        for name, value in (sizes | {"eval_batches": self.eval_batches}).items():
+        counts = {"eval_batches": self.eval_batches, "text_length_groups": self.text_length_groups}
+        for name, value in (sizes | counts).items():
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be a positive number")
+        if self.augmented_regions < 0 or (self.augmented_regions and self.image_augmentation is None):
+            raise ValueError(
+                f"augmented_regions={self.augmented_regions} counts versions that image_augmentation, which is "
+                f"{self.image_augmentation}, made of a picture"
+            )
         for name in ("strict_visual", "weak_visual"):
             if getattr(self, name) not in (None, "regions", "patches", "both"):
                 raise ValueError(f"{name}={getattr(self, name)!r} must be 'regions', 'patches' or 'both'")

@@ -9,6 +9,7 @@ negatives: each process has its own.
 """
 
 from collections.abc import Mapping
+from functools import cached_property, partial
 from itertools import combinations, islice
 from statistics import fmean
 from typing import Any, ClassVar
@@ -23,7 +24,7 @@ from ..configuration.configuration_rc3 import BOTH, PATCHES, REGIONS
 from ..configuration.tasks import PARALLEL, STRICT, WEAK
 from ..data.collators import Collator, TaskCollator
 from ..data.rc3_collators import TranslationCollator, TripletCollator
-from ..data.views import CorpusView, translation_pairs, triplets, weak_pairs
+from ..data.views import CorpusView, Pictures, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import Rc3TrainingArguments
@@ -75,7 +76,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
         self._check_known(args.data_set_batch_sizes or {})
         mixture = None
         if train_dataset is not None:
-            mixture = TaskMixture(self._views(self._needed_of(train_dataset)))
+            mixture = TaskMixture(self._views(self._needed_of(train_dataset), training=True))
         super().__init__(
             model=model,
             args=args,
@@ -85,6 +86,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
             data_collator=TaskCollator({name: self._collator(name) for name in self._needed}),
             **kwargs,
         )
+        self.model.text_length_groups = args.text_length_groups
         self._sums, self._summed = {}, 0  # of what was lost since the last log entry, in so many batches
 
     # ---- Data ----
@@ -112,10 +114,10 @@ class Rc3Trainer(WholeCheckpointTrainer):
             raise ValueError(f"objectives of the model learn from {', '.join(missing)}: give it, or set weights to 0")
         return {name: data[name] for name in self._needed}
 
-    def _views(self, data: Mapping[str, Any]) -> dict[str, SizedView]:
-        return {name: self._view(name, data[name]) for name in self.data_sets if name in data}
+    def _views(self, data: Mapping[str, Any], *, training: bool = False) -> dict[str, SizedView]:
+        return {name: self._view(name, data[name], training=training) for name in self.data_sets if name in data}
 
-    def _view(self, name: str, data: Any) -> SizedView:
+    def _view(self, name: str, data: Any, *, training: bool) -> SizedView:
         """The examples of a data set, with what its pictures are given as."""
         if isinstance(data, IterableDataset) or isinstance(getattr(data, "corpus", None), IterableDataset):
             raise ValueError(f"{name}: RC3 needs a Dataset, not a stream")
@@ -123,7 +125,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
         if name == PARALLEL:
             return view
         visual = self._visual(name)
-        return self._with_regions(name, view, visual) if visual in (REGIONS, BOTH) else view
+        return self._with_regions(name, view, visual, training=training) if visual in (REGIONS, BOTH) else view
 
     @staticmethod
     def _texts(name: str, data: Any) -> Any:
@@ -143,30 +145,45 @@ class Rc3Trainer(WholeCheckpointTrainer):
             raise ValueError(f"{name}_visual={visual!r}, and the model has layers for {has} alone")
         return visual
 
-    def _with_regions(self, name: str, view: CorpusView, visual: str) -> SizedView:
+    def _with_regions(self, name: str, view: CorpusView, visual: str, *, training: bool) -> SizedView:
         if self.regions is None:
             raise ValueError(f"{name}: its pictures are given as {visual}: give regions=, or {name}_visual='patches'")
+        augmented = self.args.augmented_regions if training else 0
         shown = view if visual == BOTH else view.without_pictures()
         if isinstance(self.regions, Mapping):
+            if augmented:
+                raise ValueError("augmented_regions: there are no pictures to change where regions come from files")
             return RegionView(shown, self.regions)
-        pictures, extractor = view.pictures, self.regions
         with self.args.main_process_first(desc="regions"):
-            features = frozen_features(
-                lambda: extractor(pictures),
-                weights=extractor.weights,
-                settings=extractor.settings,
-                items=(pictures.encoded(row) for row in range(len(pictures))),
-                cache_dir=self.cache_dir,
-            )
+            features = self._extracted(view.pictures, augmented)
         return FeatureView(shown, "regions", features, view.rows)
+
+    def _extracted(self, pictures: Pictures, augmented: int) -> np.ndarray:
+        """The regions of pictures [n, R, region_size], or of several versions of each [n, V, R, region_size]."""
+        extractor: Any = self.regions
+        compute, settings = partial(extractor, pictures), extractor.settings
+        if augmented and self._augmentation is not None:
+            compute = partial(extractor.versions, pictures, self._augmentation, augmented)
+            settings = f"{settings} {self._augmentation} {augmented}"
+        return frozen_features(
+            compute,
+            weights=extractor.weights,
+            settings=settings,
+            items=(pictures.encoded(row) for row in range(len(pictures))),
+            cache_dir=self.cache_dir,
+        )
+
+    @cached_property
+    def _augmentation(self) -> ImageAugmentation | None:
+        settings = self.args.image_augmentation
+        return None if settings is None else ImageAugmentation(**settings)
 
     def _collator(self, name: str, *, training: bool = True) -> Collator:
         if name == PARALLEL:
             return TranslationCollator(self.processing_class)
         transform = None
-        if training and self.args.image_augmentation is not None:
-            augmentation = ImageAugmentation(**self.args.image_augmentation)
-            transform = TrainingTransform(self.processing_class.image_processor, augmentation)
+        if training and self._augmentation is not None:
+            transform = TrainingTransform(self.processing_class.image_processor, self._augmentation)
         probability = self.model.config.mask_probability if name == STRICT else None
         return TripletCollator(self.processing_class, probability, transform)
 

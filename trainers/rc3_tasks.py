@@ -10,6 +10,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from datasets import Dataset
@@ -36,6 +37,7 @@ from ..modeling.modeling_rc3_tasks import (
     Rc3ForVisualReasoning,
 )
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..processing.region_extraction import RegionExtractor
 from .arguments import Rc3TaskTrainingArguments
 from .contrastive import TaskData, check_finite
 from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
@@ -222,14 +224,22 @@ class Rc3TaskTrainer(WholeCheckpointTrainer):
     # ---- Training ----
 
     def _set_training_data(self, data: TaskData, processor: Any) -> None:
-        augmentation = self.args.image_augmentation
-        transform = augmentation and TrainingTransform(processor.image_processor, ImageAugmentation(**augmentation))
-        inputs = TaskInputs(processor, self.model.config, self.regions, transform)
+        inputs = TaskInputs(processor, self.model.config, self.regions, **self._augmented(processor))
         examples = self.task.examples(data)
         self.train_dataset = TaskMixture({self.task.name: examples})
         collate = self.task.collator(inputs, examples)
         collate(examples.__getitems__([0]), [0])  # what is wrong with all of the data is better said now
         self.data_collator = TaskCollator({self.task.name: collate})
+
+    def _augmented(self, processor: Any) -> dict[str, Any]:
+        """What training sees in the place of pictures as they are."""
+        if self.args.image_augmentation is None:
+            return {}
+        augmentation = ImageAugmentation(**self.args.image_augmentation)
+        changes: dict[str, Any] = {"transform": TrainingTransform(processor.image_processor, augmentation)}
+        if isinstance(self.regions, RegionExtractor) and self.regions.can_augment:
+            changes["training_regions"] = partial(self.regions, augmentation=augmentation)
+        return changes
 
     def get_train_dataloader(self) -> DataLoader:
         if self.train_dataset is None:
