@@ -110,8 +110,9 @@ class Rc3Encoder(MBartEncoder):
         """
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         self._check_languages(input_ids, text_mask)
-        segments = self._visual_segments(len(input_ids), region_features, region_mask, pixel_values, pixel_mask)
-        embeds, masks = zip(*segments, (self.embed_tokens(input_ids), text_mask), strict=True)
+        special, text = self._embed_tokens(input_ids)
+        segments = self._visual_segments(special, region_features, region_mask, pixel_values, pixel_mask)
+        embeds, masks = zip(*segments, (text, text_mask), strict=True)
         packed, mask = torch.cat(embeds, 1), torch.cat(masks, 1)
         text_start = mask.sum(1) - text_mask.sum(1)
         if segments:
@@ -125,9 +126,20 @@ class Rc3Encoder(MBartEncoder):
             **output, pooler_output=output.last_hidden_state[:, 0], attention_mask=mask, text_start=text_start
         )
 
+    def _embed_tokens(self, input_ids: Tensor) -> tuple[dict[int, Tensor], Tensor]:
+        """The tokens that stand before a text, [N, 1, d] each, and the text itself [N, T, d].
+
+        Looked up at once: the gradient of every look-up is as large as the vocabulary.
+        """
+        config = self.config
+        special = [config.cls_token_id, config.image_separator_token_id, config.eos_token_id]
+        before = input_ids.new_tensor(special).expand(len(input_ids), -1)
+        embeds = self.embed_tokens(torch.cat([before, input_ids], dim=1))
+        return dict(zip(special, embeds.split(1, dim=1), strict=False)), embeds[:, len(special) :]
+
     def _visual_segments(
         self,
-        rows: int,
+        special: dict[int, Tensor],
         region_features: Tensor | None,
         region_mask: Tensor | None,
         pixel_values: Tensor | None,
@@ -136,6 +148,7 @@ class Rc3Encoder(MBartEncoder):
         """What stands before the text, as embeddings [N, L, d] with masks [N, L]; empty without visual inputs."""
         if region_features is None and pixel_values is None:
             return []
+        rows = len(special[self.config.cls_token_id])
         regions, region_mask = self._embed_regions(rows, region_features, region_mask)  # [N, K, R, d], [N, K, R]
         patches, patch_mask = self._embed_patches(rows, pixel_values, pixel_mask)  # [N, K, P, d], [N, K, P]
         has_regions, has_patches = region_mask.any(-1), patch_mask.any(-1)
@@ -144,21 +157,17 @@ class Rc3Encoder(MBartEncoder):
             row = int((has_picture != has_picture[:, :1]).any(1).nonzero()[0])
             raise ImageCountError(f"row {row} has one picture, where the model compares two")
         is_visual = has_picture[:, :1]  # [N, 1]
-        segments = [(self._special(self.config.cls_token_id, rows), is_visual)]
+        segments = [(special[self.config.cls_token_id], is_visual)]
         for k in range(self.config.images_per_text):
             if k:
-                segments.append((self._special(self.config.image_separator_token_id, rows), is_visual))
+                segments.append((special[self.config.image_separator_token_id], is_visual))
             has_both = (has_regions & has_patches)[:, k, None]
             segments += [
                 (regions[:, k], region_mask[:, k]),
-                (self._special(self.config.eos_token_id, rows), has_both),
+                (special[self.config.eos_token_id], has_both),
                 (patches[:, k], patch_mask[:, k]),
             ]
         return segments
-
-    def _special(self, token_id: int, rows: int) -> Tensor:
-        """A special token's embedding in every row, [N, 1, d]."""
-        return self.embed_tokens(torch.full((rows, 1), token_id, device=self.embed_tokens.weight.device))
 
     def _embed_regions(self, rows: int, features: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if features is None:
