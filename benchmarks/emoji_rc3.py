@@ -1,8 +1,8 @@
 """RC3's ablations on the emoji benchmark (Zhou et al. 2023, tables 1, 2 and 4): the rows of recipes/emoji/rc3, several
 seeds, fine-tuned in English on three tasks, a table.
 
-    babelens train emoji/mla/clip --output runs/clip
-    python benchmarks/emoji_rc3.py --backbone runs/clip --output runs/rc3
+    babelens train emoji/mural --output runs/mural
+    python benchmarks/emoji_rc3.py --backbone runs/mural --output runs/rc3
 
 Every row is pre-trained in seven languages and then fine-tuned on each task in English alone. As in table 4, the
 ablations and the full pre-training they are compared with are fine-tuned on regions. Runs lie in `pretrain/` and in a
@@ -103,10 +103,11 @@ ROWS = {
 
 def main(
     output: Annotated[Path, typer.Option(help="Folder of the runs.")],
-    backbone: Annotated[Path, typer.Option(help="The English CLIP whose view regions are.")] = Path("runs/clip"),
+    backbone: Annotated[Path, typer.Option(help="Whose view of a picture regions are.")] = Path("runs/mural"),
     seeds: Annotated[str, typer.Option(help="With commas between.")] = "1,2,3",
     rows: Annotated[str, typer.Option(help="With commas between.")] = ",".join(ROWS),
     tasks: Annotated[str, typer.Option(help="With commas between.")] = ",".join(TASKS),
+    steps: Annotated[int | None, typer.Option(help="Of pre-training; default: the recipe's.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Of every run, such as `training.max_steps=10`, to try the script."),
@@ -116,7 +117,9 @@ def main(
     """Train the rows and print the table."""
     numbers, chosen = [int(seed) for seed in seeds.split(",")], sorted(rows.split(","), key=list(ROWS).index)
     given = [f"backbone={backbone}", *(settings or [])]
-    pretraining = Experiment("emoji/rc3", output / "pretrain", given)
+    pretraining = Experiment(
+        "emoji/rc3", output / "pretrain", given if steps is None else [*given, f"training.max_steps={steps}"]
+    )
     fine_tuning = {task: _fine_tuning(task, pretraining, output, given) for task in tasks.split(",")}
     for seed in [] if only_table else numbers:
         for row in chosen:
