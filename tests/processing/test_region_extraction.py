@@ -21,11 +21,13 @@ from transformers import (
 )
 
 from babelens.configuration.rc3_errors import RegionError
+from babelens.processing.image_augmentation import ImageAugmentation
 from babelens.processing.processing_rc3 import square_image_processor
 from babelens.processing.region_extraction import RegionExtractor, grid_regions
 from babelens.trainers.frozen_features import frozen_features
 
 IMAGE_PROCESSOR = square_image_processor(64)
+PAIRS_OF_THREE = [(0, 1), (0, 2), (1, 2)]
 SMALL_RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
 SMALL_TRANSFORMER = {
     "hidden_size": 16,
@@ -182,6 +184,26 @@ def test_states_that_are_no_map_are_refused():
 
 
 # ---- Kept ----
+
+
+def test_versions_are_the_picture_and_changed_ones_always_the_same():
+    extractor = RegionExtractor.from_encoder(made(resnet), IMAGE_PROCESSOR, grid=2, batch_size=2)
+    augmentation = ImageAugmentation(color_jitter=0.4, rotation=15)
+    found = extractor.versions(pictures(3), augmentation, augmented=2)
+    assert found.shape == (3, 3, 4, 16)
+    np.testing.assert_array_equal(found[:, 0], extractor(pictures(3)))
+    np.testing.assert_array_equal(extractor.versions(pictures(3), augmentation, augmented=2), found)
+    assert all(
+        not np.allclose(found[row, one], found[row, other]) for row in range(3) for one, other in PAIRS_OF_THREE
+    )
+    alone = extractor(pictures(3)[2:], [5], augmentation)  # a picture is changed by its own seed
+    np.testing.assert_allclose(alone[0], found[2, 2], atol=1e-6)
+
+
+def test_nothing_is_changed_before_a_detector():
+    extractor = RegionExtractor.from_detector(made(detr), IMAGE_PROCESSOR)
+    with pytest.raises(ValueError, match="pictures of a detector, which have no one size"):
+        extractor.versions(pictures(2), ImageAugmentation(), augmented=1)
 
 
 def test_regions_are_computed_once_and_again_when_they_would_differ(tmp_path):

@@ -17,7 +17,7 @@ from tiny_rc3_tasks import (
     tiny_processor,
 )
 from tiny_training import COLORS, shapes_corpus, weights
-from transformers import set_seed
+from transformers import ResNetConfig, ResNetModel, set_seed
 
 from babelens import (
     Rc3ForConditionalGeneration,
@@ -36,6 +36,7 @@ from babelens.data.retrieval_candidates import CANDIDATES, CandidateCollator, Nu
 from babelens.data.task_inputs import LabelCollator, LabelledExamples, TargetCollator, TaskInputs
 from babelens.evaluation.rc3_tasks import label_accuracy, translation_quality
 from babelens.processing.image_augmentation import TrainingTransform
+from babelens.processing.region_extraction import RegionExtractor
 from babelens.trainers.arguments import Rc3TaskTrainingArguments
 from babelens.trainers.contrastive import NonFiniteLossError, TaskData
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
@@ -198,6 +199,24 @@ def test_each_task_is_learned_from_its_english_data(model_class, data, config, s
     run.train()
     losses = [entry["loss"] for entry in run.state.log_history if "loss" in entry]
     assert losses[-1] < losses[0] / 2, losses
+
+
+def test_extracted_regions_are_of_augmented_pictures_in_training_alone(rc3_processor, tmp_path):
+    torch.manual_seed(0)
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[REGION_SIZE], depths=[1], layer_type="basic")
+    extractor = RegionExtractor.from_encoder(ResNetModel(config), rc3_processor.image_processor, grid=2)
+    model = made(Rc3ForVisualEntailment, rc3_processor, visual="regions", **TRUTH)
+    settings = {"regions": extractor, "image_augmentation": {"horizontal_flip": 0.0, "color_jitter": 0.5}}
+    run = trainer(model, rc3_processor, tmp_path, TaskData(colour_rows(), ["en"]), **settings)
+    examples = LabelledExamples(colour_rows()).__getitems__([0, 1])
+    collate = run.data_collator.collators[run.task.name]
+    plain, one, again, other = (
+        collate.inputs(examples, seeds)["region_features"] for seeds in (None, [1, 2], [1, 2], [3, 2])
+    )
+    expected = np.stack(list(extractor([example["image"] for example in examples])))
+    np.testing.assert_array_equal(plain.numpy(), expected)
+    assert torch.equal(one, again) and torch.equal(one[1], other[1]) and not torch.equal(one[0], other[0])
+    assert not torch.allclose(one, plain)
 
 
 def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(rc3_processor, tmp_path):

@@ -1,6 +1,7 @@
 """RC3's pre-training: three data sets at once, shuffled, logged, stopped, resumed, and in two processes."""
 
 import signal
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -82,31 +83,55 @@ def test_languages_and_pairs_are_those_asked_for(tmp_path):
     assert len(tasks["weak"]) == 16
 
 
+class MeanColours:
+    """Of each picture two regions: its colour, and the version that it is."""
+
+    weights: ClassVar = {"scale": torch.ones(1)}
+    settings = "mean colour, version"
+
+    def __init__(self) -> None:
+        self.read = 0  # pictures
+
+    def __call__(self, images, version: int = 0) -> np.ndarray:
+        self.read += len(images)
+        colours = [np.asarray(images[row]).reshape(-1, 3).mean(0) / 255 for row in range(len(images))]
+        regions = np.full((len(images), 2, REGION_SIZE), float(version), np.float32)
+        regions[:, 0, :3] = colours
+        return regions
+
+    def versions(self, images, augmentation, augmented: int) -> np.ndarray:
+        return np.stack([self(images, version) for version in range(augmented + 1)], axis=1)
+
+
 def test_extracted_regions_are_computed_once(tmp_path):
-    class Extractor:
-        weights = {"scale": torch.ones(1)}
-        settings = "mean colour, twice"
-        pictures = 0
-
-        def __call__(self, images):
-            type(self).pictures += len(images)
-            colors = [np.asarray(images[row]).reshape(-1, 3).mean(0) / 255 for row in range(len(images))]
-            features = np.concatenate([colors, np.zeros((len(images), REGION_SIZE - 3))], axis=1)
-            return np.stack([features, features], axis=1).astype(np.float32)
-
+    extractor = MeanColours()
     for _ in range(2):
-        trainer = rc3_trainer(tmp_path, regions=Extractor(), cache_dir=str(tmp_path / "cache"), strict_visual="both")
+        trainer = rc3_trainer(tmp_path, regions=extractor, cache_dir=str(tmp_path / "cache"), strict_visual="both")
         (batch,) = batches(trainer, 1)
         pixels = batch["strict"]["pixel_values"] / 2 + 0.5
         found = batch["strict"]["region_features"][:, 0, :3]
         torch.testing.assert_close(found, pixels.mean((2, 3)), atol=0.01, rtol=0)
-    assert Extractor.pictures == 16
+    assert extractor.read == 16
+
+
+def test_training_draws_from_the_regions_of_augmented_pictures(tmp_path):
+    settings = {"image_augmentation": {"rotation": 10}, "augmented_regions": 3}
+    trainer = rc3_trainer(tmp_path, regions=MeanColours(), cache_dir=str(tmp_path / "cache"), **settings)
+    drawn = [batch["strict"]["region_features"][:, 1, 0] for batch in batches(trainer, 8)]
+    assert torch.cat(drawn).unique().tolist() == [0, 1, 2, 3]
+    again = [batch["strict"]["region_features"][:, 1, 0] for batch in batches(trainer, 8)]
+    torch.testing.assert_close(again, drawn, rtol=0, atol=0)
+    for batch in trainer._eval_batches({"strict": shapes_corpus()}):
+        assert not batch["strict"]["region_features"][:, 1].any()  # pictures as they are
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"data": {"strict": None}}, "learn from weak, parallel"),
+        ({"augmented_regions": 2}, "augmented_regions=2 counts versions that image_augmentation, which is None"),
+        ({"augmented_regions": 2, "image_augmentation": {}}, "augmented_regions: there are no pictures to change"),
+        ({"text_length_groups": 0}, "text_length_groups=0 must be"),
         ({"data": {**dict.fromkeys(["strict", "weak", "parallel"]), "image_text": None}}, "no data set 'image_text'"),
         ({"model": {"visual": "patches"}, "strict_visual": "both"}, "strict_visual='both', and the model has layers"),
         ({"data_set_batch_sizes": {"weak": 0}}, r"data_set_batch_sizes\['weak'\]=0 must be"),
