@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from .configuration.presets import load_preset
 from .configuration.tasks import IMAGE_TEXT
-from .evaluation.ten_crops import load_backbone
+from .processing.backbones import load_backbone
 from .recipe import WordsSource
 from .run import RecipeRun
 

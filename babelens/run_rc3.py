@@ -5,8 +5,6 @@ from typing import Any
 
 from transformers import (
     AutoConfig,
-    AutoImageProcessor,
-    AutoModelForObjectDetection,
     AutoModelForPreTraining,
     AutoProcessor,
     AutoTokenizer,
@@ -18,7 +16,6 @@ from .configuration.configuration_rc3 import Rc3Config
 from .configuration.languages import normalize_languages
 from .configuration.presets import load_preset
 from .configuration.tasks import PARALLEL
-from .evaluation.ten_crops import load_backbone
 from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .processing.processing_rc3 import Rc3Processor
 from .processing.region_extraction import RegionExtractor
@@ -107,11 +104,8 @@ class Rc3Run(RecipeRun):
             files = [source.features] if isinstance(source.features, str) else source.features
             return SeveralRegions(*(open_regions(file, **self._region_sizes) for file in files))
         if source.detector:
-            detector = AutoModelForObjectDetection.from_pretrained(source.detector)
-            pictures = AutoImageProcessor.from_pretrained(source.detector)
             count = self._region_sizes["max_regions"]
-            return RegionExtractor.from_detector(detector, pictures, max_regions=count)
+            return RegionExtractor.from_pretrained(source.detector, max_regions=count)
         if self.recipe.backbone is None or source.grid is None:
             raise RecipeError("regions.grid: of what a backbone sees, which the recipe does not name")
-        pictures = AutoImageProcessor.from_pretrained(self.recipe.backbone)
-        return RegionExtractor.from_encoder(load_backbone(self.recipe.backbone), pictures, grid=source.grid)
+        return RegionExtractor.from_pretrained(self.recipe.backbone, grid=source.grid)

@@ -23,14 +23,12 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoImageProcessor
 
 from babelens import CrossEncoder, Embedder
 from babelens.data import load_emoji, retrieval_set
 from babelens.data.views import RetrievalSet
 from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, score_ranks
 from babelens.evaluation.reranking import reranked_ranks
-from babelens.evaluation.ten_crops import load_backbone
 from babelens.processing.region_extraction import RegionExtractor
 
 DUAL, FULL = "dual encoder", "all pairs"
@@ -92,8 +90,7 @@ def main(
     images = embedder.encode_image(pictures)
     regions = None
     if backbone:
-        processor = AutoImageProcessor.from_pretrained(backbone)
-        regions = RegionExtractor.from_encoder(load_backbone(backbone), processor, grid=grid)(pictures)
+        regions = RegionExtractor.from_pretrained(backbone, grid=grid)(pictures)
     measured: dict[str, list[dict[str, float]]] = {row: [] for row in rows}
     for language in tags:
         queries = retrieval_set(corpus, language)

@@ -5,7 +5,7 @@ the better judge and costs a pass of the whole model for every pair, where a dua
 every picture: on large galleries, let it judge what a dual encoder found (`reranking.Reranker`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +32,8 @@ class CrossEncoder:
     Args:
         model: takes texts with pictures, and answers with `scores` [N].
         processor: its processor, which takes `language=`.
+        find_regions: N pictures -> their regions [N, R, region_size], such as a `RegionExtractor`, where nobody gives
+            them.
         batch_size: pairs scored at a time.
         device, dtype: as in `Embedder`.
     """
@@ -41,6 +43,7 @@ class CrossEncoder:
         model: PreTrainedModel,
         processor: ProcessorMixin,
         *,
+        find_regions: Callable[[Sequence[Any]], np.ndarray] | None = None,
         batch_size: int = 64,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
@@ -51,6 +54,7 @@ class CrossEncoder:
             model = model.to(device=device, dtype=dtype)
         self.model = model
         self.processor = processor
+        self.find_regions = find_regions
         self.batch_size = batch_size
 
     @classmethod
@@ -58,6 +62,7 @@ class CrossEncoder:
         cls,
         folder_or_repo: str | Path,
         *,
+        find_regions: Callable[[Sequence[Any]], np.ndarray] | None = None,
         batch_size: int = 64,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
@@ -77,7 +82,8 @@ class CrossEncoder:
         if missing := sorted(found["missing_keys"]):
             raise TypeError(f"{source} is no cross-encoder: it has no weights for {', '.join(missing)}")
         processor = AutoProcessor.from_pretrained(source, **{k: v for k, v in loading.items() if k != "dtype"})
-        return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
+        device = device or default_device()
+        return cls(model, processor, find_regions=find_regions, batch_size=batch_size, device=device, dtype=dtype)
 
     def score(
         self,
@@ -174,6 +180,10 @@ class CrossEncoder:
             given["images"] = [open_picture(images[int(row)]) for row in rows]
         if regions is not None:
             given["regions"] = [regions[int(row)] for row in rows]
+        elif self.find_regions is not None and images is not None:
+            given["regions"] = list(self.find_regions(given["images"]))
+            if not self.model.config.has_patches:
+                del given["images"]
         return self.processor(**given, return_tensors="pt")
 
     def _scores(self, texts: list[tuple[str, str]], visual: dict[str, Tensor]) -> np.ndarray:

@@ -22,38 +22,18 @@ from datasets import Dataset
 from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor
-from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
+from transformers import AutoImageProcessor, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..data.corpus import FEATURES
 from ..data.views import Pictures
 from ..modeling.modeling_dual_encoder import pool_image
+from ..processing.backbones import BackboneError, load_backbone
 from .fingerprint import fingerprint
 
 RESIZE, CROP = 512, 448
 _ROWS_PER_FILE = 1000
 _MADE_OF = b"babelens.made_of"  # in a file's metadata: a digest of all that its features depend on
-
-
-class BackboneError(ValueError):
-    """A model that makes no features of pictures, or none of pictures of this size."""
-
-
-def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel:
-    """A vision model: one by itself, that of a dual encoder, or that of an MLA model's native one.
-
-    Args:
-        folder_or_repo, loading: what `AutoModel.from_pretrained` takes.
-
-    Raises:
-        BackboneError: when the model sees no pictures.
-    """
-    model: Any = AutoModel.from_pretrained(folder_or_repo, **loading)
-    for part in ("native_model", "vision_model"):
-        model = getattr(model, part, model)
-    if getattr(model, "main_input_name", None) != "pixel_values":
-        raise BackboneError(f"{folder_or_repo} has no vision model")
-    return model
 
 
 class TenCropFeatures:

@@ -11,16 +11,18 @@ Computed once, they are kept by `trainers/frozen_features.py`, which takes what 
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
-from transformers import BatchFeature, PreTrainedModel
+from transformers import AutoImageProcessor, AutoModelForObjectDetection, BatchFeature, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.rc3_errors import RegionError
+from .backbones import load_backbone
 from .image_augmentation import ImageAugmentation, TrainingTransform
 
 # A model's inputs and outputs for n pictures -> the features of their regions [n, R, d].
@@ -92,6 +94,33 @@ class RegionExtractor:
             return grid_regions(output.last_hidden_state, inputs["pixel_values"].shape[-2:], model.config, grid)
 
         return cls(model, image_processor, pool, {"grid": grid}, batch_size, can_augment=True)
+
+    @classmethod
+    def from_pretrained(
+        cls, folder_or_repo: str | Path, *, grid: int | None = None, max_regions: int = 36, **loading: Any
+    ) -> Self:
+        """That of a model in a folder or on the Hub: a detector's, or with a `grid` an image encoder's.
+
+        Args:
+            folder_or_repo, loading: what `from_pretrained` takes of the model and its image processor.
+            grid: as in `from_encoder`, whose model may also be that of a dual encoder.
+            max_regions: as in `from_detector`.
+
+        Raises:
+            OSError: when there is no such folder or repository.
+            BackboneError: when the image encoder sees no pictures.
+            RegionError: without a `grid`, when the model is no detector.
+        """
+        pictures = AutoImageProcessor.from_pretrained(folder_or_repo, **loading)
+        if grid is not None:
+            return cls.from_encoder(load_backbone(folder_or_repo, **loading), pictures, grid=grid)
+        try:
+            detector = AutoModelForObjectDetection.from_pretrained(folder_or_repo, **loading)
+        except ValueError as error:  # a configuration for which there is none
+            raise RegionError(
+                f"{folder_or_repo} is no object detector; a grid makes regions of what it sees"
+            ) from error
+        return cls.from_detector(detector, pictures, max_regions=max_regions)
 
     @property
     def weights(self) -> dict[str, Tensor]:

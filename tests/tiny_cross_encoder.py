@@ -18,14 +18,13 @@ LAYERS = {
 
 
 def tiny_cross_encoder(
-    texts: Iterable[str], languages: list[str], *, visual: str = "patches"
+    texts: Iterable[str], languages: list[str], *, visual: str = "patches", region_size: int = 6
 ) -> tuple[Rc3ForImageTextRetrieval, Rc3Processor]:
     """The same at every call; its initial weights are wide, so that scores depend on what is read."""
     AutoProcessor.register(Rc3Config, Rc3Processor, exist_ok=True)
     AutoImageProcessor.register(Rc3Config, image_processor_classes={"pil": MuralImageProcessor}, exist_ok=True)
-    processor = Rc3Processor.new(
-        train_bpe(texts, 400, min_frequency=1), languages, square_image_processor(16), region_size=6, max_regions=5
-    )
+    tokenizer, regions = train_bpe(texts, 400, min_frequency=1), {"region_size": region_size, "max_regions": 5}
+    processor = Rc3Processor.new(tokenizer, languages, square_image_processor(16), **regions)
     sizes = {"d_model": 16, "patch_width": 16, "image_size": 16, "patch_size": 8, "max_position_embeddings": 128}
     torch.manual_seed(0)
     config = Rc3Config(**LAYERS, **sizes, init_std=0.5, visual=visual, **processor.config_fields())

@@ -15,6 +15,7 @@ from ..data.errors import BadTextError
 from ..evaluation.cross_encoder import CrossEncoder
 from ..evaluation.embedder import Embedder
 from ..evaluation.image_index import ImageIndex
+from ..processing.region_extraction import RegionExtractor
 
 _FORMATS = (".npy", ".parquet")
 
@@ -71,6 +72,13 @@ def embed(
     typer.echo(f"{len(embeddings)} vectors of {embeddings.shape[1]} numbers: {output}", err=True)
 
 
+REGIONS_HELP = (
+    "For a cross-encoder that reads regions: the object detector that finds them, its folder or its name on the Hub; "
+    "with --grid an image encoder, also that of a dual encoder."
+)
+GRID_HELP = "Regions are the cells of a raster over what an image encoder sees, so many on each side."
+
+
 def load_embedder(model: str, **options: Any) -> Embedder:
     """The embedder of a command's MODEL; the loading error becomes one of that argument."""
     try:
@@ -79,10 +87,19 @@ def load_embedder(model: str, **options: Any) -> Embedder:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
 
 
-def load_cross_encoder(model: str, **options: Any) -> CrossEncoder:
-    """The cross-encoder of the option --rerank; as `load_embedder`."""
+def load_cross_encoder(
+    model: str, regions: str | None, grid: int | None, *, trust_remote_code: bool, **options: Any
+) -> CrossEncoder:
+    """The cross-encoder of the option --rerank, with the finder of regions of --regions; as `load_embedder`."""
+    code = {"trust_remote_code": trust_remote_code}
+    find_regions = None
+    if regions:
+        try:
+            find_regions = RegionExtractor.from_pretrained(regions, grid=grid, **code)
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(str(error), param_hint="--regions") from error
     try:
-        return CrossEncoder.from_pretrained(model, **options)
+        return CrossEncoder.from_pretrained(model, find_regions=find_regions, **options, **code)
     except (OSError, TypeError) as error:
         raise typer.BadParameter(str(error), param_hint="--rerank") from error
 

@@ -24,7 +24,7 @@ from ..methods import METHODS
 from ..recipe import load_recipe
 from ..run import recipe_run
 from ..run_rc3_tasks import Rc3TaskRun, TaskReport, print_task_report
-from .embed import load_cross_encoder, load_embedder
+from .embed import GRID_HELP, REGIONS_HELP, load_cross_encoder, load_embedder
 
 _EMOJI = "emoji"
 
@@ -64,6 +64,8 @@ def evaluate(
         ),
     ] = None,
     top_k: Annotated[int, typer.Option(help="How many items of a query it is shown.", min=1)] = 50,
+    regions: Annotated[str | None, typer.Option(help=REGIONS_HELP)] = None,
+    grid: Annotated[int | None, typer.Option(help=GRID_HELP, min=1)] = None,
     image_languages: Annotated[
         str, typer.Option(help="Languages that had pictures in training.", rich_help_panel=_PANEL)
     ] = ",".join(BENCHMARK_LANGUAGES["image"]),
@@ -121,7 +123,7 @@ def evaluate(
     embedder = _dual_encoder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     reranker = None
     if rerank:
-        judge = load_cross_encoder(rerank, batch_size=batch_size, trust_remote_code=trust_remote_code)
+        judge = load_cross_encoder(rerank, regions, grid, batch_size=batch_size, trust_remote_code=trust_remote_code)
         reranker = Reranker(judge, top_k)
     if data == _EMOJI:
         try:

@@ -14,7 +14,7 @@ from ..data.emoji import DEFAULT_CACHE
 from ..evaluation.gallery import contact_sheet
 from ..evaluation.image_index import ImageIndex
 from ..processing.images import open_image
-from .embed import load_cross_encoder, load_embedder
+from .embed import GRID_HELP, REGIONS_HELP, load_cross_encoder, load_embedder
 
 
 def search(
@@ -33,6 +33,8 @@ def search(
         ),
     ] = None,
     top_k: Annotated[int, typer.Option(help="How many pictures it is shown.", min=1)] = 50,
+    regions: Annotated[str | None, typer.Option(help=REGIONS_HELP)] = None,
+    grid: Annotated[int | None, typer.Option(help=GRID_HELP, min=1)] = None,
     sheet: Annotated[
         Path | None, typer.Option(help="Draw the pictures found into this file (PNG).", dir_okay=False)
     ] = None,
@@ -54,7 +56,7 @@ def search(
     if rerank and top_k < top:
         raise typer.BadParameter(f"--top {top} needs as many pictures to be shown to it", param_hint="--top-k")
     language = normalize_language(language)
-    judge = load_cross_encoder(rerank, trust_remote_code=trust_remote_code) if rerank else None
+    judge = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code) if rerank else None
     embedder = load_embedder(model, trust_remote_code=trust_remote_code)
     index = ImageIndex.of_folder(
         embedder, images, skip_bad_images=skip_bad_images, cache=DEFAULT_CACHE / "image_index"

@@ -24,6 +24,9 @@ from babelens.evaluation.cross_encoder import CrossEncoder
 from babelens.evaluation.embedder import Embedder
 from babelens.evaluation.reranking import Reranker
 from babelens.evaluation.retrieval import evaluate_retrieval
+from babelens.processing.region_extraction import RegionExtractor
+
+NAMES = [f"{word} {n}" for word in ("number", "nummer", "bild") for n in range(4)]
 
 
 @pytest.fixture
@@ -212,8 +215,7 @@ def test_the_real_command_line(clip_folder, pictures, tmp_path):
 @pytest.fixture(scope="module")
 def judge_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("judge")
-    texts = [f"{word} {n}" for word in ("number", "nummer", "bild") for n in range(4)]
-    for part in tiny_cross_encoder(texts, ["en", "de"]):
+    for part in tiny_cross_encoder(NAMES, ["en", "de"]):
         part.save_pretrained(folder)
     return folder
 
@@ -242,6 +244,26 @@ def test_evaluate_with_a_cross_encoder(run, clip_folder, judge_folder, captioned
         Embedder.from_pretrained(clip_folder), load_captions(captioned), ["de", "en"], reranker=reranker
     )
     assert json.loads(result.stdout) == expected
+
+
+def test_a_cross_encoder_that_reads_regions_is_given_those_of_an_image_encoder(run, clip_folder, captioned, tmp_path):
+    finder = RegionExtractor.from_pretrained(clip_folder, grid=2)
+    size = finder.model.config.hidden_size
+    model, processor = tiny_cross_encoder(NAMES, ["de", "en"], visual="regions", region_size=size)
+    for part in (model, processor):
+        part.save_pretrained(tmp_path / "judge")
+    options = ("--rerank", tmp_path / "judge", "--regions", clip_folder, "--grid", 2, "--json")
+    paths = sorted(captioned.glob("*.png"))
+    scores = CrossEncoder(model, processor).score(
+        ["bild 2"] * 4, regions=finder([Image.open(path) for path in paths]), language="de"
+    )
+    result = run("search", clip_folder, "bild 2", "--language", "de", "--images", captioned, "--top", 4, *options)
+    assert result.exit_code == 0, result.output
+    found = {each["file"]: each["score"] for each in json.loads(result.stdout)["results"]}
+    assert [found[str(path)] for path in paths] == pytest.approx(scores.tolist(), abs=1e-5)
+    assert run("evaluate", clip_folder, "--data", captioned, *options).exit_code == 0
+    result = run("evaluate", clip_folder, "--data", captioned, *options[:4])
+    assert result.exit_code == 2 and "is no object detector" in result.output
 
 
 def test_what_cannot_be_reranked_is_refused(run, clip_folder, captioned, tmp_path):

@@ -18,7 +18,8 @@ from babelens.data.errors import CorpusError
 from babelens.data.loading import load_captions
 from babelens.data.views import pictures_of
 from babelens.evaluation.embedder import Embedder
-from babelens.evaluation.ten_crops import BackboneError, TenCropFeatures, five_crops, load_backbone, write_features
+from babelens.evaluation.ten_crops import TenCropFeatures, five_crops, write_features
+from babelens.processing.backbones import BackboneError, load_backbone
 from babelens.processing.images import open_image
 
 RESIZE, CROP, WIDTH = 36, 32, 12

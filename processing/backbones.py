@@ -1,0 +1,27 @@
+"""Image encoders whose features other models learn from: any vision model, also that of a dual encoder."""
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoModel, PreTrainedModel
+
+
+class BackboneError(ValueError):
+    """A model that makes no features of pictures, or none of pictures of this size."""
+
+
+def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel:
+    """A vision model: one by itself, that of a dual encoder, or that of an MLA model's native one.
+
+    Args:
+        folder_or_repo, loading: what `AutoModel.from_pretrained` takes.
+
+    Raises:
+        BackboneError: when the model sees no pictures.
+    """
+    model: Any = AutoModel.from_pretrained(folder_or_repo, **loading)
+    for part in ("native_model", "vision_model"):
+        model = getattr(model, part, model)
+    if getattr(model, "main_input_name", None) != "pixel_values":
+        raise BackboneError(f"{folder_or_repo} has no vision model")
+    return model
