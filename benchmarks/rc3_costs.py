@@ -108,8 +108,10 @@ class EachForItself(Rc3ForPreTraining):
 
     def _learn_strict(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         return {
-            **self._masked_language_losses(batch),
-            **self._matching_losses(self._encode_pairs(batch, _PAIRS[:_MATCHING]), _MATCHES),
+            **self._masked_language_losses(batch, self._embed_pictures(batch)),
+            **self._matching_losses(
+                self._encode_pairs(batch, self._embed_pictures(batch), _PAIRS[:_MATCHING]), _MATCHES
+            ),
             "strict_contrast_loss": self._eight(batch)[0],
         }
 
@@ -131,7 +133,8 @@ class EachForItself(Rc3ForPreTraining):
 
     def _eight(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """R-XVtCL's contrast, and the distances beside the same picture [B, 3]."""
-        rows = self._encode_pairs(batch, (*_PAIRS, (True, True, "first"), (True, True, "second")))
+        pairs = (*_PAIRS, (True, True, "first"), (True, True, "second"))
+        rows = self._encode_pairs(batch, self._embed_pictures(batch), pairs)
         distances = row_distances(rows[0], rows[1:])  # [7, B]
         loss = self._contrast(distances[0], distances[1:].T, self.visio_textual_probability)
         return loss, distances[:3].T

@@ -11,7 +11,7 @@ the left, so that places count from 0 and the rest of the batch changes nothing.
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,24 @@ class Rc3EncoderOutput(BaseModelOutput):
     pooler_output: Tensor | None = None
     attention_mask: Tensor | None = None
     text_start: Tensor | None = None
+
+
+class PictureEmbeds(NamedTuple):
+    """Pictures at the encoder's width, K for each of N texts; a mask says which regions and patches there are.
+
+    Attributes:
+        regions, region_mask ([N, K, R, d], [N, K, R]): of no regions where R is 0.
+        patches, patch_mask ([N, K, P, d], [N, K, P]): the same.
+    """
+
+    regions: Tensor
+    region_mask: Tensor
+    patches: Tensor
+    patch_mask: Tensor
+
+    def at(self, places: Tensor) -> "PictureEmbeds":
+        """Those at some places [M], which may come more than once."""
+        return PictureEmbeds(*(part.index_select(0, places) for part in self))
 
 
 def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
@@ -89,6 +107,7 @@ class Rc3Encoder(MBartEncoder):
         region_mask: Tensor | None = None,
         pixel_values: Tensor | None = None,
         pixel_mask: Tensor | None = None,
+        picture_embeds: PictureEmbeds | None = None,
         **kwargs: Any,
     ) -> Rc3EncoderOutput:
         """Encodes texts, with or without pictures; with two pictures, [N, 2, …] stands for [N, …] of visual inputs.
@@ -100,6 +119,7 @@ class Rc3Encoder(MBartEncoder):
             region_mask ([N, R]): which of them there are, none in rows without; default: all.
             pixel_values ([N, 3, H, W]): pictures.
             pixel_mask ([N]): which rows have one; default: all.
+            picture_embeds: what `embed_pictures` made of visual inputs, in their place.
 
         Raises:
             VisualInputError: for visual inputs that the model has no layer for, or of another size.
@@ -111,7 +131,9 @@ class Rc3Encoder(MBartEncoder):
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         self._check_languages(input_ids, text_mask)
         special, text = self._embed_tokens(input_ids)
-        segments = self._visual_segments(special, region_features, region_mask, pixel_values, pixel_mask)
+        if picture_embeds is None:
+            picture_embeds = self.embed_pictures(region_features, region_mask, pixel_values, pixel_mask)
+        segments = [] if picture_embeds is None else self._visual_segments(special, picture_embeds)
         embeds, masks = zip(*segments, (text, text_mask), strict=True)
         packed, mask = torch.cat(embeds, 1), torch.cat(masks, 1)
         text_start = mask.sum(1) - text_mask.sum(1)
@@ -137,20 +159,26 @@ class Rc3Encoder(MBartEncoder):
         embeds = self.embed_tokens(torch.cat([before, input_ids], dim=1))
         return dict(zip(special, embeds.split(1, dim=1), strict=False)), embeds[:, len(special) :]
 
-    def _visual_segments(
+    def embed_pictures(
         self,
-        special: dict[int, Tensor],
-        region_features: Tensor | None,
-        region_mask: Tensor | None,
-        pixel_values: Tensor | None,
-        pixel_mask: Tensor | None,
-    ) -> list[tuple[Tensor, Tensor]]:
-        """What stands before the text, as embeddings [N, L, d] with masks [N, L]; empty without visual inputs."""
-        if region_features is None and pixel_values is None:
-            return []
-        rows = len(special[self.config.cls_token_id])
-        regions, region_mask = self._embed_regions(rows, region_features, region_mask)  # [N, K, R, d], [N, K, R]
-        patches, patch_mask = self._embed_patches(rows, pixel_values, pixel_mask)  # [N, K, P, d], [N, K, P]
+        region_features: Tensor | None = None,
+        region_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        pixel_mask: Tensor | None = None,
+    ) -> PictureEmbeds | None:
+        """Visual inputs at the encoder's width, to be read beside several texts; None for none.
+
+        Arguments and errors are those of `forward`.
+        """
+        given = pixel_values if region_features is None else region_features
+        if given is None:
+            return None
+        regions = self._embed_regions(len(given), region_features, region_mask)
+        return PictureEmbeds(*regions, *self._embed_patches(len(given), pixel_values, pixel_mask))
+
+    def _visual_segments(self, special: dict[int, Tensor], pictures: PictureEmbeds) -> list[tuple[Tensor, Tensor]]:
+        """What stands before the text, as embeddings [N, L, d] with masks [N, L]."""
+        regions, region_mask, patches, patch_mask = pictures
         has_regions, has_patches = region_mask.any(-1), patch_mask.any(-1)
         has_picture = has_regions | has_patches  # [N, K]
         if not (has_picture == has_picture[:, :1]).all():

@@ -33,7 +33,7 @@ from .interpolated_losses import (
     row_distances,
 )
 from .length_groups import encode_by_length
-from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel, text_states
+from .modeling_rc3 import PictureEmbeds, Rc3Model, Rc3PreTrainedModel, text_states
 from .running_probability import RunningProbability
 
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
@@ -204,11 +204,12 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     def _learn_strict(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """MCLM, ITM and the contrast of R-XVtCL."""
         parts: dict[str, Tensor] = {}
+        pictures = self._embed_pictures(batch)
         if self.config.mclm_weight:
-            parts |= self._masked_language_losses(batch)
+            parts |= self._masked_language_losses(batch, pictures)
         if not self._strict_pairs:
             return parts
-        pairs = self._encode_pairs(batch, self._strict_pairs)
+        pairs = self._encode_pairs(batch, pictures, self._strict_pairs)
         if self.config.itm_weight:
             parts |= self._matching_losses(pairs[:_MATCHING], _MATCHES)
         if self.config.rxvtcl_weight:
@@ -218,7 +219,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """R-XVtCL with its regularisation (equation 12)."""
-        pairs = self._encode_pairs(batch, _PAIRS)
+        pairs = self._encode_pairs(batch, self._embed_pictures(batch), _PAIRS)
         positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
         parts = {"weak_contrast_loss": self._contrast(positive, negatives, self.visio_textual_probability)}
         if self.config.relevance_weight:
@@ -248,11 +249,11 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             running.observe(contrast.probability, len(positive))
         return contrast.loss
 
-    def _masked_language_losses(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _masked_language_losses(self, batch: Mapping[str, Any], pictures: PictureEmbeds | None) -> dict[str, Tensor]:
         """MCLM: words that are masked in the encoder's texts, and the other text by the decoder."""
         masked, target = batch["masked"], batch["decoder"]
         rows = self.model.encode(
-            input_ids=masked["input_ids"], attention_mask=batch["first"]["attention_mask"], **_visual_inputs(batch)
+            input_ids=masked["input_ids"], attention_mask=batch["first"]["attention_mask"], picture_embeds=pictures
         )
         states = self.model.decoder(
             input_ids=target["decoder_input_ids"],
@@ -293,13 +294,19 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     # ---- Encoding ----
 
-    def _encode_pairs(self, batch: Mapping[str, Any], pairs: tuple[tuple[bool, bool, str], ...]) -> Tensor:
+    def _embed_pictures(self, batch: Mapping[str, Any]) -> PictureEmbeds | None:
+        """Of a data set, for all texts that they stand beside."""
+        return self.model.encoder.embed_pictures(**{name: batch[name] for name in VISUAL_INPUTS if name in batch})
+
+    def _encode_pairs(
+        self, batch: Mapping[str, Any], pictures: PictureEmbeds | None, pairs: tuple[tuple[bool, bool, str], ...]
+    ) -> Tensor:
         """The representations of pictures with texts, [P, B, d]."""
         partner = batch["partner"]
         own = torch.arange(len(partner), device=partner.device)
-        pictures = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
+        places = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
         texts = [_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
-        return self._encode(texts, pictures, _visual_inputs(batch)).unflatten(0, (len(pairs), -1))
+        return self._encode(texts, pictures, places).unflatten(0, (len(pairs), -1))
 
     def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """TR of both texts, [B, d] each."""
@@ -307,17 +314,15 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         return first, second
 
     def _encode(
-        self, parts: Sequence[Texts], pictures: Tensor | None = None, visual: Mapping[str, Tensor] | None = None
+        self, parts: Sequence[Texts], pictures: PictureEmbeds | None = None, places: Tensor | None = None
     ) -> Tensor:
-        """The representations of the N texts of all parts, [N, d]: VtR beside `pictures` [N], places in the visual
-        inputs; TR without."""
+        """The representations of the texts of all parts, [N, d]: VtR beside the pictures at `places` [N], else TR."""
         texts = self._joined(parts)
 
         def encode(rows: Tensor, longest: int) -> Tensor:
+            beside = None if pictures is None or places is None else pictures.at(places[rows])
             inputs = {name: value[rows, :longest] for name, value in texts.items()}
-            if pictures is not None and visual is not None:
-                inputs |= {name: value[pictures[rows]] for name, value in visual.items()}
-            return self.model.encode(**inputs).last_hidden_state[:, 0]
+            return self.model.encode(**inputs, picture_embeds=beside).last_hidden_state[:, 0]
 
         return encode_by_length(encode, texts["attention_mask"], self.text_length_groups)
 
@@ -329,10 +334,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             name: torch.cat([pad(part[name], (0, length - part[name].shape[1]), value=value) for part in texts])
             for name, value in fill.items()
         }
-
-
-def _visual_inputs(batch: Mapping[str, Any]) -> dict[str, Tensor]:
-    return {name: batch[name] for name in VISUAL_INPUTS if name in batch}
 
 
 def _rows(texts: Texts, place: Tensor) -> dict[str, Tensor]:
