@@ -62,7 +62,6 @@ class CrossEncoder:
         cls,
         folder_or_repo: str | Path,
         *,
-        find_regions: Callable[[Sequence[Any]], np.ndarray] | None = None,
         batch_size: int = 64,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
@@ -82,8 +81,7 @@ class CrossEncoder:
         if missing := sorted(found["missing_keys"]):
             raise TypeError(f"{source} is no cross-encoder: it has no weights for {', '.join(missing)}")
         processor = AutoProcessor.from_pretrained(source, **{k: v for k, v in loading.items() if k != "dtype"})
-        device = device or default_device()
-        return cls(model, processor, find_regions=find_regions, batch_size=batch_size, device=device, dtype=dtype)
+        return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
 
     def score(
         self,

@@ -88,20 +88,29 @@ def load_embedder(model: str, **options: Any) -> Embedder:
 
 
 def load_cross_encoder(
-    model: str, regions: str | None, grid: int | None, *, trust_remote_code: bool, **options: Any
-) -> CrossEncoder:
+    model: str | None, regions: str | None, grid: int | None, *, trust_remote_code: bool, **options: Any
+) -> CrossEncoder | None:
     """The cross-encoder of the option --rerank, with the finder of regions of --regions; as `load_embedder`."""
+    if regions and not model:
+        raise typer.BadParameter("there is no cross-encoder to read them: give --rerank", param_hint="--regions")
+    if grid and not regions:
+        raise typer.BadParameter("there is no image encoder to cut the view of: give --regions", param_hint="--grid")
+    if not model:
+        return None
     code = {"trust_remote_code": trust_remote_code}
-    find_regions = None
-    if regions:
-        try:
-            find_regions = RegionExtractor.from_pretrained(regions, grid=grid, **code)
-        except (OSError, ValueError) as error:
-            raise typer.BadParameter(str(error), param_hint="--regions") from error
     try:
-        return CrossEncoder.from_pretrained(model, find_regions=find_regions, **options, **code)
+        judge = CrossEncoder.from_pretrained(model, **options, **code)
     except (OSError, TypeError) as error:
         raise typer.BadParameter(str(error), param_hint="--rerank") from error
+    if regions:
+        most = judge.processor.max_regions
+        try:
+            finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=most, **code)
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(str(error), param_hint="--regions") from error
+        finder.model.to(judge.model.device)
+        judge.find_regions = finder
+    return judge
 
 
 def _read_texts(file: Path) -> list[str]:

@@ -121,10 +121,8 @@ def evaluate(
     if rerank and gallery:
         raise typer.BadParameter("galleries show what MODEL finds by itself", param_hint="--gallery")
     embedder = _dual_encoder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    reranker = None
-    if rerank:
-        judge = load_cross_encoder(rerank, regions, grid, batch_size=batch_size, trust_remote_code=trust_remote_code)
-        reranker = Reranker(judge, top_k)
+    judge = load_cross_encoder(rerank, regions, grid, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    reranker = Reranker(judge, top_k) if judge else None
     if data == _EMOJI:
         try:
             benchmark = EmojiBenchmark(

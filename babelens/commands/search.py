@@ -56,7 +56,7 @@ def search(
     if rerank and top_k < top:
         raise typer.BadParameter(f"--top {top} needs as many pictures to be shown to it", param_hint="--top-k")
     language = normalize_language(language)
-    judge = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code) if rerank else None
+    judge = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
     embedder = load_embedder(model, trust_remote_code=trust_remote_code)
     index = ImageIndex.of_folder(
         embedder, images, skip_bad_images=skip_bad_images, cache=DEFAULT_CACHE / "image_index"

@@ -272,6 +272,8 @@ def test_what_cannot_be_reranked_is_refused(run, clip_folder, captioned, tmp_pat
         ((*search_one, "--rerank", clip_folder), "is no cross-encoder"),
         ((*search_one, "--rerank", clip_folder, "--top", 5, "--top-k", 4), "--top 5 needs as many"),
         (("evaluate", clip_folder, "--rerank", clip_folder, "--gallery", tmp_path / "g.png"), "galleries show"),
+        ((*search_one, "--regions", clip_folder), "there is no cross-encoder to read them"),
+        (("evaluate", clip_folder, "--data", captioned, "--grid", 2), "there is no image encoder"),
     ):
         result = run(*arguments)
         assert result.exit_code == 2
