@@ -5,6 +5,7 @@ import pytest
 import torch
 from contracts import pictures
 from transformers import (
+    CLIPImageProcessorPil,
     DetrConfig,
     DetrForObjectDetection,
     ResNetConfig,
@@ -133,6 +134,16 @@ def test_pictures_one_by_one_have_the_same_regions(build):
     )
     assert together.shape == (3, 12, 16)  # as many as there are queries
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_detector_is_loaded_with_its_image_processor(tmp_path):
+    model, size = made(detr), {"height": 64, "width": 64}
+    image_processor = CLIPImageProcessorPil(size=size, crop_size=size)
+    for part in (model, image_processor):
+        part.save_pretrained(tmp_path)
+    loaded = RegionExtractor.from_pretrained(tmp_path, max_regions=3)
+    direct = RegionExtractor.from_detector(model, image_processor, max_regions=3)
+    np.testing.assert_array_equal(loaded(pictures(2)), direct(pictures(2)))
 
 
 def test_a_model_that_detects_nothing_is_refused():
