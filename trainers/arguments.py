@@ -63,6 +63,14 @@ class ContrastiveTrainingArguments(TrainingArguments):
             "weights, and all of them step."
         },
     )
+    learning_rate_mapping: dict[str, float] | None = field(
+        default=None,
+        metadata={
+            "help": "Peak learning rates of parts of the model, by regular expressions that parameter names are "
+            "searched for, such as {'text_model.*word_embeddings': 6e-3}; the first that is found decides, and where "
+            "none is, `learning_rate`."
+        },
+    )
     languages: list[str] | None = field(
         default=None, metadata={"help": "Languages of image-text pairs to train on; default: all that the corpus has."}
     )
@@ -81,10 +89,14 @@ class ContrastiveTrainingArguments(TrainingArguments):
         for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups", "shuffle_buffer_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
-        for name in ("task_weights", "task_learning_rates"):
-            for task, value in (getattr(self, name) or {}).items():
+        for name in ("task_weights", "task_learning_rates", "learning_rate_mapping"):
+            for key, value in (getattr(self, name) or {}).items():
                 if value < 0:
-                    raise ValueError(f"{name}[{task!r}]={value} must not be negative")
+                    raise ValueError(f"{name}[{key!r}]={value} must not be negative")
+        if self.task_learning_rates and self.learning_rate_mapping:
+            raise ValueError(
+                "task_learning_rates and learning_rate_mapping both set the rate of the same weights: give one of them"
+            )
         if self.task_learning_rates and self.fp16:
             raise ValueError(
                 "task_learning_rates cannot go with fp16, whose loss scaling knows one optimiser: use bf16"

@@ -31,7 +31,7 @@ from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, loader_options, mixture_loader
-from .optimizers import Lamb, TaskOptimizer
+from .optimizers import Lamb, TaskOptimizer, parameter_groups
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .streams import ShareOfSteps, StreamLoader, StreamMixture
 from .whole_checkpoints import WholeCheckpointTrainer
@@ -309,17 +309,13 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         return self.optimizer
 
     def _make_optimizer(self, model: nn.Module, learning_rate: float) -> Optimizer:
-        decayed = set(self.get_decay_parameter_names(model))
-        groups = [
-            {
-                "params": [p for n, p in model.named_parameters() if p.requires_grad and n in decayed],
-                "weight_decay": self.args.weight_decay,
-            },
-            {
-                "params": [p for n, p in model.named_parameters() if p.requires_grad and n not in decayed],
-                "weight_decay": 0.0,
-            },
-        ]
+        groups = parameter_groups(
+            model,
+            learning_rate,
+            self.args.learning_rate_mapping,
+            weight_decay=self.args.weight_decay,
+            decayed=self.get_decay_parameter_names(model),
+        )
         own = {LAMB: Lamb, ADAMAX: torch.optim.Adamax}
         if self.args.optim in own:
             betas = (self.args.adam_beta1, self.args.adam_beta2)

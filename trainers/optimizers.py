@@ -1,12 +1,58 @@
-"""LAMB (You et al. 2020), and several optimisers over the same weights, one for each task."""
+"""LAMB (You et al. 2020), parts of a model with learning rates of their own, and several optimisers over the same
+weights, one for each task."""
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
+
+
+def parameter_groups(
+    model: nn.Module,
+    learning_rate: float,
+    learning_rate_mapping: Mapping[str, float] | None = None,
+    *,
+    weight_decay: float = 0.0,
+    decayed: Collection[str] = (),
+) -> list[dict[str, Any]]:
+    """The trained weights of a model as an optimiser's groups, by learning rate and weight decay.
+
+    Args:
+        model: whose parameters are grouped; those that need no gradient are left out.
+        learning_rate: of what no pattern is found in. Its two groups, with and without weight decay, come first.
+        learning_rate_mapping: regular expression, searched for in parameter names -> learning rate; the first that is
+            found decides.
+        weight_decay: of the parameters named in `decayed`; the others have none.
+
+    Raises:
+        ValueError: for a pattern that is no regular expression, or that is found in no trained parameter's name.
+    """
+    patterns = {_compiled(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
+    members: dict[tuple[float, float], list[nn.Parameter]] = {
+        (rate, decay): [] for rate in (learning_rate, *patterns.values()) for decay in (weight_decay, 0.0)
+    }
+    unused = set(patterns)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            found = next((pattern for pattern in patterns if pattern.search(name)), None)
+            unused.discard(found)
+            rate = learning_rate if found is None else patterns[found]
+            members[rate, weight_decay if name in decayed else 0.0].append(parameter)
+    if unused:
+        missing = ", ".join(sorted(repr(pattern.pattern) for pattern in unused))
+        raise ValueError(f"learning_rate_mapping: no parameter is trained whose rate {missing} would decide")
+    return [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in members.items()]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"learning_rate_mapping: {pattern!r} is no regular expression: {error}") from error
 
 
 class Lamb(Optimizer):

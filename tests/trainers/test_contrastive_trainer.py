@@ -92,6 +92,19 @@ def test_every_task_has_its_rate_and_its_state(tmp_path):
     assert rates == list(TWO_RATES.values())
 
 
+def test_parts_of_the_model_have_their_rates(tmp_path):
+    """A rate of zero keeps a part as it was; the schedule scales every rate."""
+    trainer = shapes_trainer(tmp_path, max_steps=2, learning_rate_mapping={"vision_model": 0.0, "embeddings": 0.5})
+    before = weights(trainer.model)
+    trainer.train()
+    after = weights(trainer.model)
+    moved = {name for name, value in before.items() if not (value == after[name]).all()}
+    assert moved
+    assert not any("vision_model" in name for name in moved)
+    peaks = {group["initial_lr"] for group in trainer.optimizer.param_groups}
+    assert peaks == {trainer.args.learning_rate, 0.0, 0.5}
+
+
 def test_the_vision_backbone_may_have_batch_norm(tmp_path):
     vision = {
         "model_type": "resnet",
@@ -128,6 +141,8 @@ def test_an_unknown_task_is_refused(tmp_path):
         {"loss_tile_size": -1},
         {"task_weights": {"text_text": -1.0}},
         {"task_learning_rates": TWO_RATES, "fp16": True},
+        {"task_learning_rates": TWO_RATES, "learning_rate_mapping": {"vision_model": 0.1}},
+        {"learning_rate_mapping": {"vision_model": -0.1}},
     ],
 )
 def test_impossible_arguments_are_refused(tmp_path, bad):

@@ -1,4 +1,4 @@
-"""LAMB against recorded steps, task optimisers against optimisers run by hand."""
+"""LAMB against recorded steps, task optimisers against optimisers run by hand, learning rates of parts of a model."""
 
 import copy
 import json
@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import get_scheduler
 
-from babelens.trainers.optimizers import Lamb, TaskOptimizer
+from babelens.trainers.optimizers import Lamb, TaskOptimizer, parameter_groups
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -157,3 +157,45 @@ def test_state_is_saved_and_loaded():
     assert torch.equal(model.weight, twin.weight)
     with pytest.raises(ValueError, match="checkpoint has tasks"):
         TaskOptimizer({"c": Lamb(model.parameters())}).load_state_dict(saved)
+
+
+# ---- Learning rates of parts of a model ----
+
+
+def two_layers() -> torch.nn.ModuleDict:
+    return torch.nn.ModuleDict({"first": torch.nn.Linear(2, 3), "second": torch.nn.Linear(3, 1)})
+
+
+def test_the_first_pattern_that_is_found_decides_the_rate():
+    model = two_layers()
+    decayed = ["first.weight", "second.weight"]
+    mapping = {r"first\.w": 0.3, "first": 0.2}
+    groups = parameter_groups(model, 0.1, mapping, weight_decay=0.01, decayed=decayed)
+    found = {
+        name: (group["lr"], group["weight_decay"])
+        for name, parameter in model.named_parameters()
+        for group in groups
+        if any(parameter is member for member in group["params"])
+    }
+    assert found == {
+        "first.weight": (0.3, 0.01),
+        "first.bias": (0.2, 0.0),
+        "second.weight": (0.1, 0.01),
+        "second.bias": (0.1, 0.0),
+    }
+    assert sum(len(group["params"]) for group in groups) == 4
+    assert [group["lr"] for group in groups[:2]] == [0.1, 0.1]
+
+
+def test_frozen_parameters_are_in_no_group():
+    model = two_layers()
+    model["first"].requires_grad_(False)
+    assert sum(len(group["params"]) for group in parameter_groups(model, 0.1)) == 2
+    with pytest.raises(ValueError, match="no parameter is trained whose rate 'first' would decide"):
+        parameter_groups(model, 0.1, {"first": 0.2})
+
+
+@pytest.mark.parametrize(("pattern", "error"), [("third", "'third' would decide"), ("(", "no regular expression")])
+def test_a_pattern_that_finds_nothing_is_refused(pattern, error):
+    with pytest.raises(ValueError, match=error):
+        parameter_groups(two_layers(), 0.1, {pattern: 0.2})
