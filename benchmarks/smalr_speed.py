@@ -4,7 +4,7 @@
     python benchmarks/smalr_speed.py memory
 
 Sides, with random weights: SMALR in ten languages at the paper's sizes (`smalr_parameters.py`), compressed and as it
-is trained; `mural-tiny`, which `recipes/emoji/mural` trains; and CLIP ViT-B/32's text tower. All encode the same
+is trained; `mural-tiny`, MURAL with two text layers of width 128; and CLIP ViT-B/32's text tower. All encode the same
 captions through `Embedder.encode_text`, from strings to vectors: four names of emoji each, in ten languages by turns.
 The transformers read them as word pieces, of a vocabulary of 16 000 that was trained on them; CLIP's own would make
 more pieces of most languages.

@@ -26,6 +26,7 @@ class ContrastiveCollator:
         processor: a dual encoder's processor.
         transform: pictures and their seeds -> pixel values [N, 3, H, W].
         paired_processor: of texts' translations, where another model reads them.
+        segment: texts, seeds and a column's number -> token ids, in place of the processor's tokenizer.
     """
 
     def __init__(
@@ -33,8 +34,9 @@ class ContrastiveCollator:
         processor: Any,
         transform: Callable[[list[Any], list[int]], Tensor],
         paired_processor: Any | None = None,
+        segment: Callable[[list[str], list[int], int], dict[str, Tensor]] | None = None,
     ) -> None:
-        self.processor, self.transform = processor, transform
+        self.processor, self.transform, self.segment = processor, transform, segment
         self.paired_processor = paired_processor or processor
 
     def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
@@ -44,14 +46,17 @@ class ContrastiveCollator:
             batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
         for name in columns & set(_FEATURES):
             batch[name] = torch.from_numpy(np.stack([example[name] for example in examples]))
-        for column, (language, prefix) in _TEXT_COLUMNS.items():
+        for number, (column, (language, prefix)) in enumerate(_TEXT_COLUMNS.items()):
             if column in columns and f"{prefix}text_features" not in columns:
                 texts, languages = (
                     [example[column] for example in examples],
                     [example[language] for example in examples],
                 )
                 processor = self.paired_processor if prefix else self.processor
-                encoded = processor(text=texts, language=languages, return_tensors="pt")
+                if self.segment:
+                    encoded = self.segment(texts, seeds, number)
+                else:
+                    encoded = processor(text=texts, language=languages, return_tensors="pt")
                 batch |= {prefix + name: value for name, value in encoded.items()}
         batch["positives"] = torch.tensor(
             [[identity_label(example[c]) for example in examples] for c in self._identities(columns)]

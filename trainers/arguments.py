@@ -1,7 +1,7 @@
 """Arguments of the contrastive trainers: transformers' own, and what contrastive training adds."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from transformers import TrainingArguments
 from transformers.training_args import OptimizerNames
@@ -13,6 +13,9 @@ ADAMAX = "adamax"
 @dataclass
 class ContrastiveTrainingArguments(TrainingArguments):
     """transformers' `TrainingArguments`, with `optim="lamb"` and `optim="adamax"` beside its optimisers."""
+
+    # Whether the method's texts are word pieces of one vocabulary, which text_augmentation can cut in other ways.
+    can_augment_texts: ClassVar[bool] = True
 
     optim: OptimizerNames | str = field(
         default=LAMB,
@@ -84,6 +87,13 @@ class ContrastiveTrainingArguments(TrainingArguments):
             "help": "Keyword arguments of ImageAugmentation; default: the paper's, mirror images with probability 1/2."
         },
     )
+    text_augmentation: dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "Keyword arguments of TextAugmentation, such as {'subword_dropout': 0.4, 'share': 0.5}; default: "
+            "texts are cut into word pieces in one way."
+        },
+    )
 
     def __post_init__(self) -> None:
         for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups", "shuffle_buffer_size"):
@@ -93,6 +103,8 @@ class ContrastiveTrainingArguments(TrainingArguments):
             for key, value in (getattr(self, name) or {}).items():
                 if value < 0:
                     raise ValueError(f"{name}[{key!r}]={value} must not be negative")
+        if self.text_augmentation and not self.can_augment_texts:
+            raise ValueError("text_augmentation is for methods whose texts are word pieces of one vocabulary")
         if self.task_learning_rates and self.learning_rate_mapping:
             raise ValueError(
                 "task_learning_rates and learning_rate_mapping both set the rate of the same weights: give one of them"
@@ -125,6 +137,8 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
 
     Language exposure has a learning rate of 3e-6.
     """
+
+    can_augment_texts: ClassVar[bool] = False
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
     learning_rate: float = field(default=1e-4)
@@ -179,6 +193,8 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
 @dataclass
 class CaptionedPicturesTrainingArguments(ContrastiveTrainingArguments):
     """What training on pictures with texts in several languages adds."""
+
+    can_augment_texts: ClassVar[bool] = False
 
     sentences_per_picture: int = field(
         default=2, metadata={"help": "Sentences of each picture in a batch, in each language."}

@@ -27,6 +27,7 @@ from ..evaluation.embedder import Embedder
 from ..evaluation.retrieval import evaluate_retrieval
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
@@ -137,7 +138,11 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
 
     def make_collator(self, task: str) -> Collator:
         """Turns a task's examples and their seeds into the model's inputs and `positives`."""
-        return ContrastiveCollator(self.processing_class, self.training_transform())
+        processor, segment = self.processing_class, None
+        if self.args.text_augmentation:
+            augmentation = TextAugmentation(**self.args.text_augmentation)
+            segment = SubwordDropout(processor.tokenizer, augmentation, processor.text_kwargs["max_length"])
+        return ContrastiveCollator(processor, self.training_transform(), segment=segment)
 
     def training_transform(self) -> TrainingTransform:
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))

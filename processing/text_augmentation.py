@@ -1,0 +1,118 @@
+"""Training-time changes of texts, drawn from a seed for each example: subword regularisation.
+
+A word that a vocabulary holds whole is read whole every time, and what it shares with other words stays hidden. With
+subword regularisation (Kudo 2018) training sees words in several segmentations; MaxMatch-Dropout is its form for
+WordPiece (Hiraoka 2022, section 3). Outside of training, texts are read as the tokenizer alone reads them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from tokenizers.models import WordPiece
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+_REMEMBERED_WORDS = 1 << 16
+
+
+@dataclass(frozen=True)
+class TextAugmentation:
+    """What training does to a text beyond cutting it into word pieces.
+
+    Args:
+        subword_dropout: probability that a piece is passed over for the next shorter one that fits.
+        share: probability that a text is changed at all.
+    """
+
+    subword_dropout: float = 0.0
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("subword_dropout", "share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)} is a probability, between 0 and 1")
+
+
+class SubwordDropout:
+    """Texts and seeds -> `input_ids` and `attention_mask`, in segmentations drawn from the seeds.
+
+    Args:
+        tokenizer: a fast WordPiece tokenizer, such as BERT's.
+        augmentation: how texts are changed.
+        max_length: tokens of a text, `[CLS]` and `[SEP]` included; what is longer is cut.
+
+    Raises:
+        ValueError: for a tokenizer of another kind.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, augmentation: TextAugmentation, max_length: int) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None or not isinstance(backend.model, WordPiece):
+            raise ValueError(
+                "subword_dropout needs a WordPiece tokenizer, whose longest matches it passes over; "
+                f"{type(tokenizer).__name__} is none"
+            )
+        self.tokenizer, self.augmentation, self.max_length = tokenizer, augmentation, max_length
+        self._vocabulary = tokenizer.get_vocab()
+        self._prefix = backend.model.continuing_subword_prefix
+        self._longest_word = backend.model.max_input_chars_per_word
+        self._fitting = lru_cache(_REMEMBERED_WORDS)(self._find_fitting)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_fitting"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._fitting = lru_cache(_REMEMBERED_WORDS)(self._find_fitting)
+
+    def __call__(self, texts: Sequence[str], seeds: Sequence[int], column: int = 0) -> dict[str, Tensor]:
+        """
+        Args:
+            texts: N texts.
+            seeds: one for each; its segmentation depends on nothing else.
+            column: tells apart texts of one example, which share its seed.
+
+        Returns:
+            `input_ids` and `attention_mask` [N, T], padded to the longest.
+        """
+        backend = self.tokenizer.backend_tokenizer
+        rows = []
+        for text, seed in zip(texts, seeds, strict=True):
+            rng = np.random.Generator(np.random.PCG64([seed, column]))
+            dropout = self.augmentation.subword_dropout if rng.random() < self.augmentation.share else 0.0
+            normal = backend.normalizer.normalize_str(text) if backend.normalizer else text
+            words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normal)]
+            pieces = [piece for word in words for piece in self._pieces(word, dropout, rng)]
+            inner = pieces[: self.max_length - 2]
+            rows.append([self.tokenizer.cls_token_id, *inner, self.tokenizer.sep_token_id])
+        return dict(self.tokenizer.pad({"input_ids": rows}, return_tensors="pt"))
+
+    def _pieces(self, word: str, dropout: float, rng: np.random.Generator) -> list[int]:
+        """The word's pieces from its left to its right, as WordPiece takes them, except for those passed over."""
+        fitting = self._fitting(word)
+        pieces, start = [], 0
+        while start < len(word):
+            ends = fitting[start] if fitting else ()
+            if not ends:
+                return [self.tokenizer.unk_token_id]
+            # The shortest that fits is never passed over, so that no word becomes unknown.
+            chosen = next((end for end in ends[:-1] if not dropout or rng.random() >= dropout), ends[-1])
+            start, piece = chosen
+            pieces.append(piece)
+        return pieces
+
+    def _find_fitting(self, word: str) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For every place in a word, the (end, id) of the pieces that fit there, longest first; () for a word that is
+        too long for the vocabulary."""
+        if len(word) > self._longest_word:
+            return ()
+        return tuple(
+            tuple(
+                (end, self._vocabulary[piece])
+                for end in range(len(word), start, -1)
+                if (piece := (self._prefix if start else "") + word[start:end]) in self._vocabulary
+            )
+            for start in range(len(word))
+        )

@@ -1,0 +1,89 @@
+"""Segmentations drawn in training: what they are without dropout, what stays the same with it, and what they depend
+on."""
+
+import pickle
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from babelens.processing.text_augmentation import SubwordDropout, TextAugmentation
+from babelens.processing.tokenizer_training import train_wordpiece
+
+TEXTS = ["ein Sonnenaufgang über Hügeln", "sunrise over hills", "山上的日出", "слон", "x" * 200, "", "☃ snow", "Ärger!"]
+SEEDS = list(range(100, 100 + len(TEXTS)))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_wordpiece([*TEXTS[:4], "Sonne Aufgang Hügel sun rise hill over über"] * 3, 160, alphabet=TEXTS[:4])
+
+
+def drawn(tokenizer, texts=TEXTS, seeds=SEEDS, column=0, max_length=64, **augmentation):
+    return SubwordDropout(tokenizer, TextAugmentation(**augmentation), max_length)(texts, seeds, column)
+
+
+@pytest.mark.parametrize("augmentation", [{"subword_dropout": 0.0}, {"subword_dropout": 1.0, "share": 0.0}])
+@pytest.mark.parametrize("max_length", [64, 6])
+def test_without_dropout_texts_are_read_as_the_tokenizer_reads_them(tokenizer, augmentation, max_length):
+    expected = tokenizer(TEXTS, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+    found = drawn(tokenizer, max_length=max_length, **augmentation)
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        assert torch.equal(value, expected[name])
+
+
+def test_other_segmentations_spell_the_same_words(tokenizer):
+    plain = tokenizer(TEXTS)["input_ids"]
+    found = drawn(tokenizer, subword_dropout=0.5)
+    spelled = tokenizer.batch_decode(found["input_ids"], skip_special_tokens=True)
+    assert spelled == tokenizer.batch_decode(plain, skip_special_tokens=True)
+    lengths = found["attention_mask"].sum(1).tolist()
+    assert all(length >= len(row) for length, row in zip(lengths, plain, strict=True))
+    assert sum(lengths) > sum(map(len, plain))
+    unknown = (found["input_ids"] == tokenizer.unk_token_id).sum()
+    assert unknown == sum(row.count(tokenizer.unk_token_id) for row in plain)
+
+
+def test_certain_dropout_spells_letter_by_letter(tokenizer):
+    row = drawn(tokenizer, ["sunrise"], [0], subword_dropout=1.0)["input_ids"][0]
+    assert tokenizer.convert_ids_to_tokens(row) == ["[CLS]", "s", *(f"##{letter}" for letter in "unrise"), "[SEP]"]
+
+
+def test_a_segmentation_depends_on_its_own_seed_and_column_alone(tokenizer):
+    """Not on the batch, so that a resumed run and a run on more workers see the same."""
+    together = drawn(tokenizer, subword_dropout=0.5)
+    for place, (text, seed) in enumerate(zip(TEXTS, SEEDS, strict=True)):
+        alone = drawn(tokenizer, [text], [seed], subword_dropout=0.5)["input_ids"][0]
+        assert torch.equal(together["input_ids"][place][: len(alone)], alone)
+    texts = ["sunrise over hills"] * 20
+    first, again, second = (
+        drawn(tokenizer, texts, [7] * 20, column, subword_dropout=0.5)["input_ids"] for column in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert first.shape != second.shape or not torch.equal(first, second)
+
+
+def test_about_the_share_of_texts_is_changed(tokenizer):
+    texts, seeds = ["sunrise"] * 400, list(range(400))
+    lengths = drawn(tokenizer, texts, seeds, subword_dropout=1.0, share=0.25)["attention_mask"].sum(1)
+    assert 70 < (lengths == lengths.max()).sum() < 130
+
+
+def test_it_travels_to_workers(tokenizer):
+    segment = SubwordDropout(tokenizer, TextAugmentation(subword_dropout=0.5), 64)
+    copy = pickle.loads(pickle.dumps(segment))
+    assert torch.equal(segment(TEXTS, SEEDS)["input_ids"], copy(TEXTS, SEEDS)["input_ids"])
+
+
+def test_other_tokenizers_are_refused():
+    words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")))
+    with pytest.raises(ValueError, match="needs a WordPiece tokenizer"):
+        SubwordDropout(words, TextAugmentation(subword_dropout=0.5), 64)
+
+
+@pytest.mark.parametrize("name", ["subword_dropout", "share"])
+def test_a_probability_is_between_0_and_1(name):
+    with pytest.raises(ValueError, match=f"{name}=1.5 is a probability"):
+        TextAugmentation(**{name: 1.5})
