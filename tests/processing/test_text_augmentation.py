@@ -11,7 +11,16 @@ from transformers import PreTrainedTokenizerFast
 from babelens.processing.text_augmentation import SubwordDropout, TextAugmentation
 from babelens.processing.tokenizer_training import train_wordpiece
 
-TEXTS = ["ein Sonnenaufgang über Hügeln", "sunrise over hills", "山上的日出", "слон", "x" * 200, "", "☃ snow", "Ärger!"]
+TEXTS = [
+    "ein Sonnenaufgang über Hügeln",
+    "sunrise over hills",
+    "山上的日出",
+    "слон",
+    "x" * 200,
+    "",
+    "☃ snow",
+    "Ärger!",
+]
 SEEDS = list(range(100, 100 + len(TEXTS)))
 
 

@@ -105,6 +105,21 @@ def test_parts_of_the_model_have_their_rates(tmp_path):
     assert peaks == {trainer.args.learning_rate, 0.0, 0.5}
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_texts_are_cut_in_other_ways_in_training(tmp_path, workers):
+    """Of either task; a batch is the same with and without worker processes."""
+    settings = {"dataloader_num_workers": workers}
+    plain = next(iter(shapes_trainer(tmp_path, **settings).get_train_dataloader()))
+    settings |= {"text_augmentation": {"subword_dropout": 1.0}}
+    cut = next(iter(shapes_trainer(tmp_path, **settings).get_train_dataloader()))
+    once_more = next(iter(shapes_trainer(tmp_path, **settings).get_train_dataloader()))
+    for task, names in {"image_text": ["input_ids"], "text_text": ["input_ids", "paired_input_ids"]}.items():
+        assert torch.equal(cut[task]["positives"], plain[task]["positives"])
+        for name in names:
+            assert torch.equal(cut[task][name], once_more[task][name])
+            assert cut[task][name].shape[1] > plain[task][name].shape[1]
+
+
 def test_the_vision_backbone_may_have_batch_norm(tmp_path):
     vision = {
         "model_type": "resnet",
@@ -143,10 +158,11 @@ def test_an_unknown_task_is_refused(tmp_path):
         {"task_learning_rates": TWO_RATES, "fp16": True},
         {"task_learning_rates": TWO_RATES, "learning_rate_mapping": {"vision_model": 0.1}},
         {"learning_rate_mapping": {"vision_model": -0.1}},
+        {"text_augmentation": {"subword_dropout": 1.5}},
     ],
 )
 def test_impossible_arguments_are_refused(tmp_path, bad):
-    with pytest.raises(ValueError, match=str(next(iter(bad)))):
+    with pytest.raises(ValueError, match="subword_dropout" if "text_augmentation" in bad else str(next(iter(bad)))):
         shapes_trainer(tmp_path, **bad)
 
 

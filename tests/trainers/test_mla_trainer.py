@@ -401,7 +401,13 @@ def test_an_unknown_task_is_refused(make_trainer):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"trainable": "embedding"}, {"text_text_objective": "cosine"}, {"image_text_objective": "mae"}]
+    "wrong",
+    [
+        {"trainable": "embedding"},
+        {"text_text_objective": "cosine"},
+        {"image_text_objective": "mae"},
+        {"text_augmentation": {"subword_dropout": 0.1}},
+    ],
 )
 def test_impossible_arguments_are_refused(tmp_path, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -30,7 +30,17 @@ TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
                 "task_learning_rates": TWO_RATES,
             },
         ),
-        (2, {"per_device_train_batch_size": 4, "embed_chunk_size": 2, "vision": BATCH_NORM, "optim": "adamw_torch"}),
+        (
+            2,
+            {
+                "per_device_train_batch_size": 4,
+                "embed_chunk_size": 2,
+                "vision": BATCH_NORM,
+                "optim": "adamw_torch",
+                "learning_rate_mapping": {"word_embeddings": 1e-2},
+                "text_augmentation": {"subword_dropout": 0.3},
+            },
+        ),
     ],
     ids=["chunks, batch norm", "two processes", "all at once", "two processes, chunks, batch norm"],
 )
