@@ -2,7 +2,7 @@
 
 A word that a vocabulary holds whole is read whole every time, and what it shares with other words stays hidden. With
 subword regularisation (Kudo 2018) training sees words in several segmentations; MaxMatch-Dropout is its form for
-WordPiece (Hiraoka 2022, section 3). Outside of training, texts are read as the tokenizer alone reads them.
+WordPiece (Hiraoka 2022). Outside of training, texts are read as the tokenizer alone reads them.
 """
 
 from collections.abc import Sequence
@@ -94,12 +94,11 @@ class SubwordDropout:
         fitting = self._fitting(word)
         pieces, start = [], 0
         while start < len(word):
-            ends = fitting[start] if fitting else ()
-            if not ends:
+            fits = fitting[start] if fitting else ()
+            if not fits:
                 return [self.tokenizer.unk_token_id]
-            # The shortest that fits is never passed over, so that no word becomes unknown.
-            chosen = next((end for end in ends[:-1] if not dropout or rng.random() >= dropout), ends[-1])
-            start, piece = chosen
+            # The shortest that fits is never passed over, so that no known letter becomes unknown.
+            start, piece = next((fit for fit in fits[:-1] if not dropout or rng.random() >= dropout), fits[-1])
             pieces.append(piece)
         return pieces
 
