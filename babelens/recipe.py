@@ -101,17 +101,22 @@ class TokenizerSource:
         vocab_size: number of word pieces to train.
         languages: whose captions the pieces are trained on; default: the languages of the training data.
         lowercase: fold case.
+        continuing_subword_prefix: what marks WordPiece's pieces inside of words, by default `##`; with "" a piece is
+            the same wherever it stands.
         from_pretrained: a folder or Hub id instead.
     """
 
     vocab_size: int | None = None
     languages: list[str] | None = None
     lowercase: bool = True
+    continuing_subword_prefix: str | None = None
     from_pretrained: str | None = None
 
     def __post_init__(self) -> None:
         if (self.vocab_size is None) == (self.from_pretrained is None):
             raise RecipeError("tokenizer: give either vocab_size or from_pretrained")
+        if self.from_pretrained and self.continuing_subword_prefix is not None:
+            raise RecipeError("tokenizer: continuing_subword_prefix is for pieces that are trained, with vocab_size")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
     ProcessorMixin,
     set_seed,
 )
@@ -307,7 +308,13 @@ class RecipeRun:
         resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
         return METHODS[self.recipe.method].image_processor(size=resize, crop_size=crop)
 
-    train_vocabulary = staticmethod(train_wordpiece)
+    def train_vocabulary(
+        self, source: TokenizerSource, texts: list[str], vocab_size: int, alphabet: list[str]
+    ) -> PreTrainedTokenizerFast:
+        """Word pieces as the method reads them."""
+        given = source.continuing_subword_prefix
+        prefix = {} if given is None else {"continuing_subword_prefix": given}
+        return train_wordpiece(texts, vocab_size, alphabet=alphabet, lowercase=source.lowercase, **prefix)
 
     def new_tokenizer(self, key: str, languages: Iterable[str], spelled: Iterable[str]) -> PreTrainedTokenizerBase:
         """The tokenizer that the recipe's `key` asks for, trained on captions in `languages` unless it says otherwise,
@@ -326,12 +333,8 @@ class RecipeRun:
                 f"{key}.vocab_size: word pieces are trained on captions at hand, and train.{self.streams[0]} is a "
                 f"stream: give {key}.from_pretrained"
             )
-        return self.train_vocabulary(
-            self._texts_in(source.languages or languages),
-            source.vocab_size,
-            alphabet=self._texts_in(spelled),
-            lowercase=source.lowercase,
-        )
+        texts = self._texts_in(source.languages or languages)
+        return self.train_vocabulary(source, texts, source.vocab_size, self._texts_in(spelled))
 
     def _texts_in(self, languages: Iterable[str]) -> list[str]:
         return [text for language in languages for text in self.captions.get(language, [])]

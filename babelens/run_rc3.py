@@ -9,6 +9,7 @@ from transformers import (
     AutoProcessor,
     AutoTokenizer,
     PreTrainedModel,
+    PreTrainedTokenizerFast,
     ProcessorMixin,
 )
 
@@ -21,7 +22,7 @@ from .processing.processing_rc3 import Rc3Processor
 from .processing.region_extraction import RegionExtractor
 from .processing.regions import SeveralRegions, open_regions
 from .processing.tokenizer_training import train_bpe
-from .recipe import RecipeError
+from .recipe import RecipeError, TokenizerSource
 from .run import RecipeRun
 from .trainers.rc3 import Rc3Trainer
 
@@ -75,7 +76,13 @@ class Rc3Run(RecipeRun):
         tokenizer = self.new_tokenizer("tokenizer", self.languages, self.captions)
         return Rc3Processor.new(tokenizer, self.languages, pictures, **self._region_sizes)
 
-    train_vocabulary = staticmethod(train_bpe)  # whose pieces the decoder can put together again
+    def train_vocabulary(
+        self, source: TokenizerSource, texts: list[str], vocab_size: int, alphabet: list[str]
+    ) -> PreTrainedTokenizerFast:
+        """Byte-pair encodings, whose pieces the decoder can put together again."""
+        if source.continuing_subword_prefix is not None:
+            raise RecipeError("tokenizer.continuing_subword_prefix is WordPiece's; RC3 reads byte-pair encodings")
+        return train_bpe(texts, vocab_size, alphabet=alphabet, lowercase=source.lowercase)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         source = self.recipe.model

@@ -39,6 +39,7 @@ def train_wordpiece(
     alphabet: Iterable[str] = (),
     lowercase: bool = True,
     min_frequency: int = 2,
+    continuing_subword_prefix: str = "##",
     max_tokens: int = 64,
     show_progress: bool = False,
 ) -> PreTrainedTokenizerFast:
@@ -50,6 +51,8 @@ def train_wordpiece(
         alphabet: texts whose characters must be spelled, even where `texts` do not contain them.
         lowercase: fold case. Queries are rarely written in the captions' case.
         min_frequency: a piece must occur that often.
+        continuing_subword_prefix: what marks pieces inside of words. With "" a piece is the same wherever it stands,
+            `cake` in `cake` and in `pancake`; what is decoded has spaces between all pieces then.
         max_tokens: the tokenizer's `model_max_length`.
         show_progress: show the trainer's progress bars.
 
@@ -63,9 +66,12 @@ def train_wordpiece(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.FixedLength(length=_LONGEST_WORD)]
     )
     words = _count_words(tokenizer, texts)
-    characters = _characters(tokenizer, [*words, *map(tokenizer.normalizer.normalize_str, alphabet)])
-    vocabulary = _learn_pieces(words, characters, vocab_size, min_frequency, show_progress)
-    tokenizer.model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD)
+    prefix = continuing_subword_prefix
+    characters = _characters(tokenizer, [*words, *map(tokenizer.normalizer.normalize_str, alphabet)], prefix)
+    vocabulary = _learn_pieces(words, characters, vocab_size, min_frequency, prefix, show_progress)
+    tokenizer.model = models.WordPiece(
+        vocabulary, unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD, continuing_subword_prefix=prefix
+    )
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
@@ -96,18 +102,23 @@ def _count_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
     return words
 
 
-def _characters(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+def _characters(tokenizer: Tokenizer, texts: Iterable[str], prefix: str) -> list[str]:
     """The pieces that spell the characters of normalised texts, wherever they stand in a word."""
     pieces = set()
     for character in set().union(*texts):
         # Doubled, a character stands at the start of a word and inside one, unless it is always a word of its own.
         for word in _words(tokenizer, character * 2):
-            pieces |= {word[0], *(f"##{inside}" for inside in word[1:])}
+            pieces |= {word[0], *(prefix + inside for inside in word[1:])}
     return sorted(pieces)
 
 
 def _learn_pieces(
-    words: Counter[str], characters: list[str], vocab_size: int, min_frequency: int, show_progress: bool
+    words: Counter[str],
+    characters: list[str],
+    vocab_size: int,
+    min_frequency: int,
+    prefix: str,
+    show_progress: bool,
 ) -> dict[str, int]:
     """The vocabulary that WordPiece training finds for words and their frequencies."""
     # The trainer would number characters in the order of a hash table, and choose between pieces of equal frequency by
@@ -116,9 +127,13 @@ def _learn_pieces(
     if len(first) > vocab_size:
         raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {len(first)} pieces")
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=first, show_progress=show_progress
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=first,
+        continuing_subword_prefix=prefix,
+        show_progress=show_progress,
     )
-    learner = Tokenizer(models.WordPiece())
+    learner = Tokenizer(models.WordPiece(continuing_subword_prefix=prefix))
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     learner.train_from_iterator(words.elements(), trainer)
     return learner.get_vocab()

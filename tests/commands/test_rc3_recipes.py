@@ -140,6 +140,7 @@ def test_regions_that_were_computed_before(content, tmp_path):
         ({"regions": {"grid": 2, "detector": "x"}}, "regions: give either features, a detector or a grid"),
         ({"backbone": None}, r"regions\.grid: of what a backbone sees"),
         ({"tokenizer": None}, "tokenizer: a model trained from scratch needs one"),
+        ({"tokenizer": {"vocab_size": 420, "continuing_subword_prefix": ""}}, "prefix is WordPiece's"),
     ],
 )
 def test_recipes_that_cannot_be_run(content, tmp_path, changes, message):

@@ -23,7 +23,7 @@ def _recipe(shapes_files):
     return {
         "method": "mural",
         "model": {"preset": "mural-tiny", "overrides": {"text_config": TEXT, "vision_config": VISION}},
-        "tokenizer": {"vocab_size": 200},
+        "tokenizer": {"vocab_size": 200, "continuing_subword_prefix": "@"},
         "image": {"resize": 36, "crop": 32},
         "train": {
             "image_text": {"source": str(shapes_files), "languages": ["en", "de"], "license": "CC0-1.0"},
@@ -75,6 +75,13 @@ def test_the_folder_is_fit_to_be_published(trained):
     assert all(f"- {tag}" in card for tag in ("en", "de", "fr"))
 
 
+def test_its_vocabulary_is_the_one_asked_for(trained):
+    vocabulary = AutoProcessor.from_pretrained(trained).tokenizer.get_vocab()
+    assert len(vocabulary) <= 200
+    assert any(piece.startswith("@") for piece in vocabulary)
+    assert not any(piece.startswith("##") for piece in vocabulary)
+
+
 def test_it_searches_a_folder(trained, shapes_files, tmp_path):
     command = ["search", str(trained), "rotes Quadrat", "--images", str(shapes_files), "--language", "DE", "--json"]
     done = CliRunner().invoke(app, [*command, "--sheet", str(tmp_path / "sheet.png")], catch_exceptions=False)
@@ -105,6 +112,7 @@ def test_resuming_a_finished_run_changes_nothing(trained, recipe_file):
         ({"train.image_text.langauges": ["en"]}, "unknown key train.image_text.langauges"),
         ({"model.from_pretrained": "somewhere"}, "either a preset or from_pretrained"),
         ({"tokenizer": {}}, "either vocab_size or from_pretrained"),
+        ({"tokenizer": {"from_pretrained": "x", "continuing_subword_prefix": ""}}, "pieces that are trained"),
     ],
 )
 def test_a_mistake_in_a_recipe_is_named(recipe_file, change, message):

@@ -107,6 +107,23 @@ def test_han_characters_stand_alone(tokenizer):
     assert tokenizer.tokenize("红色的汽车") == ["红", "色", "的", "汽", "车"]
 
 
+# ---- Pieces inside of words ----
+
+
+def test_without_a_prefix_a_piece_is_the_same_wherever_it_stands(tmp_path):
+    texts = ["kuchen", "apfel"] * 3
+    trained = train_wordpiece(texts, 100, continuing_subword_prefix="", alphabet=TEXTS[:5])
+    trained.save_pretrained(tmp_path)
+    for tokenizer in (trained, AutoTokenizer.from_pretrained(tmp_path)):
+        assert tokenizer.tokenize("apfelkuchen") == ["apfel", "kuchen"]
+        assert tokenizer("apfelkuchen")["input_ids"] == tokenizer("apfel kuchen")["input_ids"]
+        assert unknown_rate(tokenizer, TEXTS[:5]) == 0
+        for text in TEXTS[:5]:
+            assert spelled(tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True)) == spelled(text)
+    marked = train_wordpiece(texts, 100, alphabet=TEXTS[:5])
+    assert "##kuchen" not in marked.get_vocab() and len(marked.tokenize("apfelkuchen")) > 2
+
+
 # ---- Size ----
 
 
@@ -135,6 +152,8 @@ def test_a_size_that_cannot_hold_the_characters_is_refused_with_the_number():
 
 
 def test_training_is_repeatable_and_takes_a_generator(tokenizer):
+    bare = [train_wordpiece(TEXTS, 800, min_frequency=1, continuing_subword_prefix="").get_vocab() for _ in range(2)]
+    assert bare[0] == bare[1]
     for texts in (TEXTS, iter(TEXTS)):
         again = train_wordpiece(texts, 800, min_frequency=1, alphabet=iter([]))
         assert again.get_vocab() == tokenizer.get_vocab()
