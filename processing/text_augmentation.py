@@ -24,10 +24,12 @@ class TextAugmentation:
     Args:
         subword_dropout: probability that a piece is passed over for the next shorter one that fits.
         share: probability that a text is changed at all.
+        tasks: whose texts are changed; default: every task's.
     """
 
     subword_dropout: float = 0.0
     share: float = 1.0
+    tasks: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("subword_dropout", "share"):

@@ -108,7 +108,8 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         self.args, self.processing_class = args, processing_class  # the views and collators below need them
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.weights = {**self.task_weights, **(args.task_weights or {})}
-        self._check_tasks([*self.weights, *(args.task_learning_rates or {})])
+        augmented = (args.text_augmentation or {}).get("tasks") or []
+        self._check_tasks([*self.weights, *(args.task_learning_rates or {}), *augmented])
         # As the pictures come (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times longer
         # for the gradient of a convolution in bfloat16.
         model.to(memory_format=torch.channels_last)
@@ -139,8 +140,8 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
     def make_collator(self, task: str) -> Collator:
         """Turns a task's examples and their seeds into the model's inputs and `positives`."""
         processor, segment = self.processing_class, None
-        if self.args.text_augmentation:
-            augmentation = TextAugmentation(**self.args.text_augmentation)
+        augmentation = TextAugmentation(**(self.args.text_augmentation or {}))
+        if augmentation.subword_dropout and task in (augmentation.tasks or self.task_weights):
             segment = SubwordDropout(processor.tokenizer, augmentation, processor.text_kwargs["max_length"])
         return ContrastiveCollator(processor, self.training_transform(), segment=segment)
 

@@ -120,6 +120,16 @@ def test_texts_are_cut_in_other_ways_in_training(tmp_path, workers):
             assert cut[task][name].shape[1] > plain[task][name].shape[1]
 
 
+def test_texts_are_cut_in_other_ways_for_the_tasks_that_are_named(tmp_path):
+    plain, cut = (
+        next(iter(shapes_trainer(tmp_path, text_augmentation=augmentation).get_train_dataloader()))
+        for augmentation in (None, {"subword_dropout": 1.0, "tasks": ["image_text"]})
+    )
+    assert cut["image_text"]["input_ids"].shape[1] > plain["image_text"]["input_ids"].shape[1]
+    for name, value in plain["text_text"].items():
+        assert torch.equal(cut["text_text"][name], value)
+
+
 def test_the_vision_backbone_may_have_batch_norm(tmp_path):
     vision = {
         "model_type": "resnet",
@@ -139,6 +149,8 @@ def test_an_unknown_task_is_refused(tmp_path):
     pairs = image_text_pairs(shapes_corpus(), ["en"])
     with pytest.raises(ValueError, match="MuralTrainer has no task 'image_txt'; its tasks are"):
         shapes_trainer(tmp_path, task_weights={"image_txt": 1.0})
+    with pytest.raises(ValueError, match="no task 'image_txt'"):
+        shapes_trainer(tmp_path, text_augmentation={"subword_dropout": 0.1, "tasks": ["image_txt"]})
     trainer = shapes_trainer(tmp_path)
     with pytest.raises(ValueError, match="no task 'pictures'"):
         type(trainer)(
