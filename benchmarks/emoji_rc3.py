@@ -1,8 +1,8 @@
 """RC3's ablations on the emoji benchmark (Zhou et al. 2023, tables 1, 2 and 4): the rows of recipes/emoji/rc3, several
 seeds, fine-tuned in English on three tasks, a table.
 
-    babelens train emoji/mural --output runs/mural
-    python benchmarks/emoji_rc3.py --backbone runs/mural --output runs/rc3
+    babelens train emoji/rc3/backbone --output runs/backbone
+    python benchmarks/emoji_rc3.py --backbone runs/backbone --output runs/rc3
 
 Every row is pre-trained in seven languages and then fine-tuned on each task in English alone. As in table 4, the
 ablations and the full pre-training they are compared with are fine-tuned on regions. Runs lie in `pretrain/` and in a
@@ -103,7 +103,7 @@ ROWS = {
 
 def main(
     output: Annotated[Path, typer.Option(help="Folder of the runs.")],
-    backbone: Annotated[Path, typer.Option(help="Whose view of a picture regions are.")] = Path("runs/mural"),
+    backbone: Annotated[Path, typer.Option(help="Whose view of a picture regions are.")] = Path("runs/backbone"),
     seeds: Annotated[str, typer.Option(help="With commas between.")] = "1,2,3",
     rows: Annotated[str, typer.Option(help="With commas between.")] = ",".join(ROWS),
     tasks: Annotated[str, typer.Option(help="With commas between.")] = ",".join(TASKS),

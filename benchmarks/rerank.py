@@ -1,6 +1,6 @@
 """Retrieve, then rerank, on the emoji benchmark's unseen concepts: recall and time for several k beside full scoring.
 
-    python benchmarks/rerank.py runs/mural runs/itr --backbone runs/mural --languages en,de,zh
+    python benchmarks/rerank.py runs/backbone runs/itr --backbone runs/backbone --languages en,de,zh
 
 A dual encoder finds, a cross-encoder judges: the best k of every text among the pictures, and of every picture among
 the texts. The first row is the dual encoder alone, the last the cross-encoder on all pairs. Numbers are means over the
