@@ -32,7 +32,7 @@ from .model_cards.cards import write_card
 from .model_cards.emoji import emoji_results, emoji_sources
 from .model_cards.facts import DataSource as CardSource
 from .model_cards.facts import ModelCardFacts, training_run
-from .processing.tokenizer_training import train_wordpiece, unknown_rate
+from .processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from .recipe import EMOJI, WEAK_EMOJI, Recipe, RecipeError, Stage, TokenizerSource
 from .trainers.arguments import ContrastiveTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
@@ -313,8 +313,13 @@ class RecipeRun:
     ) -> PreTrainedTokenizerFast:
         """Word pieces as the method reads them."""
         given = source.continuing_subword_prefix
-        prefix = {} if given is None else {"continuing_subword_prefix": given}
-        return train_wordpiece(texts, vocab_size, alphabet=alphabet, lowercase=source.lowercase, **prefix)
+        return train_wordpiece(
+            texts,
+            vocab_size,
+            alphabet=alphabet,
+            lowercase=source.lowercase,
+            continuing_subword_prefix=WORDPIECE_PREFIX if given is None else given,
+        )
 
     def new_tokenizer(self, key: str, languages: Iterable[str], spelled: Iterable[str]) -> PreTrainedTokenizerBase:
         """The tokenizer that the recipe's `key` asks for, trained on captions in `languages` unless it says otherwise,

@@ -29,6 +29,7 @@ SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Of byte-pair encodings; numbers and names are mBART's, but for the mask, which mBART has last.
 BPE_SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+WORDPIECE_PREFIX = "##"  # of pieces inside of words, BERT's
 _LONGEST_WORD = 100  # characters; WordPiece turns longer words into [UNK]
 
 
@@ -39,7 +40,7 @@ def train_wordpiece(
     alphabet: Iterable[str] = (),
     lowercase: bool = True,
     min_frequency: int = 2,
-    continuing_subword_prefix: str = "##",
+    continuing_subword_prefix: str = WORDPIECE_PREFIX,
     max_tokens: int = 64,
     show_progress: bool = False,
 ) -> PreTrainedTokenizerFast:
