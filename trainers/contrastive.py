@@ -141,7 +141,8 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         """Turns a task's examples and their seeds into the model's inputs and `positives`."""
         processor, segment = self.processing_class, None
         augmentation = TextAugmentation(**(self.args.text_augmentation or {}))
-        if augmentation.subword_dropout and task in (augmentation.tasks or self.task_weights):
+        named = self.task_weights if augmentation.tasks is None else augmentation.tasks
+        if augmentation.subword_dropout and task in named:
             segment = SubwordDropout(processor.tokenizer, augmentation, processor.text_kwargs["max_length"])
         return ContrastiveCollator(processor, self.training_transform(), segment=segment)
 

@@ -153,6 +153,12 @@ def test_a_task_that_there_is_not(content, tmp_path):
         train(content, tmp_path, train=content["train"] | {"image_text": content["validation"]})
 
 
+def test_regions_are_as_wide_as_what_the_backbone_sees():
+    backbone, pretrain = (load_recipe(f"emoji/rc3/{name}") for name in ("backbone", "pretrain"))
+    widths = backbone.model.overrides["vision_config"]["hidden_sizes"]
+    assert pretrain.model.overrides["region_size"] == widths[-1]
+
+
 @pytest.mark.parametrize("name", EMOJI)
 def test_the_rows_of_the_benchmark_differ_in_one_thing(name):
     recipe, pretrain = (load_recipe(f"emoji/rc3/{row}") for row in (name, "pretrain"))
