@@ -115,8 +115,10 @@ class TokenizerSource:
     def __post_init__(self) -> None:
         if (self.vocab_size is None) == (self.from_pretrained is None):
             raise RecipeError("tokenizer: give either vocab_size or from_pretrained")
-        if self.from_pretrained and self.continuing_subword_prefix is not None:
-            raise RecipeError("tokenizer: continuing_subword_prefix is for pieces that are trained, with vocab_size")
+        if self.from_pretrained:
+            for key in dataclasses.fields(self):
+                if key.name != "from_pretrained" and getattr(self, key.name) != key.default:
+                    raise RecipeError(f"tokenizer: {key.name} is for pieces that are trained, with vocab_size")
 
 
 @dataclass(frozen=True)

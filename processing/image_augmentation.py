@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers.image_processing_backends import PilBackend
 
 from .images import to_rgb
+from .probabilities import check_probabilities
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,7 @@ class ImageAugmentation:
     grayscale: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("horizontal_flip", "grayscale"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)} is a probability, between 0 and 1")
+        check_probabilities(horizontal_flip=self.horizontal_flip, grayscale=self.grayscale)
         if not 0 < self.scale[0] <= self.scale[1]:
             raise ValueError(f"scale={self.scale} must be a range of positive numbers, smaller first")
 

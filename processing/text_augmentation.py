@@ -14,6 +14,8 @@ from tokenizers.models import WordPiece
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from .probabilities import check_probabilities
+
 _REMEMBERED_WORDS = 1 << 16
 
 
@@ -32,9 +34,7 @@ class TextAugmentation:
     tasks: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("subword_dropout", "share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)} is a probability, between 0 and 1")
+        check_probabilities(subword_dropout=self.subword_dropout, share=self.share)
 
 
 class SubwordDropout:

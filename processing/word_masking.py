@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from .probabilities import check_probabilities
 from .processing_by_language import TokenizerError
 
 _SPACE = "▁"
@@ -88,8 +89,7 @@ class WordMasking:
             AllWordsMaskedError: for a text of which every word is masked already.
             ValueError: for what is no probability.
         """
-        if not 0 <= probability <= 1:
-            raise ValueError(f"probability={probability} is no probability, between 0 and 1")
+        check_probabilities(probability=probability)
         self.refuse_all_masked(input_ids)
         words = self.words(input_ids)
         counts = words.amax(-1, keepdim=True) + 1  # [N, 1]

@@ -112,7 +112,9 @@ def test_resuming_a_finished_run_changes_nothing(trained, recipe_file):
         ({"train.image_text.langauges": ["en"]}, "unknown key train.image_text.langauges"),
         ({"model.from_pretrained": "somewhere"}, "either a preset or from_pretrained"),
         ({"tokenizer": {}}, "either vocab_size or from_pretrained"),
-        ({"tokenizer": {"from_pretrained": "x", "continuing_subword_prefix": ""}}, "pieces that are trained"),
+        ({"tokenizer": {"from_pretrained": "x", "continuing_subword_prefix": ""}}, "prefix is for pieces that are"),
+        ({"tokenizer": {"from_pretrained": "x", "lowercase": False}}, "lowercase is for pieces that are trained"),
+        ({"tokenizer": {"from_pretrained": "x", "languages": ["en"]}}, "languages is for pieces that are trained"),
     ],
 )
 def test_a_mistake_in_a_recipe_is_named(recipe_file, change, message):

@@ -205,8 +205,8 @@ def test_grey_pictures_have_one_channel_three_times():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"horizontal_flip": 1.5}, "horizontal_flip=1.5 is a probability"),
-        ({"grayscale": -0.1}, "grayscale=-0.1 is a probability"),
+        ({"horizontal_flip": 1.5}, "horizontal_flip=1.5 is no probability"),
+        ({"grayscale": -0.1}, "grayscale=-0.1 is no probability"),
         ({"scale": (1.2, 0.8)}, r"scale=\(1.2, 0.8\) must be a range"),
         ({"scale": (0.0, 1.0)}, r"scale=\(0.0, 1.0\) must be a range"),
     ],
