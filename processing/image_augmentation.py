@@ -103,10 +103,12 @@ class TrainingTransform:
         brightness, contrast, saturation = torch.from_numpy(draws[:, :3]).T[
             :, :, None, None, None
         ]  # each [N, 1, 1, 1]
-        saturation = torch.where(
-            torch.from_numpy(draws[:, 3]) < self.augmentation.grayscale, 0.0, saturation.flatten()
-        )
-        luma = (pixels * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)  # ITU-R BT.601
-        pixels = luma + (pixels - luma) * saturation.view(-1, 1, 1, 1)
+        grey = torch.from_numpy(draws[:, 3] < self.augmentation.grayscale).view(-1, 1, 1, 1)
+        saturation = saturation.masked_fill(grey, 0.0)
+        red, green, blue = pixels.split(1, dim=1)
+        luma = (0.299 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114)  # [N, 1, H, W], ITU-R BT.601
         mean = luma.mean((2, 3), keepdim=True)
-        return ((pixels - mean) * contrast + mean).mul_(brightness).clamp_(0, 1)
+        # Saturation spreads colours about luma, contrast about the mean, brightness scales: each is linear, so that
+        # all three take two passes over the pictures.
+        rest = luma * ((1 - saturation) * contrast) + mean * (1 - contrast)
+        return pixels.mul_(saturation * contrast * brightness).add_(rest.mul_(brightness)).clamp_(0, 1)
