@@ -55,8 +55,8 @@ def load_emoji(
         split: one side of the split; all by default.
         languages: whose names and keywords to keep; all by default.
         keyword_captions: give every picture so many more captions in each language, each of its name and two of its
-            keywords, or of three keywords, drawn for that picture. They suit training on pictures; they are not
-            translations of one another, and no question of the benchmark asks with them.
+            keywords, or of three keywords, drawn for that picture. They suit training: those of two languages speak of
+            the same thing, but do not translate each other. No question of the benchmark asks with them.
         image_size: side of the pictures in pixels; each size is built once. Noto's have 64 pixels and are resized.
         cache_dir: where packages and tables are kept, by default `DEFAULT_CACHE`, in the cache of `datasets`.
 
