@@ -1,16 +1,13 @@
 """A recipe, run: from data to a model folder that holds the model, its processor, its evaluation and its card."""
 
 import json
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from datasets import Dataset, IterableDataset
 from rich.console import Console
 from transformers import (
@@ -21,7 +18,6 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     ProcessorMixin,
-    TrainingArguments,
     set_seed,
 )
 from transformers.image_processing_utils import BaseImageProcessor
@@ -59,19 +55,6 @@ def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
         raise RecipeError(f"task: {recipe.method} is not fine-tuned on tasks")
     module, name = run.split(":")
     return getattr(import_module(module), name)(recipe, output, command)
-
-
-@contextmanager
-def room_for_data_workers(arguments: TrainingArguments) -> Iterator[None]:
-    """On a CPU, leaves a core to each worker that loads data: the model's threads wait for the slowest of them, which
-    would be the one that shares its core. `OMP_NUM_THREADS` is left as it is."""
-    threads = torch.get_num_threads()
-    if arguments.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, threads - arguments.dataloader_num_workers))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @dataclass
@@ -190,8 +173,7 @@ class RecipeRun:
             **self.trainer_options(),
         )
         newest = newest_checkpoint(arguments.output_dir)
-        with room_for_data_workers(arguments):
-            trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
         return trainer
 
     def stage_data(self, stage: Stage) -> Any:

@@ -3,16 +3,15 @@
 import json
 
 import pytest
-import torch
 import yaml
 from tiny_training import TEXT, VISION, write_shapes
-from transformers import AutoModel, AutoProcessor, TrainingArguments
+from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
 from babelens.command_line import app
 from babelens.commands import demo
 from babelens.recipe import RecipeError, find_recipe, load_recipe
-from babelens.run import recipe_run, room_for_data_workers
+from babelens.run import recipe_run
 
 
 @pytest.fixture(scope="module")
@@ -150,20 +149,3 @@ def test_the_demo_says_which_methods_have_one():
     assert set(demo.DEMOS) == {"mural", "mla", "etcl", "smalr"}
     result = CliRunner().invoke(app, ["demo", "--method", "rc3"], env={"COLUMNS": "200"})
     assert result.exit_code == 2 and "no demo of 'rc3'" in result.output
-
-
-@pytest.mark.parametrize(("workers", "omp", "threads"), [(0, None, 3), (2, None, 1), (8, None, 1), (2, "3", 3)])
-def test_data_workers_have_cores_of_their_own(tmp_path, monkeypatch, workers, omp, threads):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if omp:
-        monkeypatch.setenv("OMP_NUM_THREADS", omp)
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        arguments = TrainingArguments(str(tmp_path), use_cpu=True, dataloader_num_workers=workers)
-        with pytest.raises(KeyboardInterrupt), room_for_data_workers(arguments):
-            assert torch.get_num_threads() == threads
-            raise KeyboardInterrupt
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
