@@ -14,6 +14,7 @@ from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_smalr import SmalrConfig
+from .configuration.errors import BabelensError
 from .configuration.presets import load_preset
 from .methods import METHODS, register
 from .modeling.modeling_etcl import EtclModel
@@ -85,6 +86,7 @@ _LAZY = {
 
 __all__ = [
     "METHODS",
+    "BabelensError",
     "ContrastiveTrainingArguments",
     "CrossEncoder",
     "CrossLingualConsistency",

@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from .configuration.errors import BabelensError
 from .configuration.languages import KnownLanguageError, normalize_language
 from .configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from .data.corpus import captions_of, languages_of
@@ -53,11 +54,11 @@ _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
 _EXPOSURE_SHARE = 10  # the paper's language exposure has a tenth of the steps of its transfer
 
 
-class EmbeddingInUseError(ValueError):
+class EmbeddingInUseError(BabelensError, ValueError):
     """Training what earlier languages depend on."""
 
 
-class SettledByBaseError(ValueError):
+class SettledByBaseError(BabelensError, ValueError):
     """A choice that the base model has made already, with its first language."""
 
 

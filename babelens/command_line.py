@@ -6,7 +6,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from .acquisition import EmbeddingInUseError, SettledByBaseError
 from .commands.acquire import acquire
 from .commands.data import data
 from .commands.demo import demo
@@ -18,21 +17,7 @@ from .commands.push import push
 from .commands.search import search
 from .commands.train import train
 from .commands.trim import trim
-from .configuration.languages import KnownLanguageError, LanguageTagError, UnknownLanguageError
-from .configuration.rc3_errors import LabelError, VisualInputError
-from .data.errors import CorpusError
-from .hub import PublishError
-from .modeling.acquirer import UnsupportedBaseModelError
-from .modeling.embedding_trimming import EmbeddingTrimmingError
-from .modeling.peft_mla import AdapterMismatchError
-from .processing.images import ImageError
-from .processing.processing_mla import TokenizerError
-from .processing.vocabulary_trimming import VocabularyTrimmingError
-from .processing.word_dictionaries import DictionaryError
-from .processing.word_vectors import WordVectorError
-from .processing.word_vocabulary import VocabularyError
-from .recipe import RecipeError
-from .trainers.contrastive import NonFiniteLossError
+from .configuration.errors import BabelensError
 
 app = typer.Typer(
     help="Teach vision-language models new languages, and search pictures in any of them.",
@@ -44,29 +29,7 @@ for command in (demo, acquire, train, evaluate, embed, features, search, trim, i
     app.command()(command)
 
 # What a user can mend: shown as one sentence. Anything else is a mistake of ours and keeps its traceback.
-_USER_ERRORS = (
-    AdapterMismatchError,
-    CorpusError,
-    DictionaryError,
-    EmbeddingInUseError,
-    EmbeddingTrimmingError,
-    ImageError,
-    KnownLanguageError,
-    LabelError,
-    LanguageTagError,
-    NonFiniteLossError,
-    OSError,
-    PublishError,
-    RecipeError,
-    SettledByBaseError,
-    TokenizerError,
-    UnknownLanguageError,
-    UnsupportedBaseModelError,
-    VisualInputError,
-    VocabularyError,
-    VocabularyTrimmingError,
-    WordVectorError,
-)
+_USER_ERRORS = (BabelensError, OSError)
 
 
 def main() -> None:

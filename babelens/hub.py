@@ -16,6 +16,7 @@ from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers.dynamic_module_utils import get_relative_import_files
 
+from .configuration.errors import BabelensError
 from .model_cards.cards import placeholder_repository
 
 # The first name of a path decides; everything else in a folder is published.
@@ -37,7 +38,7 @@ _PIPELINE_CLASS = "AutoModelForZeroShotImageClassification"
 _HUB_LANGUAGE = re.compile(r"[a-z]{2,3}")
 
 
-class PublishError(ValueError):
+class PublishError(BabelensError, ValueError):
     """A folder that is not fit to be published; the message lists what is wrong with it."""
 
 

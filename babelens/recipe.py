@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from datasets import Dataset, IterableDataset
 
+from .configuration.errors import BabelensError
 from .data.emoji import load_emoji
 from .data.emoji_weak import weakly_aligned_emoji
 from .data.loading import load_captions, load_translations
@@ -24,7 +25,7 @@ WEAK_EMOJI = "emoji-weak"
 RECIPES = Path(str(files("babelens.recipes")))
 
 
-class RecipeError(ValueError):
+class RecipeError(BabelensError, ValueError):
     """A recipe that cannot be run; the message names the file and the key."""
 
 

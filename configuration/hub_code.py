@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 
 from transformers.utils import PushToHubMixin
 
+from .errors import BabelensError
+
 _IMPORT = re.compile(r"^from\s+\.+[\w.]+\s+import\b")
 # What transformers takes for a relative import when it collects a repository's files: it reads lines, not syntax.
 _LOOKS_LIKE_IMPORT = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+)\s*$)", re.MULTILINE)
@@ -26,7 +28,7 @@ _LOOKS_LIKE_IMPORT = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+
 logger = logging.getLogger(__name__)
 
 
-class CodeExportError(ValueError):
+class CodeExportError(BabelensError, ValueError):
     """A module that cannot travel with a model; the message names the module, the line and what would be right."""
 
 

@@ -9,6 +9,8 @@ form and case alone.
 import re
 from functools import cache
 
+from .errors import BabelensError
+
 # language [-extlang] [-Script] [-REGION] [-variant]*: the part of RFC 5646 that captions use.
 _TAG = re.compile(
     r"(?P<language>[a-z]{2,3})(?P<extlang>-[a-z]{3})?(?P<script>-[a-z]{4})?(?P<region>-(?:[a-z]{2}|[0-9]{3}))?"
@@ -17,19 +19,19 @@ _TAG = re.compile(
 )
 
 
-class LanguageTagError(ValueError):
+class LanguageTagError(BabelensError, ValueError):
     """A string that names no language: malformed, or not in the IANA registry of language subtags."""
 
 
-class UnknownLanguageError(ValueError):
+class UnknownLanguageError(BabelensError, ValueError):
     """A language that a model has not learned."""
 
 
-class MissingLanguageError(ValueError):
+class MissingLanguageError(BabelensError, ValueError):
     """A text that came without its language."""
 
 
-class KnownLanguageError(ValueError):
+class KnownLanguageError(BabelensError, ValueError):
     """A language that a model is to learn and knows already."""
 
 

@@ -1,7 +1,9 @@
 """What RC3 refuses about pictures and labels, as types to catch."""
 
+from .errors import BabelensError
 
-class VisualInputError(ValueError):
+
+class VisualInputError(BabelensError, ValueError):
     """Visual inputs that a model has no layer for, or that are not of its size."""
 
 
@@ -25,5 +27,5 @@ class ImageCountError(VisualInputError):
     """One picture where a model compares two, or two where it reads one."""
 
 
-class LabelError(ValueError):
+class LabelError(BabelensError, ValueError):
     """A label, or an answer, that a task does not have."""

@@ -1,7 +1,9 @@
 """What can be wrong with data people bring: every error says what and where."""
 
+from ..configuration.errors import BabelensError
 
-class CorpusError(ValueError):
+
+class CorpusError(BabelensError, ValueError):
     """Captions or translations that cannot be used; the message names the file and the row."""
 
 
@@ -13,6 +15,6 @@ class BadTextError(CorpusError):
     """A caption that is empty or longer than a caption can be."""
 
 
-class SourceUnavailableError(OSError):
+class SourceUnavailableError(BabelensError, OSError):
     """Data that had to be fetched and could not be: the registry did not answer, or sent something else than what was
     pinned."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..configuration.errors import BabelensError
 from .collators import identity_label
 from .views import Example
 
@@ -19,7 +20,7 @@ Batch = dict[str, Any]
 _TEXT_INPUTS = ("input_ids", "attention_mask")
 
 
-class PartnerError(ValueError):
+class PartnerError(BabelensError, ValueError):
     """A batch in which not every picture can have another one for a partner."""
 
 

@@ -13,12 +13,13 @@ import langcodes
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..configuration.errors import BabelensError
 from ..configuration.languages import LanguageTagError, UnknownLanguageError, normalize_language
 
 LanguagePair = tuple[str, str]
 
 
-class TranslationError(ValueError):
+class TranslationError(BabelensError, ValueError):
     """A text that was not translated; the message says which."""
 
 

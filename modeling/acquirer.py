@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
+from ..configuration.errors import BabelensError
 
-class UnsupportedBaseModelError(TypeError):
+
+class UnsupportedBaseModelError(BabelensError, TypeError):
     """A model whose text tower MLA does not know how to extend."""
 
 

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
+from ..configuration.errors import BabelensError
+
 # Settings that hold token ids, alone, in lists, in lists of lists, or by name, as `lang_code_to_id` does.
 _HOLDS_IDS = re.compile(r".*_token_(ids?|index)|(begin_)?suppress_tokens|(bad|force)_words_ids|lang(_code)?_to_id")
 
@@ -24,7 +26,7 @@ Settings = dict[str, Any]
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
-class EmbeddingTrimmingError(ValueError):
+class EmbeddingTrimmingError(BabelensError, ValueError):
     """A model whose vocabulary cannot be trimmed; the message says why."""
 
 

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
+from ..configuration.errors import BabelensError
 from ..configuration.hub_code import HubCodeMixin
 from .triplet_losses import multimodal_triplet_loss
 
@@ -26,7 +27,7 @@ from .triplet_losses import multimodal_triplet_loss
 _PAIRS_AT_ONCE = 2**18
 
 
-class ConsistencyScoresError(ValueError):
+class ConsistencyScoresError(BabelensError, ValueError):
     """Scores, or the right answers to them, that CLC cannot use; the message says which and where."""
 
 

@@ -5,8 +5,10 @@ from typing import Any
 
 from transformers import AutoModel, PreTrainedModel
 
+from ..configuration.errors import BabelensError
 
-class BackboneError(ValueError):
+
+class BackboneError(BabelensError, ValueError):
     """A model that makes no features of pictures, or none of pictures of this size."""
 
 

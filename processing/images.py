@@ -10,11 +10,13 @@ from pathlib import Path
 import PIL.Image
 from PIL.ImageOps import exif_transpose
 
+from ..configuration.errors import BabelensError
+
 # The formats people keep photographs and drawings in. Pillow opens many more, some (EPS) by starting other programs.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
 
 
-class ImageError(ValueError):
+class ImageError(BabelensError, ValueError):
     """A picture that is missing, truncated, in an unsupported format, or otherwise unreadable."""
 
 

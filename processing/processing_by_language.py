@@ -4,11 +4,12 @@ from typing import Any
 
 from transformers import BatchFeature, ProcessorMixin
 
+from ..configuration.errors import BabelensError
 from ..configuration.hub_code import HubCodeMixin
 from ..configuration.languages import MissingLanguageError, language_for_each
 
 
-class TokenizerError(ValueError):
+class TokenizerError(BabelensError, ValueError):
     """A tokenizer that cannot serve as the vocabulary it is to be."""
 
 

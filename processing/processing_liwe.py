@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..configuration.errors import BabelensError
 from .processing_word_level import WordLevelProcessor
 from .word_tokenizers import split_words
 
@@ -16,7 +17,7 @@ PADDING_ID, UNKNOWN_ID = 0, 1
 SPECIAL_IDS = 2  # known characters are numbered from here
 
 
-class CharacterError(ValueError):
+class CharacterError(BabelensError, ValueError):
     """Characters that cannot be a vocabulary."""
 
 

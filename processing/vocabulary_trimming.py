@@ -26,12 +26,14 @@ import numpy as np
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ..configuration.errors import BabelensError
+
 KINDS = ("BPE", "Unigram", "WordPiece")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _TEXTS_AT_ONCE = 1000
 
 
-class VocabularyTrimmingError(ValueError):
+class VocabularyTrimmingError(BabelensError, ValueError):
     """A vocabulary, a choice of pieces or a model that cannot be trimmed; the message says which."""
 
 

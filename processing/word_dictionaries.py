@@ -9,11 +9,12 @@ words, which need a tab, are passed over. Words are compared as vocabularies spe
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ..configuration.errors import BabelensError
 from .word_files import lines_of, shown
 from .word_tokenizers import fold
 
 
-class DictionaryError(ValueError):
+class DictionaryError(BabelensError, ValueError):
     """A dictionary that cannot be used; the message names the file and the line."""
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from ..configuration.errors import BabelensError
 from .probabilities import check_probabilities
 from .processing_by_language import TokenizerError
 
@@ -32,7 +33,7 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _NO_WORD = -1
 
 
-class AllWordsMaskedError(ValueError):
+class AllWordsMaskedError(BabelensError, ValueError):
     """A caption of which nothing is left to guess its words from."""
 
 

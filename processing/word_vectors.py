@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..configuration.errors import BabelensError
 from ..configuration.languages import normalize_language
 from .word_files import lines_of, shown
 from .word_tokenizers import fold, split_words
@@ -32,7 +33,7 @@ VECTOR_SIZE = 50
 logger = logging.getLogger(__name__)
 
 
-class WordVectorError(ValueError):
+class WordVectorError(BabelensError, ValueError):
     """Word vectors that cannot be used; the message names the file and the line."""
 
 

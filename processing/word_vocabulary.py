@@ -7,6 +7,7 @@ of word vectors for each known word, in the same order (`word_vectors`).
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from ..configuration.errors import BabelensError
 from ..configuration.languages import normalize_language
 from .word_tokenizers import split_words
 
@@ -14,7 +15,7 @@ PADDING_ID, MASK_ID, UNKNOWN_ID = 0, 1, 2
 SPECIAL_IDS = 3  # known words are numbered from here
 
 
-class VocabularyError(ValueError):
+class VocabularyError(BabelensError, ValueError):
     """Words that cannot be a vocabulary."""
 
 

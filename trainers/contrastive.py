@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..configuration.errors import BabelensError
 from ..configuration.tasks import IMAGE_TEXT
 from ..data.collators import Collator, ContrastiveCollator, TaskCollator
 from ..data.corpus import languages_of
@@ -53,7 +54,7 @@ class TaskData:
     pairs: list[tuple[str, str]] | None = None
 
 
-class NonFiniteLossError(FloatingPointError):
+class NonFiniteLossError(BabelensError, FloatingPointError):
     """A loss that is NaN or infinite; training stops at that step, before it reaches the weights."""
 
 

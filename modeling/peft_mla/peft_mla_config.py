@@ -11,14 +11,15 @@ from peft.config import PeftConfig
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, PeftType
 from safetensors import SafetensorError, safe_open
 
+from ...configuration.errors import BabelensError
 from ...configuration.languages import normalize_language
 
 
-class AdapterMismatchError(ValueError):
+class AdapterMismatchError(BabelensError, ValueError):
     """An adapter that does not fit the model: made for another one, or for another non-native embedding."""
 
 
-class AdapterFileError(OSError):
+class AdapterFileError(BabelensError, OSError):
     """A file of an adapter, or of a non-native embedding, that is missing, truncated or incomplete."""
 
 

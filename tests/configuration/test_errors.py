@@ -1,0 +1,23 @@
+"""Every error class of the package descends from `BabelensError`, so that callers can catch them all."""
+
+import importlib
+import pkgutil
+
+import babelens
+from babelens import BabelensError
+
+
+def test_every_error_of_the_package_has_one_root():
+    modules = [
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(babelens.__path__, "babelens.")
+        if not module.name.endswith("__main__")
+    ]
+    errors = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Exception) and value.__module__.startswith("babelens.")
+    }
+    assert len(errors) > 30
+    assert [error for error in errors if not issubclass(error, BabelensError)] == []
