@@ -7,6 +7,7 @@ trainers and the evaluation are imported when they are first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .configuration.configuration_consistency import CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig
 from .configuration.configuration_liwe import LiweConfig
 from .configuration.configuration_mla import MlaConfig
@@ -17,6 +18,7 @@ from .configuration.configuration_smalr import SmalrConfig
 from .configuration.errors import BabelensError
 from .configuration.presets import load_preset
 from .methods import METHODS, register
+from .modeling.modeling_consistency import CrossLingualConsistency
 from .modeling.modeling_etcl import EtclModel
 from .modeling.modeling_liwe import LiweModel
 from .modeling.modeling_mla import MlaModel
@@ -42,10 +44,8 @@ from .processing.processing_rc3 import Rc3Processor
 from .processing.processing_smalr import SmalrProcessor
 
 if TYPE_CHECKING:
-    from .configuration.configuration_consistency import CrossLingualConsistencyConfig
     from .evaluation.cross_encoder import CrossEncoder
     from .evaluation.embedder import Embedder
-    from .modeling.modeling_consistency import CrossLingualConsistency
     from .trainers.arguments import (
         ContrastiveTrainingArguments,
         LiweTrainingArguments,
@@ -67,8 +67,6 @@ __version__ = "0.1.0"
 _LAZY = {
     "ContrastiveTrainingArguments": "trainers.arguments",
     "CrossEncoder": "evaluation.cross_encoder",
-    "CrossLingualConsistency": "modeling.modeling_consistency",
-    "CrossLingualConsistencyConfig": "configuration.configuration_consistency",
     "Embedder": "evaluation.embedder",
     "EtclTrainer": "trainers.etcl",
     "LiweTrainer": "trainers.liwe",

@@ -6,6 +6,7 @@ import transformers
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
+    AutoModel,
     AutoProcessor,
     PreTrainedConfig,
     PreTrainedModel,
@@ -13,6 +14,7 @@ from transformers import (
 )
 from transformers.image_processing_utils import BaseImageProcessor
 
+from .configuration.configuration_consistency import CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig
 from .configuration.configuration_liwe import LiweConfig
 from .configuration.configuration_mla import MlaConfig
@@ -20,6 +22,7 @@ from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_smalr import SmalrConfig
+from .modeling.modeling_consistency import CrossLingualConsistency
 from .modeling.modeling_etcl import EtclModel
 from .modeling.modeling_liwe import LiweModel
 from .modeling.modeling_mla import MlaModel
@@ -123,6 +126,8 @@ METHODS = {
 def register() -> None:
     """Makes transformers' Auto classes know every method, and its pipelines their tasks; harmless when repeated."""
     register_pipeline()
+    AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
+    AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)
     for method in METHODS.values():
         AutoConfig.register(method.name, method.config, exist_ok=True)
         for model in method.models:

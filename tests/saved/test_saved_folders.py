@@ -1,0 +1,125 @@
+"""Folders and adapters that earlier versions saved load to the same bits, with the package and without it.
+
+Each `VERSION.tar.xz` beside this file was written by `save.py` of that version, and is never written again.
+"""
+
+import inspect
+import json
+import tarfile
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from contracts import answers
+from peft import PeftModel
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from saved.save import outputs
+from torch import Tensor
+from transformers import AutoModel
+
+HERE = Path(__file__).parent
+# Its native model is one of babelens, which transformers knows by its package alone.
+NEEDS_PACKAGE = ["mla-on-mural"]
+
+# Run with the unpacked folders and a folder for the answers: what a model says, and what its processor makes.
+_WITHOUT_PACKAGE = """
+import json, sys
+from pathlib import Path
+from typing import Any
+import torch, transformers
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+{functions}
+
+root, results = map(Path, sys.argv[1:])
+said(root, results, {without}, trust_remote_code=True)
+"""
+
+
+def said(root: Path, results: Path, without: list[str], **loading: bool) -> None:
+    """Asks every model and every processor of `root`, `without` some, what it was asked when it was saved."""
+    manifest = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
+    images = [Image.open(root / f"{number}.png") for number in range(len(manifest["texts"]))]
+    for name, kind in manifest["folders"].items():
+        if kind == "PEFT" or name in without:
+            continue
+        saved = load_file(root / f"{name}.safetensors")
+        model, info = getattr(transformers, kind).from_pretrained(root / name, output_loading_info=True, **loading)
+        assert not any(info.values()), (name, info)
+        found = {f"out.{key}": value for key, value in outputs(kind, model, inputs_of(saved)).items()}
+        if (root / name / "processor_config.json").exists():
+            processor = transformers.AutoProcessor.from_pretrained(root / name, **loading)
+            texts = {"text": manifest["texts"], "language": manifest["languages"]}
+            made = processor(images=images, **texts, return_tensors="pt")
+            found |= {f"in.{key}": value for key, value in made.items()}
+        found |= {f"weight.{key}": value for key, value in model.state_dict().items()}
+        save_file({key: value.clone().contiguous() for key, value in found.items()}, results / f"{name}.safetensors")
+
+
+def inputs_of(saved: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix("in."): value for key, value in saved.items() if key.startswith("in.")}
+
+
+@pytest.fixture(scope="module", params=sorted(path.name for path in HERE.glob("*.tar.xz")))
+def root(request, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    with tarfile.open(HERE / request.param) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def here(root, tmp_path_factory) -> Path:
+    """What the models say with the package."""
+    results = tmp_path_factory.mktemp("here")
+    said(root, results, [])
+    return results
+
+
+def test_with_the_package_as_when_they_were_saved(root, here):
+    """To the bit as far as weights and inputs go; what comes of them differs between processors in the last digits."""
+    for path in sorted(here.iterdir()):
+        saved, found = load_file(root / path.name), load_file(path)
+        weights = load_file(root / path.stem / "model.safetensors")
+        have = {digest(value) for key, value in found.items() if key.startswith("weight.")}
+        assert {digest(value) for value in weights.values()} <= have, path.stem
+        for key, value in saved.items():
+            if key.startswith("out."):
+                torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5, msg=lambda m, k=key: f"{k}: {m}")
+            elif key in found:
+                assert torch.equal(found[key], value), (path.stem, key)
+
+
+def digest(value: Tensor) -> bytes:
+    return sha256(value.contiguous().flatten().view(torch.uint8).numpy().tobytes()).digest()
+
+
+def test_without_the_package_to_the_same_bits(root, here, run_without_babelens, tmp_path):
+    functions = "\n\n".join(map(inspect.getsource, (answers, outputs, inputs_of, said)))
+    run_without_babelens(_WITHOUT_PACKAGE.format(functions=functions, without=NEEDS_PACKAGE), root, tmp_path)
+    paths = sorted(tmp_path.iterdir())
+    assert len(paths) == len(list(here.iterdir())) - len(NEEDS_PACKAGE)
+    for path in paths:
+        without, found = load_file(path), load_file(here / path.name)
+        for key in (key for key in without if not key.startswith("weight.")):
+            assert torch.equal(without[key], found[key]), (path.stem, key)
+
+
+@pytest.mark.parametrize("base", ["clip", "mural-base"])
+def test_adapters_on_their_base(root, base):
+    saved = load_file(root / f"adapter-on-{base}.safetensors")
+    model = PeftModel.from_pretrained(AutoModel.from_pretrained(root / base), root / f"adapter-on-{base}").eval()
+    found = outputs("PEFT", model, inputs_of(saved))
+    torch.testing.assert_close(found["features"], saved["out.features"], rtol=1e-4, atol=1e-5)
+    weights = load_file(root / f"adapter-on-{base}" / "adapter_model.safetensors")
+    have = {digest(value) for value in model.state_dict().values()}
+    assert {digest(value) for value in weights.values()} <= have
+
+
+def test_each_archive_is_small():
+    assert sum(path.stat().st_size for path in HERE.glob("*.tar.xz")) < 1_500_000
