@@ -7,6 +7,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
+PEERS ?= .peers
 METHOD ?=
 TESTS ?=
 WORKERS ?= auto
@@ -16,7 +17,7 @@ INSTALLED := $(VENV)/installed
 BENCH_INSTALLED := $(BENCH_VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-data check format build bench-env clean
+.PHONY: help demo test test-peers test-data check format build bench-env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +27,10 @@ demo: $(INSTALLED) ## Train a small model on the emoji benchmark and try it, in 
 
 test: $(INSTALLED) ## Run the tests, without network
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+
+test-peers: $(INSTALLED) ## Run transformers' and peft's own test suites on every model, processor and adapter
+	$(BIN)/python tests/peers/fetch.py $(PEERS)
+	BABELENS_PEERS=$(PEERS) HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --tb native tests/peers
 
 test-data: $(INSTALLED) ## Build the emoji benchmark from its sources (npm registry) and check it
 	$(BIN)/python -m pytest -m data tests
@@ -45,7 +50,7 @@ build: $(INSTALLED) ## Build the wheel and the source distribution into dist/
 bench-env: $(BENCH_INSTALLED) ## Make .venv-bench, where benchmarks/ find the libraries that they compare with
 
 clean: ## Remove the virtual environments, builds and caches; what was trained in runs/ stays
-	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: python-version

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+from transformers import ProcessorMixin
 from transformers.utils import PushToHubMixin
 
 from .errors import BabelensError
@@ -43,9 +44,15 @@ class HubCodeMixin(PushToHubMixin):
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
         """As in transformers, with the code. With `is_main_process=False` the code is left to the main process too."""
-        if kwargs.get("is_main_process", True):
-            self.export_code(save_directory)
-        return super().save_pretrained(save_directory, *args, **kwargs)
+        before = vars(self).get("auto_map")
+        try:
+            if kwargs.get("is_main_process", True):
+                self.export_code(save_directory)
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            # A processor that transformers loads has no `auto_map`, unlike configurations and image processors.
+            if isinstance(self, ProcessorMixin) and before is None:
+                vars(self).pop("auto_map", None)
 
     def export_code(self, folder: str | os.PathLike) -> None:
         """Writes the code of this object and of its parts (a processor's image processor) into `folder`.

@@ -111,6 +111,13 @@ def test_the_order_of_saving_does_not_matter(published, make_mural, tmp_path):
     assert filecmp.cmpfiles(published, tmp_path, names, shallow=False)[1:] == ([], [])
 
 
+def test_a_processor_is_the_same_after_it_was_saved(published, tmp_path):
+    processor = AutoProcessor.from_pretrained(published)
+    before = processor.to_dict()
+    processor.save_pretrained(tmp_path)
+    assert processor.to_dict() == before == AutoProcessor.from_pretrained(tmp_path).to_dict()
+
+
 def test_a_config_alone_carries_its_own_code_only(make_mural, tmp_path):
     make_mural()[0].config.save_pretrained(tmp_path)
     assert (tmp_path / "configuration_mural.py").exists() and not (tmp_path / "modeling_mural.py").exists()

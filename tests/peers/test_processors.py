@@ -1,0 +1,106 @@
+"""transformers' `ProcessorTesterMixin` on every processor, and its `ImageProcessingTestMixin` on the image processor.
+
+The suite knows no languages: where it gives texts without one, they are given English here, as a user would.
+"""
+
+import copy
+import shutil
+import unittest
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from tiny_rc3 import rc3_processor
+from transformers_tests.test_image_processing_common import ImageProcessingTester, ImageProcessingTestMixin
+from transformers_tests.test_processing_common import ProcessorTesterMixin
+
+from babelens.processing.image_processing_mural import MuralImageProcessor
+
+
+def _in_english(processor_class: type) -> type:
+    """The processor, which reads texts without a language as English ones."""
+
+    def call(self: Any, images: Any = None, text: Any = None, language: Any = None, **kwargs: Any) -> Any:
+        if text is not None and language is None and "language" not in kwargs.get("text_kwargs", {}):
+            language = "en"
+        return processor_class.__call__(self, images=images, text=text, language=language, **kwargs)
+
+    return type(processor_class.__name__, (processor_class,), {"__call__": call, "__module__": __name__})
+
+
+class ProcessorSuite(ProcessorTesterMixin):
+    make: ClassVar[Callable[[Callable[[str], Any]], Any]]
+    names: ClassVar[tuple[str, ...]] = ()  # of the settings that the class is made with
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Made by `_prepare`, with pytest's fixtures."""
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _prepare(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+        processor = cls.make(request.getfixturevalue)
+        cls.processor_class = _in_english(type(processor))
+        cls.tmpdirname, cls.full_tmpdirname = str(tmp_path_factory.mktemp("processor")), None
+        cls.values = cls.settings(processor)
+        components = [getattr(processor, name) for name in cls.processor_class.get_attributes()]
+        cls.processor_class(*components, **copy.deepcopy(cls.values)).save_pretrained(cls.tmpdirname)
+        yield
+        shutil.rmtree(cls.tmpdirname)
+
+    @classmethod
+    def settings(cls, processor: Any) -> dict[str, Any]:
+        return {name: getattr(processor, name) for name in cls.names}
+
+    def prepare_processor_dict(self) -> dict[str, Any]:
+        return copy.deepcopy(type(self).values)
+
+
+class TestMuralProcessor(ProcessorSuite, unittest.TestCase):
+    make = staticmethod(lambda fixture: fixture("make_mural")()[1])
+
+
+class TestEtclProcessor(ProcessorSuite, unittest.TestCase):
+    make = staticmethod(lambda fixture: fixture("make_etcl")()[1])
+
+
+class TestMlaProcessor(ProcessorSuite, unittest.TestCase):
+    make = staticmethod(lambda fixture: fixture("make_mla")()[1])
+    names = ("languages", "native_language", "max_text_length")
+
+
+class TestMlaStudentProcessor(ProcessorSuite, unittest.TestCase):
+    make = staticmethod(lambda fixture: fixture("make_mla_student")()[1])
+
+
+class TestSmalrProcessor(ProcessorSuite, unittest.TestCase):
+    make = staticmethod(lambda fixture: fixture("make_smalr")()[1])
+
+    @classmethod
+    def settings(cls, processor: Any) -> dict[str, Any]:
+        return {"vocabularies": {tag: words.words for tag, words in processor._vocabularies.items()}}
+
+
+class TestLiweProcessor(ProcessorSuite, unittest.TestCase):
+    make = staticmethod(lambda fixture: fixture("make_liwe")()[1])
+    names = ("characters", "word_length")
+
+
+class TestRc3Processor(ProcessorSuite, unittest.TestCase):
+    make = staticmethod(lambda fixture: rc3_processor())
+    names = ("languages", "language_tokens", "region_size", "max_regions")
+
+
+class MuralImages(ImageProcessingTester):
+    def _get_image_processing_classes(self) -> dict[str, type]:
+        return {"pil": MuralImageProcessor}
+
+    def prepare_image_processor_dict(self) -> dict[str, Any]:
+        return {"size": {"height": 20, "width": 20}, "crop_size": {"height": 18, "width": 18}, "do_normalize": True}
+
+    def expected_output_image_shape(self, images: Any) -> tuple[int, int, int]:
+        return self.num_channels, 18, 18
+
+
+class TestMuralImageProcessor(ImageProcessingTestMixin, unittest.TestCase):
+    image_processor_tester_class = MuralImages
