@@ -6,10 +6,17 @@ from typing import ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from .configuration_mural import MuralConfig
 from .hub_code import HubCodeMixin
 from .languages import normalize_language
 from .strict_config import StrictConfig
+
+# A native model may be a MURAL, which transformers knows by babelens alone: where it is not installed, by the copy of
+# its code beside this file.
+if MuralConfig.model_type not in CONFIG_MAPPING:
+    AutoConfig.register(MuralConfig.model_type, MuralConfig)
 
 
 @strict

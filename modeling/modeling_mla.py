@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any, Self
 
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
@@ -27,7 +27,7 @@ from .acquirer import (
     text_tower,
 )
 from .modeling_dual_encoder import count_parameters
-from .modeling_native_guided import NativeGuidedModel, Trainable
+from .modeling_native_guided import NativeGuidedModel, Trainable, new_native_model
 
 
 class MlaModel(NativeGuidedModel):
@@ -36,7 +36,7 @@ class MlaModel(NativeGuidedModel):
 
     def __init__(self, config: MlaConfig) -> None:
         super().__init__(config)
-        self.native_model = AutoModel.from_config(config.base_config)
+        self.native_model = new_native_model(config.base_config)
         self._wrap_text_tower()
         for language in config.languages:
             self._grow(language)
@@ -57,7 +57,7 @@ class MlaModel(NativeGuidedModel):
 
     def unload(self) -> PreTrainedModel:
         """The native model as it is without MLA: an independent copy."""
-        plain = AutoModel.from_config(self.config.base_config).to(self.dtype)
+        plain = new_native_model(self.config.base_config).to(self.dtype)
         plain.load_state_dict(self.native_state_dict())
         return plain.train(self.training)
 

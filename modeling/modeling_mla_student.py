@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
@@ -27,7 +27,7 @@ from .acquirer import (
     load_plain_state_dict,
 )
 from .modeling_dual_encoder import build_tower, count_parameters, image_width
-from .modeling_native_guided import NativeGuidedModel, Trainable
+from .modeling_native_guided import NativeGuidedModel, Trainable, new_native_model
 
 _EVERY = "every"  # language
 
@@ -49,7 +49,7 @@ class MlaStudentModel(NativeGuidedModel):
 
     def __init__(self, config: MlaStudentConfig) -> None:
         super().__init__(config)
-        self.native_model = AutoModel.from_config(config.base_config)
+        self.native_model = new_native_model(config.base_config)
         self.text_model = build_tower(config.text_config)
         width = self.text_model.config.hidden_size
         if config.strategy == "acquisition":

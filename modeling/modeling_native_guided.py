@@ -10,13 +10,14 @@ from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
 from .losses import symmetric_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, normalize
+from .modeling_mural import MuralModel
 
 Trainable = Literal["acquirers", "native", "all"]
 
@@ -32,6 +33,14 @@ class MlaOutput(DualEncoderOutput):
     text_features: Tensor | None = None
     image_features: Tensor | None = None
     paired_text_features: Tensor | None = None
+
+
+def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """An untrained dual encoder of this configuration, of transformers or of babelens; the latter also where the
+    package is not installed."""
+    if config.model_type == MuralModel.config_class.model_type:
+        return MuralModel._from_config(config)
+    return AutoModel.from_config(config)
 
 
 class NativeGuidedModel(DualEncoderPreTrainedModel):

@@ -103,7 +103,8 @@ class PublishingContract(PublishedModelContract):
     def test_loaded_without_the_package_to_the_same_bits(
         self, published, parts, batch, run_without_babelens, tmp_path
     ):
-        model, processor = parts
+        # Both sides read one file: a matrix product may differ in its last bit by where in memory the weights lie.
+        model, processor = self.auto_classes[0].from_pretrained(published), parts[1]
         paths = [str(tmp_path / f"{i}.png") for i in range(len(TEXTS))]
         for path, picture in zip(paths, pictures(len(TEXTS)), strict=True):
             picture.save(path)

@@ -47,10 +47,11 @@ class TestMla(MlaContract, PublishingContract):
     pipeline_languages = ["en"] * len(TEXTS)
 
 
-class TestMlaOnMural(MlaContract):
-    """A native model that is not CLIP, with linear acquirers."""
+class TestMlaOnMural(MlaContract, PublishingContract):
+    """A native model that is not CLIP and not of transformers, with linear acquirers."""
 
     factory = "make_mla_on_mural"
+    pipeline_languages = ["en"] * len(TEXTS)
 
 
 # ---- The authors' numbers ----
