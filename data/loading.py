@@ -8,7 +8,9 @@ What was read is a caption corpus or a translation corpus (`corpus`). What canno
 the line, or left out with a warning that counts and names it, where skipping was asked for.
 """
 
+import errno
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,15 +20,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import datasets
+import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, Features, IterableDataset, IterableDatasetDict, Value, concatenate_datasets
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from huggingface_hub.errors import HfHubHTTPError
 
+from ..configuration.files import errors_naming
 from ..configuration.languages import LanguageTagError, normalize_language, normalize_languages
-from .captions import CaptionRules, Place, canonical, normalize_rows
-from .corpus import CAPTIONS, ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus, captions_column
+from .captions import CaptionRules, Place, normalize_rows, shortened
+from .corpus import CAPTIONS, as_caption_corpus, as_translation_corpus, captions_column, image_id_of
 from .errors import CorpusError, SourceUnavailableError
+from .pictures import ImageRules, SkippedImage, path_inside
 from .tar_shards import tar_shards, tar_stream
 from .text_files import read_json_lines, read_lines
 
@@ -37,6 +42,8 @@ METADATA = "metadata.jsonl"
 TRANSLATION_FILES = (".tsv", ".jsonl")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _SHARDS = 64  # of a stream that is made of a dataset: enough for the processes and workers of one machine
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _PART = 10_000  # rows of a translation file that are held as Python objects
 
 
@@ -61,7 +68,8 @@ def load_captions(
 
             - a folder of pictures with a `metadata.jsonl`, a line for each picture:
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, with
-              `image_id` (by default the file name), `split` and other columns if wanted;
+              `image_id` (by default the file name), `split` and other columns if wanted. File names are relative,
+              without `..`: data from elsewhere read no file but their own. Links in the folder are followed;
             - a parquet file, or a pattern such as `data/*.parquet`;
             - tar shards in WebDataset's layout (`data.tar_shards`), as a stream: a folder of them, or
               `train-{000..099}.tar`, local or a URL. A sample's `image_id` is its name;
@@ -78,7 +86,8 @@ def load_captions(
         check_images: open every picture now (in a stream: in passing). Without it, a bad picture is an error where it
             is first used.
         on_bad_image: what to do about a picture that is missing, truncated, unreadable or too large: raise an
-            error, or leave it out with a warning that counts and names what was left out.
+            error, or leave it out with a warning that counts and names what was left out. When none can be read, or
+            fewer than half of twenty or more, that is an error in either case (not in a stream, which cannot tell).
         skipped: a list that receives what was left out.
         max_image_pixels: larger pictures are bad; by default (and never above) `PIL.Image.MAX_IMAGE_PIXELS`.
         max_caption_characters: longer captions are an error.
@@ -86,6 +95,7 @@ def load_captions(
     Raises:
         CorpusError: for a source that cannot be used, and with the row `BadImageError` for a picture and
             `BadTextError` for a caption.
+        OSError: when the disk is full on which `datasets` prepares the source.
         LanguageTagError: for an unknown language, with the row.
         SourceUnavailableError: for a data set that the Hub does not give.
     """
@@ -198,7 +208,7 @@ def _read(
         return datasets.load_from_disk(source), split
     if path.suffix == ".parquet":  # a pattern, too
         return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
-    if path.is_file():
+    if path.exists() and not path.is_dir():
         raise CorpusError("a file of unknown kind; known are .parquet, and for translations .tsv and .jsonl")
     if not path.is_dir() and (path.suffix in TRANSLATION_FILES or not _HUB_ID.fullmatch(source)):
         raise FileNotFoundError
@@ -224,7 +234,11 @@ def _errors_naming(source: str | Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise CorpusError(f"{source}: no such file or folder, or nothing to read in it") from error
     except (DatasetsError, ValueError) as error:
-        raise CorpusError(f"{source}: {error.__cause__ or error}") from error
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
+            with errors_naming(datasets.config.HF_DATASETS_CACHE, f"{source} is prepared there"):
+                raise OSError(cause.errno, cause.strerror) from error
+        raise CorpusError(f"{source}: {cause or error}") from error
 
 
 # ------------------------------------------------------------------------------------- files that people write
@@ -239,19 +253,57 @@ def _picture_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
     records = [record for _, record in numbered]
     place = partial(_line_of, file, [line for line, _ in numbered])
     for row, record in enumerate(records):
-        if not isinstance(record.get("file_name"), str):
+        if not isinstance(name := record.get("file_name"), str) or not name.strip():
             raise CorpusError(f"{place(row)}: no file_name")
     names = list(dict.fromkeys(name for record in records for name in record))
     column = captions_column(names)
     columns = {name: [record.get(name) for record in records] for name in names if name not in ("file_name", column)}
-    columns["image"] = [str(folder.absolute() / record["file_name"]) for record in records]
-    columns["image_id"] = [str(record.get("image_id", record["file_name"])) for record in records]
+    places = [place(row) for row in range(len(records))]
+    columns["image"] = [
+        str(path_inside(folder, record["file_name"], where)) for record, where in zip(records, places, strict=True)
+    ]
+    columns["image_id"] = [
+        image_id_of(record.get("image_id", record["file_name"]), where)
+        for record, where in zip(records, places, strict=True)
+    ]
+    if "features" in columns:
+        columns["features"] = [_numbers(cell, where) for cell, where in zip(columns["features"], places, strict=True)]
     every_language = replace(rules, languages=None)
     columns["captions"] = list(normalize_rows((record.get(column) for record in records), every_language, place))
+    return _in_columns(columns, place), place
+
+
+def _in_columns(columns: dict[str, list[Any]], place: Place) -> Dataset:
     try:
-        return Dataset.from_dict(columns), place
-    except pa.ArrowException as error:
-        raise CorpusError(f"{file}: values of several types under one name: {error}") from error
+        return Dataset.from_dict(columns)
+    except (pa.ArrowException, OverflowError) as error:
+        for name, cells in columns.items():
+            if not _fit_together(cells):
+                row = bisect_left(range(len(cells)), True, key=lambda last: not _fit_together(cells[: last + 1]))
+                raise CorpusError(
+                    f"{place(row)}: {name!r} is {shortened(cells[row])}, which no column can hold with the values "
+                    f"before it: {error}"
+                ) from error
+        raise
+
+
+def _fit_together(cells: list[Any]) -> bool:
+    try:
+        Dataset.from_dict({"cells": cells})
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
+
+
+def _numbers(value: Any, place: str) -> list[float] | None:
+    """The features of a line."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or any(type(number) not in (int, float) for number in value):
+        raise CorpusError(f"{place}: 'features' should be a list of numbers, and is {shortened(value)}")
+    if any(not abs(number) <= _FLOAT32_MAX for number in value):  # NaN, too
+        raise CorpusError(f"{place}: 'features' has a number that is not finite in float32: {shortened(value)}")
+    return [float(number) for number in value]
 
 
 def _translation_file(file: Path, rules: CaptionRules, streaming: bool) -> Dataset | IterableDataset:
@@ -288,10 +340,9 @@ def _translations(file: Path, rules: CaptionRules, with_ids: bool) -> Iterator[d
 
     place = partial(_line_of, file, lines)
     for row, captions in enumerate(normalize_rows(texts(), rules, place)):
-        if with_ids and image_ids[row] is None:
-            raise CorpusError(f"{place(row)}: no image_id")
+        named = {"image_id": image_id_of(image_ids[row], place(row))} if with_ids else {}
         if captions:
-            yield {"captions": captions} | ({"image_id": str(image_ids[row])} if with_ids else {})
+            yield {"captions": captions} | named
 
 
 def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -322,7 +373,7 @@ def _check_header(header: list[str], place: str) -> None:
     spellings: dict[str, str] = {}
     for number, name in enumerate(header, 1):
         try:
-            language = name if name == "image_id" else canonical(name)
+            language = name if name == "image_id" else normalize_language(name)
         except LanguageTagError as error:
             raise LanguageTagError(f"{place}: column {number} of the header: {error}") from None
         if language in spellings:

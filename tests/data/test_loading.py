@@ -126,7 +126,7 @@ class TestPictureFolder:
 
     def test_values_of_several_types_are_refused(self, photos: Path) -> None:
         write_metadata(photos, [RECORDS[0] | {"artist": [1]}, RECORDS[1] | {"artist": "Ada"}])
-        with pytest.raises(CorpusError, match=r"metadata\.jsonl: values of several types under one name"):
+        with pytest.raises(CorpusError, match=r"metadata\.jsonl line 2: 'artist' is 'Ada', which no column can hold"):
             load_captions(photos)
 
 

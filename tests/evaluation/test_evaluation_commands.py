@@ -104,7 +104,7 @@ def test_embed_leaves_nothing_behind_when_a_line_is_empty(run, clip_folder, tmp_
         "embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", tmp_path / "t.npy"
     )
     assert isinstance(result.exception, BadTextError)
-    assert "line 2 is empty" in str(result.exception)
+    assert "line 2: the line is empty" in str(result.exception)
     assert not (tmp_path / "t.npy").exists()
 
 
