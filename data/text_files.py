@@ -57,6 +57,11 @@ def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise CorpusError(f"{file} line {line}: {error}") from error
 
 
+def line_of(file: Path, lines: list[int], row: int) -> str:
+    """What errors call a row: `lines` has the line of each."""
+    return f"{file} line {lines[row]}"
+
+
 def parse_object(text: str) -> dict[str, Any]:
     """A JSON object.
 

@@ -161,6 +161,14 @@ class TestPictures:
         assert list(texts(stream)) == [DOME]
         assert [image.image_id for image in skipped] == [LAKE]
 
+    @pytest.mark.parametrize("name", ["..%2Fsecret.jpg", "../secret.jpg", "x/%2E%2E/../../secret.jpg"])
+    def test_outside_of_their_folder_are_not_found(self, tmp_path: Path, images: Path, name: str) -> None:
+        (images.parent / "secret.jpg").write_bytes(jpeg(9))
+        address = f"https://upload.wikimedia.org/{name}"
+        write(tmp_path / "wit.tsv", row("en", address, "a secret"), row("de", address, "geheim"))
+        with pytest.raises(BadImageError, match=r"\.jpg'?: (no picture|.*no such file)"):
+            list(load_wit(tmp_path / "wit.tsv", images, cache_dir=tmp_path / "cache"))
+
     def test_sources_that_are_none_are_refused(self, wit: Path, images: Path, tmp_path: Path) -> None:
         for source in (tmp_path / "absent", tmp_path / "absent.tar", tmp_path / "absent-*.tar", tmp_path / "a.csv"):
             with pytest.raises(CorpusError, match=r"[Nn]o such"):
