@@ -226,9 +226,17 @@ def _one_of(splits: list[str], split: str | None) -> str:
 
 @contextmanager
 def _errors_naming(source: Source) -> Iterator[None]:
-    """Names a file or folder in errors that do not yet, such as those about a whole column."""
+    """Names a file or folder in errors that do not yet, such as those about a whole column or a full disk."""
     try:
         yield
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        with errors_naming(
+            datasets.config.HF_DATASETS_CACHE,
+            f"{source if isinstance(source, str | Path) else 'the data set'} is prepared there",
+        ):
+            raise OSError(error.errno, error.strerror) from error
     except (CorpusError, LanguageTagError) as error:
         if not isinstance(source, str | Path) or any(str(name) in str(error) for name in (source, Path(source))):
             raise
@@ -248,8 +256,7 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
     except (DatasetsError, ValueError) as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
-            with errors_naming(datasets.config.HF_DATASETS_CACHE, f"{source} is prepared there"):
-                raise OSError(cause.errno, cause.strerror) from error
+            raise OSError(cause.errno, cause.strerror) from error
         raise CorpusError(f"{source}: {cause or error}") from error
 
 

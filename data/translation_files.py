@@ -57,6 +57,8 @@ def _translations(file: Path, rules: CaptionRules, with_ids: bool) -> Iterator[d
 
     place = partial(line_of, file, lines)
     for row, captions in enumerate(normalize_rows(texts(), rules, place)):
+        if not with_ids and image_ids[row] is not None:
+            raise CorpusError(f"{place(row)}: an image_id, which the first row lacks; give one to all rows or to none")
         named = {"image_id": image_id_of(image_ids[row], place(row))} if with_ids else {}
         if captions:
             yield {"captions": captions} | named

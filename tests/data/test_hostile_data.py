@@ -285,6 +285,9 @@ def test_bad_texts_in_a_translation_name_their_line(tmp_path: Path) -> None:
     for streaming in (False, True):
         with pytest.raises(CorpusError, match=r"x\.jsonl line 2: .*surrogate"):
             list(load_translations(tmp_path / "x.jsonl", streaming=streaming))
+    (tmp_path / "x.jsonl").write_text('{"en": "a", "de": "b"}\n{"en": "a", "de": "b", "image_id": 7}\n')
+    with pytest.raises(CorpusError, match=r"x\.jsonl line 2: an image_id, which the first row lacks"):
+        load_translations(tmp_path / "x.jsonl")
     (tmp_path / "x.tsv").write_text("en\tde\na\u2028b\tc\x0cd\na\t\n", "utf-8")
     with pytest.raises(BadTextError, match=r"x\.tsv line 3"):
         load_translations(tmp_path / "x.tsv")

@@ -10,6 +10,7 @@ from typing import Any
 
 import PIL.Image
 import pytest
+from full_disk import full_disk
 
 from babelens.configuration.languages import LanguageTagError
 from babelens.data import SkippedImage, load_wit, weak_pairs
@@ -223,3 +224,10 @@ class TestBadRows:
         (tmp_path / "latin.tsv").write_bytes(write(tmp_path / "wit.tsv", row("en")).read_bytes() + b"\xe9\n")
         with pytest.raises(CorpusError, match=r"latin\.tsv: 'utf-8' codec"):
             load_wit(tmp_path / "latin.tsv", images, on_bad_row="skip", cache_dir=tmp_path / "cache")
+
+
+def test_a_full_disk_names_the_index_and_leaves_nothing(wit: Path, images: Path, tmp_path: Path) -> None:
+    said = rf"{tmp_path}/cache/texts-\w+ could not be written, and nothing was left there: .*File too large"
+    with pytest.raises(OSError, match=said), full_disk(600):
+        load_wit(wit, images, cache_dir=tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import typer
+from full_disk import full_disk
 from PIL import Image
 from tiny_cross_encoder import tiny_cross_encoder
 from typer.testing import CliRunner
@@ -145,15 +145,10 @@ def test_hardly_a_picture_that_can_be_read_is_an_error_when_skipping(run, clip_f
 
 @pytest.mark.parametrize("name", ["t.npy", "t.parquet"])
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(run, clip_folder, tmp_path, name):
-    """A limit of the size of files stands for the disk: what is written beyond it fails in the same way."""
     (tmp_path / "texts").write_text("".join(f"ein auto {number}\n" for number in range(200)))
     output = tmp_path / "out" / name
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
-    try:
+    with full_disk(2000):
         result = run("embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", output)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert isinstance(result.exception, OSError)
     assert str(result.exception).startswith(f"{output} could not be written, and nothing was left there: ")
     assert "File too large" in str(result.exception)

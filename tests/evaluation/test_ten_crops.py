@@ -1,7 +1,6 @@
 """Features of ten crops: equal to those of crops cut by hand, written whole or continued, and trained on."""
 
 import random
-import resource
 import shutil
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset, concatenate_datasets
+from full_disk import full_disk
 from PIL import Image
 from tiny_training import shapes_corpus, write_shapes
 from transformers import AutoModel, BertConfig, BertModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
@@ -119,18 +119,14 @@ def test_the_corpus_has_features_in_the_place_of_pictures(extract, tmp_path):
 
 @pytest.mark.parametrize(("limit", "kept"), [(1000, 0), (20_000, 2)])
 def test_a_full_disk_names_the_file_and_leaves_what_is_whole(extract, tmp_path, limit, kept):
-    """A limit of the size of files stands for the disk. The last file is larger than those before it."""
+    """The last file is larger than those before it."""
     corpus = shapes_corpus()
     captions = [[{"language": "en", "text": random.Random(row).randbytes(3000).hex()}] for row in range(4)]
     large = corpus.select(range(12, 16)).remove_columns("captions").add_column("captions", captions, feature=CAPTIONS)
     corpus = concatenate_datasets([corpus.select(range(8)), large.select_columns(corpus.column_names)])
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        with pytest.raises(OSError, match=r"features-0000\d-of-00003\.parquet could not be written.*too large"):
-            write_features(corpus, extract, tmp_path / "out", rows_per_file=4)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = r"features-0000\d-of-00003\.parquet could not be written.*too large"
+    with pytest.raises(OSError, match=said), full_disk(limit):
+        write_features(corpus, extract, tmp_path / "out", rows_per_file=4)
     assert [path.name for path in tmp_path.iterdir()] == (["out.unfinished"] if kept else [])
     assert len(list(tmp_path.glob("out.unfinished/*"))) == kept
     write_features(corpus, extract, tmp_path / "out", rows_per_file=4)
