@@ -47,7 +47,7 @@ def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
 
     Raises:
         LanguageTagError: for an unknown language.
-        BadTextError: for an empty or over-long text, or too few of them.
+        BadTextError: for an empty or over-long text, one with half of a surrogate pair, or too few of them.
         CorpusError: for a language given twice, and for plain text in no known language.
     """
     captions = [{"language": language, "text": _checked(text, rules)} for language, text in _spelled(value, rules)]

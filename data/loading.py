@@ -105,7 +105,7 @@ def load_captions(
         max_characters=max_caption_characters,
     )
     images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
-    with _errors_naming(source):
+    with _named(source):
         if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
             dataset, place = _picture_folder(Path(source), captions)
             dataset = _streamed(dataset) if streaming else dataset
@@ -155,7 +155,7 @@ def load_translations(
     )
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
-    with _errors_naming(source):
+    with _named(source):
         if isinstance(source, str | Path) and Path(source).suffix in TRANSLATION_FILES:
             if split is not None:
                 raise CorpusError(f"{source} is one file, without splits: split={split!r} cannot be chosen from it")
@@ -225,17 +225,15 @@ def _one_of(splits: list[str], split: str | None) -> str:
 
 
 @contextmanager
-def _errors_naming(source: Source) -> Iterator[None]:
+def _named(source: Source) -> Iterator[None]:
     """Names a file or folder in errors that do not yet, such as those about a whole column or a full disk."""
     try:
         yield
     except OSError as error:
         if error.errno not in _DISK_FULL:
             raise
-        with errors_naming(
-            datasets.config.HF_DATASETS_CACHE,
-            f"{source if isinstance(source, str | Path) else 'the data set'} is prepared there",
-        ):
+        prepared = source if isinstance(source, str | Path) else "the data set"
+        with errors_naming(datasets.config.HF_DATASETS_CACHE, f"{prepared} is prepared there"):
             raise OSError(error.errno, error.strerror) from error
     except (CorpusError, LanguageTagError) as error:
         if not isinstance(source, str | Path) or any(str(name) in str(error) for name in (source, Path(source))):

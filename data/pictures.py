@@ -35,7 +35,8 @@ class ImageRules:
 
     Args:
         max_pixels: a larger picture is refused before it is decoded; by default Pillow's own limit.
-        skip: leave bad pictures out, named in a warning, instead of raising an error at the first.
+        skip: leave bad pictures out, named in a warning, instead of raising an error at the first. Of a corpus at
+            hand most must be good (`refuse_mostly_bad`); a stream cannot tell.
         skipped: receives what was left out. A stream that is read for long grows it without end.
     """
 
