@@ -25,6 +25,7 @@ from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from huggingface_hub.errors import HfHubHTTPError
 
+from ..configuration.errors import BabelensError
 from ..configuration.files import errors_naming
 from ..configuration.languages import LanguageTagError, normalize_language, normalize_languages
 from .captions import CaptionRules, Place, normalize_rows, shortened
@@ -230,6 +231,8 @@ def _named(source: Source) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None and not isinstance(error, BabelensError):  # Arrow's, about what is in a file
+            raise CorpusError(f"{source}: {error}") from error
         if error.errno not in _DISK_FULL:
             raise
         prepared = source if isinstance(source, str | Path) else "the data set"

@@ -163,6 +163,24 @@ class TestParquet:
         with pytest.raises(CorpusError, match=rf"x\.parquet {message}"):
             load_captions(tmp_path / "x.parquet", language="en")
 
+    @pytest.mark.parametrize("streaming", [False, True])
+    def test_a_damaged_file_is_refused_by_name(self, tmp_path: Path, streaming: bool) -> None:
+        pq.write_table(pa.table({"caption": ["a", "b"], "image": PNGS}), tmp_path / "x.parquet")
+        whole = (tmp_path / "x.parquet").read_bytes()
+        chance = random.Random(3)
+        refused = 0
+        for number in range(12):
+            data = bytearray(whole)
+            place = len(whole) - chance.randrange(9, 600)  # in the description of the columns, at the end
+            data[place : place + 4] = b"\x0f" * 4
+            (tmp_path / f"{number}.parquet").write_bytes(data)
+            try:
+                load_captions(tmp_path / f"{number}.parquet", language="en", streaming=streaming)
+            except CorpusError as error:
+                assert f"{number}.parquet" in str(error)
+                refused += 1
+        assert refused > 6
+
     @pytest.mark.parametrize("bad", [None, [], [1.0, float("inf")], [1e300, 1.0]])
     def test_features_that_are_none_are_refused_where_they_are_used(self, tmp_path: Path, bad: Any) -> None:
         table = pa.table({"caption": ["a", "b"], "features": pa.array([[1.0, 2.0], bad])})
