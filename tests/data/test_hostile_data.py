@@ -166,20 +166,12 @@ class TestParquet:
     @pytest.mark.parametrize("streaming", [False, True])
     def test_a_damaged_file_is_refused_by_name(self, tmp_path: Path, streaming: bool) -> None:
         pq.write_table(pa.table({"caption": ["a", "b"], "image": PNGS}), tmp_path / "x.parquet")
-        whole = (tmp_path / "x.parquet").read_bytes()
-        chance = random.Random(3)
-        refused = 0
-        for number in range(12):
-            data = bytearray(whole)
-            place = len(whole) - chance.randrange(9, 600)  # in the description of the columns, at the end
-            data[place : place + 4] = b"\x0f" * 4
-            (tmp_path / f"{number}.parquet").write_bytes(data)
-            try:
-                load_captions(tmp_path / f"{number}.parquet", language="en", streaming=streaming)
-            except CorpusError as error:
-                assert f"{number}.parquet" in str(error)
-                refused += 1
-        assert refused > 6
+        data = bytearray((tmp_path / "x.parquet").read_bytes())
+        footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")  # which describes the columns
+        data[footer : footer + 4] = b"\x0f" * 4
+        (tmp_path / "x.parquet").write_bytes(data)
+        with pytest.raises(CorpusError, match=r"x\.parquet: .*deserialize"):
+            load_captions(tmp_path / "x.parquet", language="en", streaming=streaming)
 
     @pytest.mark.parametrize("bad", [None, [], [1.0, float("inf")], [1e300, 1.0]])
     def test_features_that_are_none_are_refused_where_they_are_used(self, tmp_path: Path, bad: Any) -> None:
