@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .corpus import SkippedImage, as_caption_corpus, as_translation_corpus, languages_of
+    from .corpus import as_caption_corpus, as_translation_corpus, languages_of
     from .emoji import load_emoji
     from .emoji_tasks import emoji_entailment, emoji_questions, text_only_accuracy
     from .emoji_weak import weakly_aligned_emoji
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     )
     from .loading import load_captions, load_translations
     from .multi30k import load_multi30k
+    from .pictures import SkippedImage
     from .views import RetrievalSet, image_text_pairs, retrieval_set, translation_pairs, triplets, weak_pairs
     from .wit import load_wit
 
 _HOMES = {
-    "corpus": ("SkippedImage", "as_caption_corpus", "as_translation_corpus", "languages_of"),
+    "corpus": ("as_caption_corpus", "as_translation_corpus", "languages_of"),
     "emoji": ("load_emoji",),
     "emoji_tasks": ("emoji_entailment", "emoji_questions", "text_only_accuracy"),
     "emoji_weak": ("weakly_aligned_emoji",),
@@ -43,6 +44,7 @@ _HOMES = {
     ),
     "loading": ("load_captions", "load_translations"),
     "multi30k": ("load_multi30k",),
+    "pictures": ("SkippedImage",),
     "views": ("RetrievalSet", "image_text_pairs", "retrieval_set", "translation_pairs", "triplets", "weak_pairs"),
     "wit": ("load_wit",),
 }

@@ -1,11 +1,9 @@
 """What a caption is: a text in a named language. Captions in any of the forms people keep them in become a list of
 {language, text}, or an error that names the row."""
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from ..configuration.languages import LanguageTagError, normalize_language
@@ -15,7 +13,6 @@ Caption = dict[str, str]  # {"language": …, "text": …}
 Place = Callable[[int], str]  # how errors call the row of that number
 
 logger = logging.getLogger(__name__)
-canonical = cache(normalize_language)
 
 
 class IncompleteRowError(BadTextError):
@@ -50,7 +47,7 @@ def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
 
     Raises:
         LanguageTagError: for an unknown language.
-        BadTextError: for an empty or over-long text, or too few of them.
+        BadTextError: for an empty or over-long text, one with half of a surrogate pair, or too few of them.
         CorpusError: for a language given twice, and for plain text in no known language.
     """
     captions = [{"language": language, "text": _checked(text, rules)} for language, text in _spelled(value, rules)]
@@ -77,29 +74,6 @@ def normalize_rows(values: Iterable[Any], rules: CaptionRules, place: Place) -> 
         logger.warning("left out %d rows with too few texts: %s", len(incomplete), enumeration(incomplete))
 
 
-def parse_object(text: str) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        CorpusError: for anything else, and for one that gives a name twice, of which JSON would keep the last.
-    """
-    try:
-        record = json.loads(text, object_pairs_hook=_without_repeats)
-    except ValueError as error:
-        raise CorpusError(f"no JSON that can be used: {error}") from error
-    if not isinstance(record, dict):
-        raise CorpusError("a JSON object is expected, such as {…: …}")
-    return record
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
-    return record
-
-
 def enumeration(names: list[str], shown: int = 10) -> str:
     """The first names, and how many more there are."""
     return "; ".join(names[:shown]) + (f"; and {len(names) - shown} more" if len(names) > shown else "")
@@ -112,7 +86,7 @@ def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
         for tag, texts in value.items():
             if texts is None:  # Arrow gives every row the keys of all rows
                 continue
-            language = canonical(tag)
+            language = normalize_language(tag)
             if language in spellings:
                 raise CorpusError(f"language {language!r} is given twice, as {spellings[language]!r} and {tag!r}")
             spellings[language] = tag
@@ -120,9 +94,9 @@ def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
         return
     for caption in _listed(value):
         if isinstance(caption, dict) and caption.keys() == {"language", "text"}:
-            yield canonical(caption["language"]), caption["text"]
+            yield normalize_language(caption["language"]), caption["text"]
         elif rules.language is None:
-            raise CorpusError(f"{_shortened(caption)} comes without a language; name it, as in language='en'")
+            raise CorpusError(f"{shortened(caption)} comes without a language; name it, as in language='en'")
         else:
             yield rules.language, caption
 
@@ -133,16 +107,23 @@ def _listed(value: Any) -> list[Any]:
 
 def _checked(text: Any, rules: CaptionRules) -> str:
     if not isinstance(text, str):
-        raise BadTextError(f"{_shortened(text)} is no text")
+        raise BadTextError(f"{shortened(text)} is no text")
     if not text or text.isspace():
         raise BadTextError("a text is empty")
     if len(text) > rules.max_characters:
         raise BadTextError(
-            f"a text of {len(text)} characters ({_shortened(text)}), where {rules.max_characters} are allowed"
+            f"a text of {len(text)} characters ({shortened(text)}), where {rules.max_characters} are allowed"
         )
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = text[error.start]
+            raise BadTextError(f"{shortened(text)} has {half!r}, half of a surrogate pair, and no character") from None
     return text
 
 
-def _shortened(value: Any) -> str:
+def shortened(value: Any) -> str:
+    """A value as errors show it."""
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:59] + "…"

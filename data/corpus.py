@@ -12,26 +12,24 @@ in this order, and any others after them. A translation corpus has the same form
 datasets are brought into that form and checked; `loading` reads files and the Hub, `views` derives what a task eats.
 """
 
-import logging
+import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-import fsspec
 import numpy as np
-import PIL.Image
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
+from datasets.table import cast_array_to_feature
 from datasets.utils import tqdm
 
-from ..configuration.languages import LanguageTagError
-from ..processing.images import ImageError, check_image, open_image
-from .captions import CaptionRules, Place, canonical, enumeration, normalize_rows
-from .errors import BadImageError, CorpusError
+from ..configuration.languages import LanguageTagError, normalize_language
+from .captions import CaptionRules, Place, normalize_rows
+from .errors import CorpusError
+from .pictures import ImageRules, SkippedImage, readable, refuse_mostly_bad, warn_of_skipped
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
 
@@ -40,32 +38,6 @@ FEATURES = List(Value("float32"))
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
 _BATCH = 256  # rows read at a time: at most so many pictures are held as files in memory while they are checked
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SkippedImage:
-    """A picture left out of a corpus: where it stood in the source, its `image_id`, and what is wrong with it."""
-
-    place: str
-    image_id: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class ImageRules:
-    """What becomes of pictures that cannot be read.
-
-    Args:
-        max_pixels: a larger picture is refused before it is decoded; by default Pillow's own limit.
-        skip: leave bad pictures out, named in a warning, instead of raising an error at the first.
-        skipped: receives what was left out. A stream that is read for long grows it without end.
-    """
-
-    max_pixels: int | None = None
-    skip: bool = False
-    skipped: list[SkippedImage] | None = None
 
 
 def as_caption_corpus(
@@ -96,6 +68,7 @@ def as_caption_corpus(
             `LanguageTagError` say more; all name the row.
     """
     names = _column_names(dataset)
+    _refuse_other_types(dataset.features, place)
     if "image" in names:
         dataset = dataset.cast_column("image", Image())
     elif "features" not in names:
@@ -124,7 +97,7 @@ def as_translation_corpus(
         languages = [name for name in names if name not in ("image_id", "split")]
         for name in languages:
             try:
-                canonical(name)
+                normalize_language(name)
             except LanguageTagError as error:
                 raise CorpusError(
                     f"the column {name!r} holds no translation ({error}); remove or rename it"
@@ -138,16 +111,17 @@ def as_translation_corpus(
     return _Normalizer(column, captions or CaptionRules(at_least=2), None, split, place, number_rows=False)(dataset)
 
 
-def read_image(value: Any, place: str) -> PIL.Image.Image:
-    """The upright RGB picture in a cell of an undecoded `datasets.Image` column ({bytes, path}).
+def image_id_of(value: Any, place: str) -> str:
+    """What a row calls its picture, as text.
 
     Raises:
-        BadImageError: when it cannot be read; the message starts with `place`.
+        CorpusError: for what names nothing. Taken as text, a missing name would be the same for all rows without one,
+            and none of their captions would be another's negative.
     """
-    try:
-        return open_image(_image_source(value))
-    except ImageError as error:
-        raise BadImageError(f"{place}: {error}") from error
+    nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
+    if nothing or isinstance(value, bool | list | dict) or not str(value).strip():
+        raise CorpusError(f"{place}: no image_id: {value!r} names no picture. Name it, or leave the column out")
+    return str(value)
 
 
 def captions_of(corpus: Dataset) -> pa.ChunkedArray:
@@ -184,6 +158,7 @@ class _Normalizer:
     def _corpus(self, dataset: Dataset) -> Dataset:
         if not len(dataset):
             raise CorpusError("there are no rows")
+        _refuse_broken_texts(dataset, self.place)
         rows: Sequence[int] = range(len(dataset))
         texts = dataset.select_columns([name for name in (self.column, "image_id") if name in dataset.column_names])
         if not self._is_normal(texts):
@@ -198,7 +173,7 @@ class _Normalizer:
         if self.images is not None and "image" in corpus.column_names:
             corpus = corpus.select(self._readable_rows(corpus, rows, self.images))
         if not len(corpus):
-            raise CorpusError("no row is left: all have unreadable pictures or too few texts")
+            raise CorpusError("no row is left: all have too few texts")
         return corpus
 
     def _is_normal(self, texts: Dataset) -> bool:
@@ -227,9 +202,7 @@ class _Normalizer:
         captions = normalize_rows(batch[self.column], self.captions, place)
         texts: dict[str, list[Any]] = {"captions": list(captions)}
         if "image_id" in batch:
-            if None in batch["image_id"]:
-                raise CorpusError(f"{place(batch['image_id'].index(None))}: no image_id")
-            texts["image_id"] = [str(image_id) for image_id in batch["image_id"]]
+            texts["image_id"] = [image_id_of(name, place(row)) for row, name in enumerate(batch["image_id"])]
         elif self.number_rows:
             texts["image_id"] = [str(row) for row in rows]
         return texts
@@ -260,17 +233,18 @@ class _Normalizer:
     def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
         """Which rows of `corpus` have a picture that can be read; `rows` are their numbers in the source."""
         pictures = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
-        readable: list[int] = []
+        kept: list[int] = []
         skipped: list[SkippedImage] = []
         with tqdm(total=len(corpus), desc="Checking pictures", unit=" pictures", leave=False) as progress:
             for indices, batch in _batches(pictures):
                 places = [self.place(rows[index]) for index in indices]
-                good, bad = _readable(batch, places, rules)
-                readable += [indices[index] for index in good]
+                good, bad = readable(batch, places, rules)
+                kept += [indices[index] for index in good]
                 skipped += bad
                 progress.update(len(indices))
-        _warn_of(skipped)
-        return readable
+        refuse_mostly_bad([f"{image.place}: {image.reason}" for image in skipped], len(corpus))
+        warn_of_skipped(skipped)
+        return kept
 
     def _stream(self, dataset: IterableDataset) -> IterableDataset:
         if self.split is not None and "split" not in dataset.column_names:
@@ -298,28 +272,10 @@ class _Normalizer:
             kept = [index for index in kept if batch["split"][index] == self.split]
         if self.images is not None and "image" in batch:
             pictures = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
-            good, bad = _readable(pictures, [places[index] for index in kept], self.images)
+            good, bad = readable(pictures, [places[index] for index in kept], self.images)
             kept = [kept[index] for index in good]
-            _warn_of(bad)
+            warn_of_skipped(bad)
         return {name: [cells[index] for index in kept] for name, cells in batch.items()}
-
-
-def _readable(
-    batch: dict[str, list[Any]], places: list[str], rules: ImageRules
-) -> tuple[list[int], list[SkippedImage]]:
-    """Which pictures of a batch of `image` and `image_id` can be read. The others are refused, or noted as skipped."""
-    with ThreadPoolExecutor() as pool:
-        problems = list(pool.map(partial(_problem, max_pixels=rules.max_pixels), batch["image"]))
-    skipped = [
-        SkippedImage(place, image_id, problem)
-        for place, image_id, problem in zip(places, batch["image_id"], problems, strict=True)
-        if problem is not None
-    ]
-    if skipped and not rules.skip:
-        raise BadImageError(f"{skipped[0].place}: {skipped[0].reason}")
-    if rules.skipped is not None:
-        rules.skipped.extend(skipped)
-    return [index for index, problem in enumerate(problems) if problem is None], skipped
 
 
 def _digest(cell: Any) -> str:
@@ -330,34 +286,6 @@ def _digest(cell: Any) -> str:
     return blake2b(content, digest_size=8).hexdigest()
 
 
-def _warn_of(skipped: list[SkippedImage]) -> None:
-    if skipped:
-        named = [f"{image.place}: {image.reason}" for image in skipped]
-        logger.warning("left out %d pictures: %s", len(skipped), enumeration(named))
-
-
-def _problem(value: Any, max_pixels: int | None) -> str | None:
-    """What is wrong with a picture."""
-    try:
-        check_image(_image_source(value), max_pixels=max_pixels)
-    except ImageError as error:
-        return str(error)
-    return None
-
-
-def _image_source(value: Any) -> str | bytes:
-    """Bytes, or the path of a local file."""
-    if value is None or (value["bytes"] is None and value["path"] is None):
-        raise ImageError("no picture")
-    if value["bytes"] is not None or "://" not in value["path"]:
-        return value["path"] if value["bytes"] is None else value["bytes"]
-    try:
-        with fsspec.open(value["path"]) as file:
-            return file.read()
-    except OSError as error:
-        raise ImageError(f"{value['path']}: {error}") from error
-
-
 def describe(languages: dict[str, int]) -> str:
     """Languages and their counts in a sentence: 'en (120), de (80)'."""
     return ", ".join(f"{language} ({count})" for language, count in languages.items())
@@ -365,9 +293,50 @@ def describe(languages: dict[str, int]) -> str:
 
 def _batches(dataset: Dataset) -> Iterator[tuple[range, dict[str, list[Any]]]]:
     """The rows of each batch and their cells."""
+    return ((rows, dataset[rows.start : rows.stop]) for rows in _ranges(dataset))
+
+
+def _ranges(dataset: Dataset) -> Iterator[range]:
+    """The rows of each batch."""
     for start in range(0, len(dataset), _BATCH):
-        rows = range(start, min(start + _BATCH, len(dataset)))
-        yield rows, dataset[rows.start : rows.stop]
+        yield range(start, min(start + _BATCH, len(dataset)))
+
+
+def _refuse_other_types(features: Features | None, place: Place) -> None:
+    """The columns of pictures and features hold something that can become those."""
+    for name, wanted, meaning in (
+        ("image", Image(), "pictures (bytes, paths, or both)"),
+        ("features", FEATURES, "lists of numbers"),
+    ):
+        if features and name in features:
+            held = Features({name: features[name]}).arrow_schema.field(name).type
+            try:
+                cast_array_to_feature(pa.array([], held), wanted)
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}, not {meaning}") from error
+
+
+def _refuse_broken_texts(dataset: Dataset, place: Place) -> None:
+    """Parquet files can hold strings that are not UTF-8, which are an error wherever they are first read."""
+    names = [name for name in dataset.column_names if name not in ("image", "features")]
+    texts = dataset.select_columns(names).with_format("arrow")
+    for rows in _ranges(texts):
+        table = texts[rows.start : rows.stop]
+        try:
+            table.validate(full=True)
+        except pa.ArrowInvalid as error:
+            found = (place(rows[row]) + f": {name!r}" for row in range(len(rows)) for name in names)
+            cells = (table[name].slice(row, 1) for row in range(len(rows)) for name in names)
+            bad = next((where for where, cell in zip(found, cells, strict=True) if not _is_utf8(cell)), place(rows[0]))
+            raise CorpusError(f"{bad} holds a text that is not UTF-8") from error
+
+
+def _is_utf8(cell: pa.ChunkedArray) -> bool:
+    try:
+        cell.to_pylist()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _column_names(dataset: Dataset | IterableDataset) -> list[str]:

@@ -6,10 +6,8 @@ file is the whole benchmark, and is there completely or not at all.
 
 import hashlib
 import json
-import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +17,7 @@ import pyarrow.parquet as pq
 from datasets import Dataset, Features, Image, Value
 from datasets.utils import tqdm
 
+from ..configuration.files import written_file
 from .corpus import CAPTIONS
 from .emoji_concepts import SPLITS, Concept, concept_id, group_concepts, split_concepts
 from .emoji_names import Annotation, read_annotations
@@ -66,8 +65,7 @@ def build_emoji(path: Path, package_folder: Path, image_size: int) -> None:
     table = _build_table(concepts, annotations, tarballs, image_size)
     manifest = _describe(table, concepts, annotations, image_size)
     table = table.replace_schema_metadata({**table.schema.metadata, MANIFEST_KEY: manifest.encode("utf-8")})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _complete_or_absent(path) as unfinished:
+    with written_file(path) as unfinished:
         pq.write_table(table, unfinished, compression="zstd")
 
 
@@ -159,14 +157,3 @@ def _describe(table: pa.Table, concepts: Sequence[Concept], annotations: Annotat
         "sources": read_sources(),
     }
     return json.dumps(manifest, ensure_ascii=False, indent=2) + "\n"
-
-
-@contextmanager
-def _complete_or_absent(path: Path) -> Iterator[Path]:
-    """A path to write to, which becomes `path` when all went well and is removed when not."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ class BadImageError(CorpusError):
 
 
 class BadTextError(CorpusError):
-    """A caption that is empty or longer than a caption can be."""
+    """A caption that is empty, longer than a caption can be, or no Unicode text."""
 
 
 class SourceUnavailableError(BabelensError, OSError):

@@ -11,7 +11,6 @@ used; without a folder there is no `image`, and `image_id` is the name by which 
 the picture. `label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +22,7 @@ from .captions import CaptionRules, normalize_captions
 from .corpus import CAPTIONS
 from .errors import CorpusError
 from .task_files import TRUTH, Record, identifier_of, picture_path, task_dataset, text_of, warn_of
-from .text_files import read_json_lines
+from .text_files import parse_json, read_json_lines
 
 Folder = str | Path | None
 
@@ -269,9 +268,9 @@ def _json(file: str | Path) -> Any:
     if Path(file).suffix == ".pkl":
         raise CorpusError(f"{file}: pickles are not read, as loading one runs whatever it says; convert it to JSON")
     try:
-        return json.loads(Path(file).read_text("utf-8"))
+        return parse_json(Path(file).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise CorpusError(f"{file}: no JSON that can be used: {error}") from error
+        raise CorpusError(f"{file}: {error}") from error
 
 
 def _questions(file: str | Path) -> Iterator[Record]:

@@ -8,36 +8,42 @@ What was read is a caption corpus or a translation corpus (`corpus`). What canno
 the line, or left out with a warning that counts and names it, where skipping was asked for.
 """
 
+import errno
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import datasets
+import numpy as np
 import pyarrow as pa
-from datasets import Dataset, DatasetDict, Features, IterableDataset, IterableDatasetDict, Value, concatenate_datasets
+from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from huggingface_hub.errors import HfHubHTTPError
 
+from ..configuration.errors import BabelensError
+from ..configuration.files import errors_naming
 from ..configuration.languages import LanguageTagError, normalize_language, normalize_languages
-from .captions import CaptionRules, Place, canonical, normalize_rows
-from .corpus import CAPTIONS, ImageRules, SkippedImage, as_caption_corpus, as_translation_corpus, captions_column
+from .captions import CaptionRules, Place, normalize_rows, shortened
+from .corpus import as_caption_corpus, as_translation_corpus, captions_column, image_id_of
 from .errors import CorpusError, SourceUnavailableError
+from .pictures import ImageRules, SkippedImage, path_inside
 from .tar_shards import tar_shards, tar_stream
-from .text_files import read_json_lines, read_lines
+from .text_files import line_of, read_json_lines
+from .translation_files import TRANSLATION_FILES, translation_file
 
 Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
 Languages = str | list[str] | tuple[str, ...] | None
 
 METADATA = "metadata.jsonl"
-TRANSLATION_FILES = (".tsv", ".jsonl")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _SHARDS = 64  # of a stream that is made of a dataset: enough for the processes and workers of one machine
-_PART = 10_000  # rows of a translation file that are held as Python objects
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def load_captions(
@@ -61,7 +67,8 @@ def load_captions(
 
             - a folder of pictures with a `metadata.jsonl`, a line for each picture:
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, with
-              `image_id` (by default the file name), `split` and other columns if wanted;
+              `image_id` (by default the file name), `split` and other columns if wanted. File names are relative,
+              without `..`: data from elsewhere read no file but their own. Links in the folder are followed;
             - a parquet file, or a pattern such as `data/*.parquet`;
             - tar shards in WebDataset's layout (`data.tar_shards`), as a stream: a folder of them, or
               `train-{000..099}.tar`, local or a URL. A sample's `image_id` is its name;
@@ -78,7 +85,8 @@ def load_captions(
         check_images: open every picture now (in a stream: in passing). Without it, a bad picture is an error where it
             is first used.
         on_bad_image: what to do about a picture that is missing, truncated, unreadable or too large: raise an
-            error, or leave it out with a warning that counts and names what was left out.
+            error, or leave it out with a warning that counts and names what was left out. When none can be read, or
+            fewer than half of twenty or more, that is an error in either case (not in a stream, which cannot tell).
         skipped: a list that receives what was left out.
         max_image_pixels: larger pictures are bad; by default (and never above) `PIL.Image.MAX_IMAGE_PIXELS`.
         max_caption_characters: longer captions are an error.
@@ -86,6 +94,7 @@ def load_captions(
     Raises:
         CorpusError: for a source that cannot be used, and with the row `BadImageError` for a picture and
             `BadTextError` for a caption.
+        OSError: when the disk is full on which `datasets` prepares the source.
         LanguageTagError: for an unknown language, with the row.
         SourceUnavailableError: for a data set that the Hub does not give.
     """
@@ -97,16 +106,17 @@ def load_captions(
         max_characters=max_caption_characters,
     )
     images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
-    if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
-        dataset, place = _picture_folder(Path(source), captions)
-        dataset = _streamed(dataset) if streaming else dataset
-    elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
-        dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
-    else:
-        dataset, split, place = _opened(source, name, split, streaming)
-    return as_caption_corpus(
-        dataset, captions=captions, images=images if check_images else None, split=split, place=place
-    )
+    with _named(source):
+        if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
+            dataset, place = _picture_folder(Path(source), captions)
+            dataset = _streamed(dataset) if streaming else dataset
+        elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
+            dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
+        else:
+            dataset, split, place = _opened(source, name, split, streaming)
+        return as_caption_corpus(
+            dataset, captions=captions, images=images if check_images else None, split=split, place=place
+        )
 
 
 def load_translations(
@@ -146,12 +156,13 @@ def load_translations(
     )
     if rules.languages is not None and len(rules.languages) < 2:
         raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
-    if isinstance(source, str | Path) and Path(source).suffix in TRANSLATION_FILES:
-        if split is not None:
-            raise CorpusError(f"{source} is one file, without splits: split={split!r} cannot be chosen from it")
-        return as_translation_corpus(_translation_file(Path(source), rules, streaming), captions=rules)
-    dataset, split, place = _opened(source, name, split, streaming)
-    return as_translation_corpus(dataset, captions=rules, split=split, place=place)
+    with _named(source):
+        if isinstance(source, str | Path) and Path(source).suffix in TRANSLATION_FILES:
+            if split is not None:
+                raise CorpusError(f"{source} is one file, without splits: split={split!r} cannot be chosen from it")
+            return as_translation_corpus(translation_file(Path(source), rules, streaming), captions=rules)
+        dataset, split, place = _opened(source, name, split, streaming)
+        return as_translation_corpus(dataset, captions=rules, split=split, place=place)
 
 
 def _tags(languages: Languages) -> tuple[str, ...] | None:
@@ -168,7 +179,7 @@ def _opened(
     place: Place = "row {}".format
     if isinstance(source, str | Path):
         place = partial("{} row {}".format, source)
-        with _errors_naming(source):
+        with _datasets_errors(source):
             source, split = _read(str(source), name, split, streaming)
     if isinstance(source, DatasetDict | IterableDatasetDict):
         source, split = source[_one_of(list(source), split)], None
@@ -182,7 +193,7 @@ def _streamed(dataset: Dataset) -> IterableDataset:
 
 
 def _tar_shards(source: str | Path, streaming: bool) -> list[str]:
-    with _errors_naming(source):
+    with _datasets_errors(source):
         shards = tar_shards(str(source))
     if shards and not streaming:
         raise CorpusError(f"{source}: tar shards are read in passing: load them with streaming=True")
@@ -198,7 +209,7 @@ def _read(
         return datasets.load_from_disk(source), split
     if path.suffix == ".parquet":  # a pattern, too
         return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
-    if path.is_file():
+    if path.exists() and not path.is_dir():
         raise CorpusError("a file of unknown kind; known are .parquet, and for translations .tsv and .jsonl")
     if not path.is_dir() and (path.suffix in TRANSLATION_FILES or not _HUB_ID.fullmatch(source)):
         raise FileNotFoundError
@@ -215,7 +226,27 @@ def _one_of(splits: list[str], split: str | None) -> str:
 
 
 @contextmanager
-def _errors_naming(source: str | Path) -> Iterator[None]:
+def _named(source: Source) -> Iterator[None]:
+    """Names a file or folder in errors that do not yet, such as those about a whole column or a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None and not isinstance(error, BabelensError):  # Arrow's, about what is in a file
+            raise CorpusError(f"{source}: {error}") from error
+        if error.errno not in _DISK_FULL:
+            raise
+        prepared = source if isinstance(source, str | Path) else "the data set"
+        with errors_naming(datasets.config.HF_DATASETS_CACHE, f"{prepared} is prepared there"):
+            raise OSError(error.errno, error.strerror) from error
+    except (CorpusError, LanguageTagError) as error:
+        if not isinstance(source, str | Path) or any(str(name) in str(error) for name in (source, Path(source))):
+            raise
+        raise type(error)(f"{source}: {error}") from error
+
+
+@contextmanager
+def _datasets_errors(source: str | Path) -> Iterator[None]:
+    """What `datasets` and the Hub say about a source, as errors that name it."""
     try:
         yield
     except (ConnectionError, DatasetNotFoundError, HfHubHTTPError) as error:
@@ -224,10 +255,13 @@ def _errors_naming(source: str | Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise CorpusError(f"{source}: no such file or folder, or nothing to read in it") from error
     except (DatasetsError, ValueError) as error:
-        raise CorpusError(f"{source}: {error.__cause__ or error}") from error
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
+            raise OSError(cause.errno, cause.strerror) from error
+        raise CorpusError(f"{source}: {cause or error}") from error
 
 
-# ------------------------------------------------------------------------------------- files that people write
+# ------------------------------------------------------------------------------------- pictures with a metadata.jsonl
 
 
 def _picture_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
@@ -237,98 +271,56 @@ def _picture_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
     if not numbered:
         raise CorpusError(f"{file}: there are no rows")
     records = [record for _, record in numbered]
-    place = partial(_line_of, file, [line for line, _ in numbered])
+    place = partial(line_of, file, [line for line, _ in numbered])
     for row, record in enumerate(records):
-        if not isinstance(record.get("file_name"), str):
+        if not isinstance(name := record.get("file_name"), str) or not name.strip():
             raise CorpusError(f"{place(row)}: no file_name")
     names = list(dict.fromkeys(name for record in records for name in record))
     column = captions_column(names)
     columns = {name: [record.get(name) for record in records] for name in names if name not in ("file_name", column)}
-    columns["image"] = [str(folder.absolute() / record["file_name"]) for record in records]
-    columns["image_id"] = [str(record.get("image_id", record["file_name"])) for record in records]
+    places = [place(row) for row in range(len(records))]
+    columns["image"] = [
+        str(path_inside(folder, record["file_name"], where)) for record, where in zip(records, places, strict=True)
+    ]
+    columns["image_id"] = [
+        image_id_of(record.get("image_id", record["file_name"]), where)
+        for record, where in zip(records, places, strict=True)
+    ]
+    if "features" in columns:
+        columns["features"] = [_numbers(cell, where) for cell, where in zip(columns["features"], places, strict=True)]
     every_language = replace(rules, languages=None)
     columns["captions"] = list(normalize_rows((record.get(column) for record in records), every_language, place))
+    return _in_columns(columns, place), place
+
+
+def _in_columns(columns: dict[str, list[Any]], place: Place) -> Dataset:
     try:
-        return Dataset.from_dict(columns), place
-    except pa.ArrowException as error:
-        raise CorpusError(f"{file}: values of several types under one name: {error}") from error
+        return Dataset.from_dict(columns)
+    except (pa.ArrowException, OverflowError) as error:
+        for name, cells in columns.items():
+            if not _fit_together(cells):
+                row = bisect_left(range(len(cells)), True, key=lambda last: not _fit_together(cells[: last + 1]))
+                raise CorpusError(
+                    f"{place(row)}: {name!r} is {shortened(cells[row])}, which no column can hold with the values "
+                    f"before it: {error}"
+                ) from error
+        raise
 
 
-def _translation_file(file: Path, rules: CaptionRules, streaming: bool) -> Dataset | IterableDataset:
-    """The rows of a translation file, their texts normal."""
-    if not file.is_file():
-        raise CorpusError(f"{file}: no such file")
-    first = next(_records(file), None)
-    if first is None:
-        raise CorpusError(f"{file}: there are no rows")
-    features = Features(captions=CAPTIONS)
-    if with_ids := "image_id" in first[1]:
-        features["image_id"] = Value("string")
-    read = partial(_translations, file, replace(rules, languages=None), with_ids)
-    if streaming:
-        return IterableDataset.from_generator(read, features=features)
-    rows, parts = read(), []
-    while part := list(islice(rows, _PART)):  # compact in Arrow before more lines are read
-        parts.append(Dataset.from_list(part, features=features))
-    if not parts:
-        raise CorpusError(f"{file}: no row has two texts")
-    return concatenate_datasets(parts)
+def _fit_together(cells: list[Any]) -> bool:
+    try:
+        Dataset.from_dict({"cells": cells})
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
 
 
-def _translations(file: Path, rules: CaptionRules, with_ids: bool) -> Iterator[dict[str, Any]]:
-    """The rows of a translation corpus."""
-    lines: list[int] = []
-    image_ids: list[Any] = []
-
-    def texts() -> Iterator[dict[str, Any]]:
-        for line, record in _records(file):
-            lines.append(line)
-            image_ids.append(record.pop("image_id", None))
-            yield record
-
-    place = partial(_line_of, file, lines)
-    for row, captions in enumerate(normalize_rows(texts(), rules, place)):
-        if with_ids and image_ids[row] is None:
-            raise CorpusError(f"{place(row)}: no image_id")
-        if captions:
-            yield {"captions": captions} | ({"image_id": str(image_ids[row])} if with_ids else {})
-
-
-def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, {language: text, or None for an empty one}) of a translation file."""
-    for line, record in _tsv_records(file) if file.suffix == ".tsv" else read_json_lines(file):
-        yield line, {name: None if text in ("", []) else text for name, text in record.items()}
-
-
-def _tsv_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, {column: cell}) of a tab-separated file with a header. Cells are not quoted."""
-    lines = read_lines(file)
-    header = next(lines, (1, "en"))[1].split("\t")
-    _check_header(header, f"{file} line 1")
-    for line, text in lines:
-        cells = text.split("\t")
-        if len(cells) < len(header):
-            missing = header[len(cells)]
-            raise CorpusError(
-                f"{file} line {line}: {len(cells)} of {len(header)} cells; column {missing!r} is missing"
-            )
-        if len(cells) > len(header):
-            raise CorpusError(f"{file} line {line}: {len(cells)} cells, where the header has {len(header)} columns")
-        yield line, dict(zip(header, cells, strict=True))
-
-
-def _check_header(header: list[str], place: str) -> None:
-    """Every column is called by its language, or `image_id`."""
-    spellings: dict[str, str] = {}
-    for number, name in enumerate(header, 1):
-        try:
-            language = name if name == "image_id" else canonical(name)
-        except LanguageTagError as error:
-            raise LanguageTagError(f"{place}: column {number} of the header: {error}") from None
-        if language in spellings:
-            raise CorpusError(f"{place}: columns {spellings[language]!r} and {name!r} are both {language!r}")
-        spellings[language] = name
-
-
-def _line_of(file: Path, lines: list[int], row: int) -> str:
-    return f"{file} line {lines[row]}"
+def _numbers(value: Any, place: str) -> list[float] | None:
+    """The features of a line."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or any(type(number) not in (int, float) for number in value):
+        raise CorpusError(f"{place}: 'features' should be a list of numbers, and is {shortened(value)}")
+    if any(not abs(number) <= _FLOAT32_MAX for number in value):  # NaN, too
+        raise CorpusError(f"{place}: 'features' has a number that is not finite in float32: {shortened(value)}")
+    return [float(number) for number in value]

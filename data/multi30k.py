@@ -15,7 +15,7 @@ from ..configuration.languages import normalize_languages
 from .corpus import CAPTIONS
 from .errors import CorpusError
 from .task_files import picture_path, task_dataset
-from .text_files import read_lines
+from .text_files import read_texts
 
 
 def load_multi30k(
@@ -44,8 +44,8 @@ def load_multi30k(
     """
     tags = normalize_languages(list(languages))
     names_file = _found(folder, [f"{split}.txt", f"{split}_images.txt"], "image_splits")
-    columns = {tag: _numbered(_found(folder, [f"{split}.{tag}", f"{split}.{tag}.gz"], "raw")) for tag in tags}
-    names = _numbered(names_file)
+    columns = {tag: read_texts(_found(folder, [f"{split}.{tag}", f"{split}.{tag}.gz"], "raw")) for tag in tags}
+    names = [name.strip() for name in read_texts(names_file)]
     for tag, lines in columns.items():
         if len(lines) != len(names):
             raise CorpusError(f"{folder}: {split} has {len(lines)} sentences in {tag} and {len(names)} pictures")
@@ -54,7 +54,7 @@ def load_multi30k(
         image_id = name.partition("#")[0]
         row = {
             "image_id": image_id,
-            "captions": [{"language": tag, "text": lines[line]} for tag, lines in columns.items()],
+            "captions": [{"language": tag, "text": lines[line].strip()} for tag, lines in columns.items()],
         }
         if images is not None:
             row["image"] = picture_path(images, image_id, f"{names_file} line {line + 1}")
@@ -68,13 +68,3 @@ def _found(folder: str | Path, names: list[str], subfolder: str) -> Path:
         if place.is_file():
             return place
     raise CorpusError(f"{folder}: there is no {' or '.join(names)}, here or in {subfolder}")
-
-
-def _numbered(file: Path) -> list[str]:
-    """The lines of a file, none of which is blank: else all that follow would belong to another picture."""
-    lines: list[str] = []
-    for number, text in read_lines(file):
-        if number != len(lines) + 1:
-            raise CorpusError(f"{file} line {len(lines) + 1}: the line is empty")
-        lines.append(text.strip())
-    return lines

@@ -21,13 +21,24 @@ from typing import Any, Self
 from datasets import Features, Image, IterableDataset, Value
 from datasets.utils.file_utils import xopen
 
-from .captions import CaptionRules, normalize_rows, parse_object
+from .captions import CaptionRules, normalize_rows
 from .corpus import CAPTIONS
 from .errors import CorpusError
+from .text_files import MAX_BYTES, parse_object
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
+MAX_IMAGE_BYTES = 1 << 28  # of a picture: more than one of the most pixels that are decoded takes, hardly compressed
 FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
 
+# Members that say what the next one is called, which `tarfile` reads into memory at once.
+_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+_MAX_HEADER = 1 << 20  # bytes
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
@@ -129,13 +140,19 @@ def _samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
 
 def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
     """The files of a shard that say something, in their order."""
+    if (local := Path(shard)).exists() and not local.is_file():  # a pipe would be waited for
+        raise CorpusError(f"{shard}: not a file")
     try:
         # As `datasets` opens files: also remote ones, trying again when the connection breaks.
         with xopen(shard, "rb") as file, tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as tar:
             while (member := tar.next()) is not None:
                 path = PurePosixPath(member.name)
+                ending = path.name.partition(".")[2]
                 is_hidden = path.name.startswith((".", "__"))
-                if member.isreg() and not is_hidden and path.name.partition(".")[2] in (*IMAGES, "json", "txt"):
+                if member.isreg() and not is_hidden and ending in (*IMAGES, "json", "txt"):
+                    most = MAX_IMAGE_BYTES if ending in IMAGES else MAX_BYTES
+                    if member.size > most:  # a small archive can decompress to more than there is memory
+                        raise CorpusError(f"{shard} {path}: {member.size:,} bytes, where {most:,} are allowed")
                     yield path, tar.extractfile(member).read()  # type: ignore[union-attr]  # a regular file has one
                 tar.members.clear()  # type: ignore[attr-defined]  # else the archive remembers all of them
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -143,7 +160,15 @@ def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
 
 
 class _Member(tarfile.TarInfo):
-    """A header that must be there: `tarfile` takes a file that was cut off between members for one that ends there."""
+    """A header that must be there: `tarfile` takes a file that was cut off between members for one that ends there.
+    And one that must be small when it is only about the next."""
+
+    @classmethod
+    def frombuf(cls, *arguments: Any) -> Self:
+        header = super().frombuf(*arguments)
+        if header.type in _HEADERS and header.size > _MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes, where {_MAX_HEADER:,} are allowed")
+        return header
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:

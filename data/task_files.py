@@ -13,6 +13,7 @@ from datasets import Dataset, Features
 
 from .captions import enumeration
 from .errors import BadImageError, BadTextError, CorpusError
+from .pictures import path_inside
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +49,10 @@ def picture_path(folder: str | Path, name: str, place: str) -> str:
     """The path of a picture, which is opened when it is used.
 
     Raises:
+        CorpusError: when the name leaves the folder.
         BadImageError: when it is not there.
     """
-    path = Path(folder).absolute() / name
+    path = path_inside(folder, name, place)
     if not path.is_file():
         raise BadImageError(f"{place}: there is no picture {path}")
     return str(path)

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from ..configuration.languages import normalize_languages
 from ..configuration.rc3_errors import ImageCountError, VisualInputError
-from .corpus import describe, read_image
+from .corpus import describe
 from .errors import CorpusError
 from .iglue import UnknownAnswerError
+from .pictures import read_image
 from .views import Example
 
 # Of pictures by `image_id`, such as `RegionFeatures`; or what finds those of several pictures, such as a

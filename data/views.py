@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -36,8 +35,9 @@ from .caption_index import (
     texts_in,
     weak_pairs_in,
 )
-from .corpus import describe, languages_of, read_image
+from .corpus import describe, languages_of
 from .errors import CorpusError
+from .pictures import image_bytes, read_image
 
 Example = dict[str, Any]
 Select = Callable[[pa.Table], dict[str, Selection]]  # the examples of rows, for every language or pair of languages
@@ -294,8 +294,8 @@ class Pictures(Sequence[PIL.Image.Image]):
 
     def encoded(self, row: int) -> bytes:
         """A picture as it is stored, undecoded."""
-        stored = self._corpus[row]["image"]
-        return stored["bytes"] if stored["bytes"] is not None else Path(stored["path"]).read_bytes()
+        stored = self._corpus[row]
+        return image_bytes(stored["image"], f"image_id {stored['image_id']!r}, row {row}")
 
     def __repr__(self) -> str:
         return f"Pictures: {len(self):,}, read when asked for"
@@ -314,9 +314,12 @@ class PictureFeatures:
         """Those of some rows, [n, F].
 
         Raises:
-            CorpusError: when they are not equally long.
+            CorpusError: when a row has none, or numbers that are not finite, or they are not equally long.
         """
         found = self._corpus[rows]["features"]
+        for row, features in zip(rows, found, strict=True):
+            if features is None or not len(features) or not np.isfinite(features).all():
+                raise CorpusError(f"row {row}: the features of a picture are a list of finite numbers")
         sizes = sorted({len(features) for features in found})
         if len(sizes) > 1:
             raise CorpusError(

@@ -25,8 +25,9 @@ import pyarrow.parquet as pq
 from datasets import Features, Image, IterableDataset, Value
 
 from ..configuration.languages import normalize_languages
-from .corpus import CAPTIONS, ImageRules, SkippedImage, as_caption_corpus
+from .corpus import CAPTIONS, as_caption_corpus
 from .errors import CorpusError
+from .pictures import ImageRules, SkippedImage, stays_inside
 from .tar_shards import tar_members, tar_shards
 from .wit_index import PIXEL_FILES, TEXT_FILES, WitRules, index_pixels, index_texts
 
@@ -106,8 +107,8 @@ class _Pictures:
     def __getitem__(self, url: str) -> dict[str, Any] | None:
         """A cell of the column `image`. The path of a file that is not there is an error when it is opened."""
         path = urlsplit(url).path.lstrip("/")
-        names = dict.fromkeys((path, unquote(path)))
-        if self.folder is not None:
+        names = [name for name in dict.fromkeys((path, unquote(path))) if stays_inside(name)]
+        if self.folder is not None and names:
             files = [self.folder / name for name in names]
             return {"bytes": None, "path": str(next((file for file in files if file.is_file()), files[-1]))}
         for name in names:

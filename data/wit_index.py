@@ -10,9 +10,9 @@ import binascii
 import csv
 import gzip
 import json
-import tempfile
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass
 from functools import partial
 from hashlib import blake2b
@@ -23,8 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets.utils import tqdm
 
-from ..configuration.languages import LanguageTagError
-from .captions import CaptionRules, canonical, normalize_captions
+from ..configuration.files import written_folder
+from ..configuration.languages import LanguageTagError, normalize_language
+from .captions import CaptionRules, normalize_captions
 from .errors import BadImageError, CorpusError
 from .task_files import warn_of
 from .text_files import read_lines
@@ -122,7 +123,7 @@ def index_pixels(files: list[Path], skip_bad_rows: bool, cache: Path) -> list[Pa
 def _texts(cells: list[str], rules: WitRules) -> list[Row]:
     """The captions of a line of WIT."""
     row = dict(zip(COLUMNS, cells, strict=True))
-    language, url = canonical(row["language"]), _address(row["image_url"])
+    language, url = normalize_language(row["language"]), _address(row["image_url"])
     if rules.languages is not None and language not in rules.languages:
         return []
     texts = [" ".join(row[_TEXTS[name]].split()) for name in rules.texts if _says_something(row, name)]
@@ -160,17 +161,9 @@ def _index(files: list[Path], kind: _Kind, rules: str, skip: bool, cache: Path) 
     key = blake2b(repr((_VERSION, PARTS, rules, state)).encode(), digest_size=8).hexdigest()
     folder = cache / f"{kind.name}-{key}"
     if not folder.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as workplace:
-            unfinished = Path(workplace, "index")
-            unfinished.mkdir()
+        with written_folder(folder) as unfinished:
             skipped = _sort(files, kind, skip, unfinished)
             (unfinished / _SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), "utf-8")
-            try:
-                unfinished.rename(folder)
-            except OSError:
-                if not folder.exists():  # else another process was first
-                    raise
     skipped = json.loads((folder / _SKIPPED).read_text("utf-8"))
     warn_of(f"left out of WIT's {kind.name} what cannot be used", skipped)
     return _parts(folder)
@@ -215,7 +208,7 @@ def _text_lines(file: Path) -> Lines:
                 if not isinstance(cells, CorpusError) and len(cells) != len(COLUMNS):
                     cells = CorpusError(f"{len(cells)} cells, where the header has {len(COLUMNS)} columns")
                 yield f"{file} line {lines.line_num}", cells
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise CorpusError(f"{file}: {error}") from error
 
 
@@ -256,7 +249,11 @@ class _Part:
     def __enter__(self) -> "_Part":
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if self._rows:
-            self._write()
-        self._writer.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            if self._rows:
+                self._write()
+            self._writer.close()
+            return
+        with suppress(OSError):  # a full disk is full for the end of the file, too
+            self._writer.close()

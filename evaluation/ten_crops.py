@@ -12,7 +12,6 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +24,7 @@ from torch import Tensor
 from transformers import AutoImageProcessor, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
+from ..configuration.files import written_file
 from ..data.corpus import FEATURES
 from ..data.views import Pictures
 from ..modeling.modeling_dual_encoder import pool_image
@@ -140,6 +140,7 @@ def write_features(
 
     Raises:
         FileExistsError: when `output` is there.
+        OSError: when a file cannot be written; those before it are kept.
         BadImageError: for a picture that cannot be read.
     """
     output = Path(output)
@@ -159,7 +160,13 @@ def write_features(
             if file.exists() and pq.read_schema(file).metadata.get(_MADE_OF) == made_of:
                 progress.update(len(part))
             else:
-                _write(part, _extracted(part, extract, batch_size, progress), made_of, file)
+                features = _extracted(part, extract, batch_size, progress)
+                try:
+                    _write(part, features, made_of, file)
+                except OSError:
+                    if not any(unfinished.glob("*.parquet")):  # there is nothing to go on from
+                        unfinished.rmdir()
+                    raise
     os.replace(unfinished, output)
 
 
@@ -184,12 +191,9 @@ def _digest(made_by: str, part: Dataset) -> bytes:
 
 
 def _write(part: Dataset, features: np.ndarray, made_of: bytes, file: Path) -> None:
-    """The whole file or none of it."""
     columns = part.remove_columns("image")
     whole = columns.add_column("features", list(features), feature=FEATURES)
     table = whole.with_format("arrow")[:]
     metadata = dict(whole.features.arrow_schema.metadata) | {_MADE_OF: made_of}
-    with TemporaryDirectory(dir=file.parent) as scratch:
-        written = Path(scratch) / file.name
-        pq.write_table(table.replace_schema_metadata(metadata), written)
-        os.replace(written, file)
+    with written_file(file) as path:
+        pq.write_table(table.replace_schema_metadata(metadata), path)

@@ -4,6 +4,7 @@ Pillow alone is needed: published model folders carry this file, so that a pictu
 """
 
 import math
+import stat
 from io import BytesIO
 from pathlib import Path
 
@@ -62,10 +63,24 @@ def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
         raise ImageError(f"a picture of mode {image.mode} cannot be turned into RGB: {error}") from error
 
 
+def regular_file(path: str | Path) -> Path:
+    """`path`, when it is a file or a link to one: opening a pipe waits for someone to write to it.
+
+    Raises:
+        ImageError: for anything else.
+        OSError: when there is nothing.
+    """
+    if not stat.S_ISREG(Path(path).stat().st_mode):
+        raise ImageError("not a file")
+    return Path(path)
+
+
 def _read(source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, *, smallest: bool) -> PIL.Image.Image:
     try:
         if isinstance(source, PIL.Image.Image):
             return _decode(source, max_pixels, smallest)
+        if not isinstance(source, bytes):
+            regular_file(source)
         with PIL.Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
             return _decode(image, max_pixels, smallest)
     except PIL.Image.DecompressionBombError as error:

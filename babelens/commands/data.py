@@ -14,10 +14,13 @@ from datasets import Dataset
 from rich.console import Console
 from rich.table import Table
 
+from ..configuration.files import written_file
 from ..configuration.languages import normalize_language
-from ..data.corpus import SkippedImage, captions_of
+from ..data.corpus import captions_of
 from ..data.emoji import VENDORS, emoji_licenses, emoji_manifest, load_emoji, published_manifest
 from ..data.loading import load_captions
+from ..data.pictures import SkippedImage
+from .embed import SKIP_HELP
 
 Item = TypeVar("Item")
 
@@ -38,9 +41,7 @@ def data(
         ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="The split to look at, where SOURCE has several.")] = None,
-    skip_bad_images: Annotated[
-        bool, typer.Option("--skip-bad-images", help="Leave out pictures that cannot be read, and list them.")
-    ] = False,
+    skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
     sheet: Annotated[
         Path | None, typer.Option(help="Draw a contact sheet of pictures into this file (PNG).", dir_okay=False)
     ] = None,
@@ -173,7 +174,8 @@ def _draw_sheet(corpus: Dataset, language: str | None, path: Path) -> None:
         languages=languages,
         lettering=None if set(languages) == {"en"} else Lettering.fetch(languages),
     )
-    sheet.save(path, "PNG")
+    with written_file(path) as unfinished:
+        sheet.save(unfinished, "PNG")
 
 
 def _caption(captions: list[dict[str, str]], language: str | None) -> dict[str, str]:

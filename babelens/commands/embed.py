@@ -1,7 +1,5 @@
 """`babelens embed`: pictures or texts to a file of vectors, for other programs to use."""
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,14 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
+from ..configuration.files import written_file
 from ..configuration.languages import normalize_language
-from ..data.errors import BadTextError
+from ..data.errors import CorpusError
+from ..data.pictures import refuse_mostly_bad
+from ..data.text_files import read_texts
 from ..evaluation.cross_encoder import CrossEncoder
 from ..evaluation.embedder import Embedder
 from ..evaluation.image_index import ImageIndex
 from ..processing.region_extraction import RegionExtractor
 
 _FORMATS = (".npy", ".parquet")
+SKIP_HELP = "Leave out pictures that cannot be read, and list them. When most of them are bad, it is an error."
 
 
 def embed(
@@ -35,12 +37,11 @@ def embed(
         typer.Option(help="A folder of pictures, with all folders in it.", exists=True, file_okay=False),
     ] = None,
     texts: Annotated[
-        Path | None, typer.Option(help="A text file in UTF-8, one text in a line.", exists=True, dir_okay=False)
+        Path | None,
+        typer.Option(help="A text file in UTF-8, one text in a line, no line empty.", exists=True, dir_okay=False),
     ] = None,
     language: Annotated[str | None, typer.Option(help="The language of the texts, as a BCP-47 tag.")] = None,
-    skip_bad_images: Annotated[
-        bool, typer.Option("--skip-bad-images", help="Leave out pictures that cannot be read, and list them.")
-    ] = False,
+    skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
     batch_size: Annotated[int, typer.Option(help="Pictures or texts encoded at a time.", min=1)] = 64,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
@@ -60,12 +61,15 @@ def embed(
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     if images:
         index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images)
+        refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
         columns = {"file": [path.relative_to(images).as_posix() for path in index.paths]}
         embeddings = index.embeddings
         for reason in index.skipped.values():
             typer.echo(f"left out: {reason}", err=True)
     elif texts and language:
-        lines = _read_texts(texts)
+        lines = read_texts(texts)
+        if not lines:
+            raise CorpusError(f"{texts} holds no text")
         columns = {"text": lines, "language": [normalize_language(language)] * len(lines)}
         embeddings = embedder.encode_text(lines, language=language)
     _write(output, columns, embeddings)
@@ -113,24 +117,13 @@ def load_cross_encoder(
     return judge
 
 
-def _read_texts(file: Path) -> list[str]:
-    lines = file.read_text("utf-8").splitlines()
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            raise BadTextError(f"{file}: line {number} is empty, and would have a vector that means nothing")
-    if not lines:
-        raise BadTextError(f"{file} holds no text")
-    return lines
-
-
 def _write(output: Path, columns: dict[str, list[str]], embeddings: np.ndarray) -> None:
-    """The whole file or none of it."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent) as unfinished:
-        path = Path(unfinished) / output.name
+    embeddings = np.ascontiguousarray(embeddings)
+    with written_file(output) as path:
         if output.suffix == ".npy":
-            np.save(path, embeddings)
+            with path.open("wb") as file:  # numpy's own writing does not say that the disk is full
+                np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(embeddings))
+                file.write(embeddings.data)
         else:
             vectors = pa.FixedSizeListArray.from_arrays(pa.array(embeddings.reshape(-1)), embeddings.shape[1])
             pq.write_table(pa.table({**columns, "embedding": vectors}), path)
-        os.replace(path, output)

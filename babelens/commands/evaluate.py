@@ -2,7 +2,6 @@
 does a task that it was fine-tuned on."""
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoConfig
 
+from ..configuration.files import written_file
 from ..data.corpus import languages_of
 from ..data.loading import load_captions
 from ..evaluation.embedder import Embedder
@@ -138,7 +138,8 @@ def evaluate(
             raise typer.BadParameter(str(error)) from error
         results = benchmark.report()
         if gallery:
-            benchmark.gallery().save(gallery, "PNG")
+            with written_file(gallery) as path:
+                benchmark.gallery().save(path, "PNG")
     else:
         corpus = load_captions(data, split=split)
         tags = _tags(languages) if languages else list(languages_of(corpus))
@@ -149,7 +150,8 @@ def evaluate(
 def _show(results: Mapping[str, Any], output: Path | None, as_json: bool, draw: Callable[[], None]) -> None:
     text = json.dumps(results, ensure_ascii=False, indent=2)
     if output:
-        _write(output, text)
+        with written_file(output) as path:
+            path.write_text(text, "utf-8")
     if as_json:
         typer.echo(text)
     else:
@@ -212,11 +214,3 @@ def _print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> Non
         counts = (f"{numbers[name]:,}" for name in ("n_images", "n_texts"))
         table.add_row(language, *(f"{value:.1f}" for value in (*recalls, numbers["mean_recall"])), *counts)
     Console().print(table)
-
-
-def _write(file: Path, text: str) -> None:
-    """The whole file or none of it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(file.name + ".unfinished")
-    unfinished.write_text(text, "utf-8")
-    os.replace(unfinished, file)

@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..data.corpus import SkippedImage
 from ..data.loading import load_captions
+from ..data.pictures import SkippedImage
 from ..evaluation.ten_crops import CROP, RESIZE, TenCropFeatures, write_features
+from .embed import SKIP_HELP
 
 
 def features(
@@ -33,9 +34,7 @@ def features(
     crop: Annotated[
         int, typer.Option(help="Pixels of a crop's sides. A vision transformer takes one size alone.", min=1)
     ] = CROP,
-    skip_bad_images: Annotated[
-        bool, typer.Option("--skip-bad-images", help="Leave out pictures that cannot be read, and list them.")
-    ] = False,
+    skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
     batch_size: Annotated[int, typer.Option(help="Pictures encoded at a time, each in ten crops.", min=1)] = 4,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")

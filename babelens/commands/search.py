@@ -9,12 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ..configuration.files import written_file
 from ..configuration.languages import normalize_language
 from ..data.emoji import DEFAULT_CACHE
+from ..data.pictures import refuse_mostly_bad
 from ..evaluation.gallery import contact_sheet
 from ..evaluation.image_index import ImageIndex
 from ..processing.images import open_image
-from .embed import GRID_HELP, REGIONS_HELP, load_cross_encoder, load_embedder
+from .embed import GRID_HELP, REGIONS_HELP, SKIP_HELP, load_cross_encoder, load_embedder
 
 
 def search(
@@ -38,9 +40,7 @@ def search(
     sheet: Annotated[
         Path | None, typer.Option(help="Draw the pictures found into this file (PNG).", dir_okay=False)
     ] = None,
-    skip_bad_images: Annotated[
-        bool, typer.Option("--skip-bad-images", help="Leave out pictures that cannot be read, and list them.")
-    ] = False,
+    skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
     ] = False,
@@ -61,6 +61,7 @@ def search(
     index = ImageIndex.of_folder(
         embedder, images, skip_bad_images=skip_bad_images, cache=DEFAULT_CACHE / "image_index"
     )
+    refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
     found = index.search(embedder.encode_text(query, language=language)[0], top_k if judge else top)
     if judge:
         paths = [path for path, _ in found]
@@ -70,7 +71,8 @@ def search(
         drawn = contact_sheet(
             [open_image(path) for path, _ in found], [f"{score:.3f}" for _, score in found], cell=192
         )
-        drawn.save(sheet, "PNG")
+        with written_file(sheet) as path:
+            drawn.save(path, "PNG")
     if as_json:
         results = [{"file": str(path), "score": score} for path, score in found]
         skipped = {str(path): reason for path, reason in index.skipped.items()}

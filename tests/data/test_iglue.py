@@ -124,6 +124,8 @@ class TestXvnli:
         (folder / "17.jpg").unlink()
         with pytest.raises(BadImageError, match=r"test\.jsonl line 2: there is no picture .*17\.jpg"):
             load_xvnli(lines(ENTAILED, CONTRADICTED), language="fr", images=folder)
+        with pytest.raises(CorpusError, match=r"test\.jsonl line 1: '\.\./17.*' leaves the folder"):
+            load_xvnli(lines(ENTAILED | {"Flikr30kID": "../17.jpg"}), language="fr", images=folder)
 
     def test_sentences_without_agreement_are_refused_or_left_out_and_named(
         self, lines: Callable[..., Path], caplog: pytest.LogCaptureFixture

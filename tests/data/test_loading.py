@@ -2,8 +2,10 @@
 
 import json
 import logging
+import random
 import subprocess
 import sys
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import PIL.Image
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, IterableDataset, List, Translation, Value
+from full_disk import full_disk
 
 from babelens.configuration.languages import LanguageTagError
 from babelens.data import load_captions, load_translations
@@ -126,7 +129,7 @@ class TestPictureFolder:
 
     def test_values_of_several_types_are_refused(self, photos: Path) -> None:
         write_metadata(photos, [RECORDS[0] | {"artist": [1]}, RECORDS[1] | {"artist": "Ada"}])
-        with pytest.raises(CorpusError, match=r"metadata\.jsonl: values of several types under one name"):
+        with pytest.raises(CorpusError, match=r"metadata\.jsonl line 2: 'artist' is 'Ada', which no column can hold"):
             load_captions(photos)
 
 
@@ -249,6 +252,18 @@ class TestDatasets:
                 load_captions(tmp_path / name)
         with pytest.raises(CorpusError, match=r"\./nowhere: no such file or folder"):
             load_captions("./nowhere")
+
+    @pytest.mark.parametrize("load", [load_captions, load_translations])
+    def test_a_full_disk_names_the_cache(
+        self, load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+        rows = [random.Random(row).randbytes(200).hex() for row in range(20)]
+        file = tmp_path / "x.parquet"
+        Dataset.from_dict({"en": rows, "de": rows}).to_parquet(file)
+        said = f"{tmp_path / 'cache'} could not be written, and {file} is prepared there: .*File too large"
+        with pytest.raises(OSError, match=said), full_disk(6000):
+            load(file)
 
     def test_a_hub_that_does_not_answer_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from babelens.configuration.languages import LanguageTagError
 from babelens.data.corpus import SkippedImage
 from babelens.data.errors import BadImageError, BadTextError, CorpusError
 from babelens.data.loading import load_captions
+from babelens.data.tar_shards import MAX_IMAGE_BYTES
+from babelens.data.text_files import MAX_BYTES
 from babelens.data.views import image_text_pairs
 
 
@@ -117,6 +121,8 @@ def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
         ({"a.png": picture(), "a.json": {"captions": {"klingonish": "a"}}}, LanguageTagError, "a: 'klingonish'"),
         ({"a.png": picture(), "a.txt": b"\xff"}, CorpusError, "a: 'utf-8' codec"),
         ({"a.png": picture()}, BadTextError, "a: 0 texts"),
+        ({"a.png": picture(), "a.json": b'{"caption": "\\ud800"}'}, CorpusError, "a: .*half of a surrogate pair"),
+        ({"a.png": picture(), "a.json": b"[" * 9000}, CorpusError, "a: JSON that is nested more than 32 deep"),
         ({"a.txt": b"a"}, BadImageError, "row 0, image_id 'a': no picture"),
         ({"a.png": b"?", "a.txt": b"a"}, BadImageError, "row 0, image_id 'a': picture of 1 bytes: not a picture"),
     ],
@@ -146,3 +152,40 @@ def test_shards_that_are_not_there_and_shards_at_hand_are_refused(shards: Path) 
         list(load_captions(f"{shards}/train-{{000..003}}.tar", streaming=True))
     with pytest.raises(CorpusError, match="with streaming=True"):
         load_captions(shards)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"a.png": MAX_IMAGE_BYTES + 1, "a.txt": 1}, r"a\.png: 268,435,457 bytes, where 268,435,456 are allowed"),
+        ({"a.png": 1, "a.json": MAX_BYTES + 1}, r"a\.json: 33,554,433 bytes, where 33,554,432 are allowed"),
+        ({"a" * 2_000_000: 1}, r"a header of 2,0\d\d,\d\d\d bytes, where 1,048,576 are allowed"),
+    ],
+)
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_a_small_archive_of_large_members_is_refused_before_they_are_read(
+    tmp_path: Path, members: dict[str, int], message: str, format: int
+) -> None:
+    """What decompresses to 256 megabytes is a file of 300 kB; only a megabyte or so may be in memory at a time."""
+    with (
+        tarfile.open(tmp_path / "a.tar", "w:gz", format=format, compresslevel=1) as tar,
+        open("/dev/zero", "rb") as zeros,
+    ):
+        for name, size in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = size
+            tar.addfile(info, zeros)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorpusError, match=rf"a\.tar:? {message}"):
+            list(load_captions(tmp_path / "a.tar", streaming=True, language="en"))
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.tar")
+    with pytest.raises(CorpusError, match=r"a\.tar: not a file"):
+        list(load_captions(tmp_path, streaming=True, language="en"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import PIL.Image
 import pytest
+from full_disk import full_disk
 
 from babelens.configuration.languages import LanguageTagError
 from babelens.data import SkippedImage, load_wit, weak_pairs
@@ -161,6 +162,14 @@ class TestPictures:
         assert list(texts(stream)) == [DOME]
         assert [image.image_id for image in skipped] == [LAKE]
 
+    @pytest.mark.parametrize("name", ["..%2Fsecret.jpg", "../secret.jpg", "x/%2E%2E/../../secret.jpg"])
+    def test_outside_of_their_folder_are_not_found(self, tmp_path: Path, images: Path, name: str) -> None:
+        (images.parent / "secret.jpg").write_bytes(jpeg(9))
+        address = f"https://upload.wikimedia.org/{name}"
+        write(tmp_path / "wit.tsv", row("en", address, "a secret"), row("de", address, "geheim"))
+        with pytest.raises(BadImageError, match=r"\.jpg'?: (no picture|.*no such file)"):
+            list(load_wit(tmp_path / "wit.tsv", images, cache_dir=tmp_path / "cache"))
+
     def test_sources_that_are_none_are_refused(self, wit: Path, images: Path, tmp_path: Path) -> None:
         for source in (tmp_path / "absent", tmp_path / "absent.tar", tmp_path / "absent-*.tar", tmp_path / "a.csv"):
             with pytest.raises(CorpusError, match=r"[Nn]o such"):
@@ -215,3 +224,10 @@ class TestBadRows:
         (tmp_path / "latin.tsv").write_bytes(write(tmp_path / "wit.tsv", row("en")).read_bytes() + b"\xe9\n")
         with pytest.raises(CorpusError, match=r"latin\.tsv: 'utf-8' codec"):
             load_wit(tmp_path / "latin.tsv", images, on_bad_row="skip", cache_dir=tmp_path / "cache")
+
+
+def test_a_full_disk_names_the_index_and_leaves_nothing(wit: Path, images: Path, tmp_path: Path) -> None:
+    said = rf"{tmp_path}/cache/texts-\w+ could not be written, and nothing was left there: .*File too large"
+    with pytest.raises(OSError, match=said), full_disk(600):
+        load_wit(wit, images, cache_dir=tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())

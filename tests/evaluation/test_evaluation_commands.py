@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import typer
+from full_disk import full_disk
 from PIL import Image
 from tiny_cross_encoder import tiny_cross_encoder
 from typer.testing import CliRunner
@@ -104,8 +105,54 @@ def test_embed_leaves_nothing_behind_when_a_line_is_empty(run, clip_folder, tmp_
         "embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", tmp_path / "t.npy"
     )
     assert isinstance(result.exception, BadTextError)
-    assert "line 2 is empty" in str(result.exception)
+    assert "line 2: the line is empty" in str(result.exception)
     assert not (tmp_path / "t.npy").exists()
+
+
+def test_embed_cuts_texts_at_the_ends_of_lines_alone(run, clip_folder, tmp_path):
+    texts = ["ein\u2028rotes auto", "ein\x0chaus", "ein\x85baum"]
+    (tmp_path / "texts").write_bytes(("\ufeff" + "\r\n".join(texts)).encode())
+    output = tmp_path / "t.parquet"
+    result = run("embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", output)
+    assert result.exit_code == 0, result.output
+    assert pq.read_table(output)["text"].to_pylist() == texts
+
+
+def test_embed_names_the_line_of_a_text_in_another_encoding(run, clip_folder, tmp_path):
+    (tmp_path / "texts").write_bytes("ein auto\nein tür\n".encode("latin-1"))
+    output = tmp_path / "t.npy"
+    result = run("embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", output)
+    assert isinstance(result.exception, CorpusError)
+    assert "texts line 2: not UTF-8" in str(result.exception)
+
+
+@pytest.mark.parametrize(("good", "bad"), [(0, 3), (5, 20)])
+def test_hardly_a_picture_that_can_be_read_is_an_error_when_skipping(run, clip_folder, tmp_path, own_cache, good, bad):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(good + bad):
+        Image.new("RGB", (20, 20), "red").save(folder / f"{number:02}.png")
+        if number >= good:
+            (folder / f"{number:02}.png").write_bytes(b"\x89PNG")
+    output = tmp_path / "p.npy"
+    for arguments in (("embed", clip_folder, "--output", output), ("search", clip_folder, "auto", "--language", "de")):
+        result = run(*arguments, "--images", folder, "--skip-bad-images")
+        assert isinstance(result.exception, BadImageError), result.output
+        assert f"{good} of {good + bad} pictures can be read" in str(result.exception)
+        assert f"{good:02}.png: not a picture" in str(result.exception)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("name", ["t.npy", "t.parquet"])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(run, clip_folder, tmp_path, name):
+    (tmp_path / "texts").write_text("".join(f"ein auto {number}\n" for number in range(200)))
+    output = tmp_path / "out" / name
+    with full_disk(2000):
+        result = run("embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", output)
+    assert isinstance(result.exception, OSError)
+    assert str(result.exception).startswith(f"{output} could not be written, and nothing was left there: ")
+    assert "File too large" in str(result.exception)
+    assert not list(output.parent.iterdir())
 
 
 def test_a_model_that_is_not_there(run, pictures, tmp_path):

@@ -1,12 +1,14 @@
 """Features of ten crops: equal to those of crops cut by hand, written whole or continued, and trained on."""
 
+import random
 import shutil
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
+from full_disk import full_disk
 from PIL import Image
 from tiny_training import shapes_corpus, write_shapes
 from transformers import AutoModel, BertConfig, BertModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 
 from babelens.command_line import app
 from babelens.data.captioned_pictures import CaptionedPictures
+from babelens.data.corpus import CAPTIONS
 from babelens.data.errors import CorpusError
 from babelens.data.loading import load_captions
 from babelens.data.views import pictures_of
@@ -112,6 +115,22 @@ def test_the_corpus_has_features_in_the_place_of_pictures(extract, tmp_path):
     np.testing.assert_allclose(np.array(found["features"][:]), expected, rtol=1e-4, atol=1e-6)
     with pytest.raises(FileExistsError, match="choose another name"):
         write_features(corpus, extract, tmp_path / "features")
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(1000, 0), (20_000, 2)])
+def test_a_full_disk_names_the_file_and_leaves_what_is_whole(extract, tmp_path, limit, kept):
+    """The last file is larger than those before it."""
+    corpus = shapes_corpus()
+    captions = [[{"language": "en", "text": random.Random(row).randbytes(3000).hex()}] for row in range(4)]
+    large = corpus.select(range(12, 16)).remove_columns("captions").add_column("captions", captions, feature=CAPTIONS)
+    corpus = concatenate_datasets([corpus.select(range(8)), large.select_columns(corpus.column_names)])
+    said = r"features-0000\d-of-00003\.parquet could not be written.*too large"
+    with pytest.raises(OSError, match=said), full_disk(limit):
+        write_features(corpus, extract, tmp_path / "out", rows_per_file=4)
+    assert [path.name for path in tmp_path.iterdir()] == (["out.unfinished"] if kept else [])
+    assert len(list(tmp_path.glob("out.unfinished/*"))) == kept
+    write_features(corpus, extract, tmp_path / "out", rows_per_file=4)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 class Breaking(TenCropFeatures):
