@@ -6,7 +6,6 @@ from transformers import BatchFeature
 
 from ..configuration.errors import BabelensError
 from .processing_text_image import TextImageProcessor, as_batch, texts_and_languages
-from .processor_errors import ProcessorInputError
 from .processor_settings import TextLayout
 
 
@@ -57,10 +56,7 @@ class ByLanguageProcessor(TextImageProcessor):
             UnknownArgumentError: for a keyword that is not known.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
-        if images is None and text is None:
-            raise ProcessorInputError("give images=, text=, or both")
-        if text is None and language is not None:
-            raise ProcessorInputError("language= was given without text=")
+        self.check_given(images, text, language)
         inputs: dict[str, Any] = {}
         if text is not None:
             inputs |= self.encode_texts(*texts_and_languages(text, language), TextLayout.of(text_settings))

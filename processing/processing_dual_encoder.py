@@ -65,10 +65,7 @@ class DualEncoderProcessor(TextImageProcessor):
             UnknownArgumentError: for a keyword that is not known.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
-        if images is None and text is None:
-            raise ProcessorInputError("give images=, text=, or both")
-        if text is None and language is not None:
-            raise ProcessorInputError("language= was given without text=")
+        self.check_given(images, text, language)
         inputs: dict[str, Any] = {}
         if text is not None:
             inputs |= self._encoded(text, language, text_settings)

@@ -33,6 +33,17 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         check_text_settings(text_settings, self.least_length)
         return language, text_settings, image_settings
 
+    @staticmethod
+    def check_given(images: Any, text: Any, language: Any) -> None:
+        """
+        Raises:
+            ProcessorInputError: for nothing at all, or languages of no texts.
+        """
+        if images is None and text is None:
+            raise ProcessorInputError("give images=, text=, or both")
+        if text is None and language is not None:
+            raise ProcessorInputError("language= was given without text=")
+
     def read_images(self, images: Any, settings: dict[str, Any]) -> BatchFeature:
         """What the image processor makes of pictures in any form (`as_pictures`), told these settings.
 

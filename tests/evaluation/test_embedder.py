@@ -144,7 +144,7 @@ def test_what_is_no_picture_is_refused(clip_parts, image, complaint):
         Embedder(*clip_parts).encode_image(image)
 
 
-def test_texts_that_are_cut_are_counted(make_mla, clip_parts, caplog):
+def test_texts_that_are_cut_are_counted(make_mla, clip_parts, caplog, capfd):
     texts = ["a cat", "ein rotes Auto " * 80, "ja", "ein rotes Auto " * 80, "zwei " * 100]
     for parts, limit in ((clip_parts, clip_parts[1].tokenizer.model_max_length), (make_mla(), 64)):
         caplog.clear()
@@ -155,6 +155,7 @@ def test_texts_that_are_cut_are_counted(make_mla, clip_parts, caplog):
         caplog.clear()
         Embedder(*parts).encode_text(texts[:1], language="de")
         assert not caplog.records
+    assert "longer than the specified maximum" not in capfd.readouterr().err  # transformers' own, of a count
 
 
 def test_training_goes_on_as_if_nothing_had_been_encoded(dual_encoder):
