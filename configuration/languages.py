@@ -7,6 +7,7 @@ form and case alone.
 """
 
 import re
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import cache
 
 from .errors import BabelensError
@@ -17,6 +18,9 @@ _TAG = re.compile(
     r"(?P<variants>(?:-(?:[a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*)",
     re.IGNORECASE,
 )
+
+# By CLDR's distances: 'pt-BR' is 5 from 'pt-PT', 'nb' 1 from 'no', 'uk' 24 from 'ru', which nobody means by it.
+_NEAR = 10
 
 
 class LanguageTagError(BabelensError, ValueError):
@@ -29,6 +33,10 @@ class UnknownLanguageError(BabelensError, ValueError):
 
 class MissingLanguageError(BabelensError, ValueError):
     """A text that came without its language."""
+
+
+class LanguageCountError(BabelensError, ValueError):
+    """Not as many languages as texts."""
 
 
 class KnownLanguageError(BabelensError, ValueError):
@@ -61,6 +69,7 @@ def _normalized(tag: str) -> str:
     if not langcodes.tag_is_valid(spelled):
         raise LanguageTagError(
             f"{tag!r} names no registered language (BCP 47: 'ja' is Japanese, 'uk' Ukrainian, 'zh' Chinese)"
+            f"{_spoken_in(spelled)}"
         )
     return langcodes.standardize_tag(spelled)
 
@@ -69,22 +78,56 @@ def _malformed(tag: object) -> LanguageTagError:
     return LanguageTagError(f"{tag!r} is not a language tag; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'")
 
 
+def _spoken_in(code: str) -> str:
+    """What to add to an error when the code of a country stands in the place of a language's."""
+    import langcodes
+
+    country = f"und-{code.upper()}"
+    if not langcodes.tag_is_valid(country):
+        return ""
+    return f"; {code.upper()} is a country: did you mean {langcodes.Language.get(country).maximize().language!r}?"
+
+
+def did_you_mean(language: str, known: Iterable[str]) -> str:
+    """What to add to an error about a language that is not known: `; did you mean 'zh-Hant'?` for `zh-TW`, or nothing.
+
+    Languages count as near where a reader of one can be expected to read the other: scripts, regions, `nb` and `no`.
+
+    Args:
+        language: a canonical tag.
+        known: canonical tags.
+    """
+    try:
+        import langcodes
+    except ImportError:
+        nearest = next((tag for tag in known if tag.partition("-")[0] == language.partition("-")[0]), "")
+    else:
+        matches = (
+            langcodes.closest_match(language, list(known), max_distance=_NEAR, ignore_script=ignore_script)[0]
+            for ignore_script in (False, True)
+        )
+        nearest = next((tag for tag in matches if tag != "und"), "")
+    return f"; did you mean {nearest!r}?" if nearest else ""
+
+
 def normalize_languages(tags: str | list[str] | tuple[str, ...]) -> list[str]:
     """Canonical tags in their order, each once. A single tag counts as a list of one."""
     return list(dict.fromkeys(normalize_language(tag) for tag in ([tags] if isinstance(tags, str) else tags)))
 
 
-def language_for_each(language: str | list[str] | tuple[str, ...], count: int) -> list[str]:
+def language_for_each(language: str | Sequence[str], count: int) -> list[str]:
     """One canonical tag for each of `count` texts, from one tag for all or one for each.
 
     Raises:
-        LanguageTagError: for an unknown tag.
-        ValueError: when a list is not `count` long.
+        LanguageTagError: for an unknown tag, or what is no tag and no list of them.
+        LanguageCountError: when a list is not `count` long.
     """
     if isinstance(language, str):
         return [normalize_language(language)] * count
+    if isinstance(language, bytes | Mapping) or not isinstance(language, Sized) or not isinstance(language, Iterable):
+        raise _malformed(language)
     if len(language) != count:
-        raise ValueError(
+        raise LanguageCountError(
             f"{count} texts came with {len(language)} language tags: give one for all, or one for each text"
         )
     return [normalize_language(tag) for tag in language]
@@ -99,5 +142,7 @@ def language_id(language: str, known: list[str]) -> int:
     """
     language = normalize_language(language)
     if language not in known:
-        raise UnknownLanguageError(f"this model has not learned {language!r}; it knows {', '.join(known)}")
+        raise UnknownLanguageError(
+            f"this model has not learned {language!r}; it knows {', '.join(known)}{did_you_mean(language, known)}"
+        )
     return known.index(language)

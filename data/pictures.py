@@ -34,7 +34,7 @@ class ImageRules:
     """What becomes of pictures that cannot be read.
 
     Args:
-        max_pixels: a larger picture is refused before it is decoded; by default Pillow's own limit.
+        max_pixels: a larger picture is refused before it is decoded; by default 67 million pixels.
         skip: leave bad pictures out, named in a warning, instead of raising an error at the first. Of a corpus at
             hand most must be good (`refuse_mostly_bad`); a stream cannot tell.
         skipped: receives what was left out. A stream that is read for long grows it without end.

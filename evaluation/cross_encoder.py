@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
 
 from ..configuration.languages import language_for_each
+from ..processing.text_inputs import as_texts, counting_cut_texts
 from .embedder import ImageLike, default_device, evaluation_mode, open_picture, progress_bar
 
 # Pictures whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
@@ -95,7 +96,7 @@ class CrossEncoder:
         """The scores of each text with the picture at its place, float32 [N].
 
         Args:
-            texts: of any length; the processor cuts those that are longer than the model reads.
+            texts: of any length; those that are longer than the model reads are cut, and counted in the log.
             images, regions: as many as texts.
             language: BCP-47 tag of all texts, or one for each.
             show_progress: as in `Embedder.encode_text`.
@@ -150,10 +151,12 @@ class CrossEncoder:
         Other arguments, and errors, are those of `score`.
         """
         _count(images, regions)
-        languages = language_for_each(language if isinstance(language, str) else list(language), len(texts))
+        texts = as_texts(texts, "texts", none_is_fine=True)
+        languages = language_for_each(language, len(texts))
         lengths = np.array([len(tokens) for tokens in self._tokens(texts)])
         scores = np.empty(len(pairs), dtype=np.float32)
-        with evaluation_mode(self.model), progress_bar(len(pairs), "Scoring pairs", show_progress) as bar:
+        scoring = progress_bar(len(pairs), "Scoring pairs", show_progress)
+        with counting_cut_texts() as cut, evaluation_mode(self.model), scoring as bar:
             for pictures, members in _blocks(pairs[:, 1]):
                 visual = self._visual_inputs(images, regions, pictures)
                 # Texts of similar length share a batch, the longest first, as in `Embedder.encode_text`.
@@ -164,6 +167,7 @@ class CrossEncoder:
                     read = [(texts[text], languages[text]) for text in pairs[chosen, 0]]
                     scores[chosen] = self._scores(read, {name: given[rows] for name, given in visual.items()})
                     bar.update(len(chosen))
+        cut.warn(texts)
         return scores
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
@@ -175,7 +179,7 @@ class CrossEncoder:
         """What the model reads of some pictures, on the CPU."""
         given: dict[str, list[Any]] = {}
         if images is not None:
-            given["images"] = [open_picture(images[int(row)]) for row in rows]
+            given["images"] = [open_picture(images[int(row)], f"images[{row}]") for row in rows]
         if regions is not None:
             given["regions"] = [regions[int(row)] for row in rows]
         elif self.find_regions is not None and images is not None:

@@ -6,7 +6,7 @@ dual encoder of babelens, with transformers' CLIP, SigLIP and ALIGN, and with ML
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeGuard, cast
@@ -32,10 +32,12 @@ from ..data.views import PictureFeatures
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
 from ..modeling.peft_mla.peft_mla_conversion import SHARED_OPTIONS, load_adapter
-from ..processing.images import open_image
+from ..processing.images import ImageError, open_image
+from ..processing.picture_inputs import as_picture
 from ..processing.processing_mla import MlaProcessor
+from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
 
-ImageLike = Image.Image | np.ndarray | str | Path
+ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
 _PROGRESS_AFTER_SECONDS = 2.0
 
@@ -115,17 +117,18 @@ class Embedder:
         """Embeddings of texts, [N, d]; a single text gives [1, d].
 
         Args:
-            texts: texts of any length; the processor cuts those that are longer than the model reads.
+            texts: texts of any length; those that are longer than the model reads are cut, and counted in the log.
             language: BCP-47 tag of all texts, or one for each.
             show_progress: whether to show a progress bar; by default only on a terminal and only for long jobs.
             normalize: give unit vectors; else the features as the model makes them.
 
         Raises:
             LanguageTagError: for an unknown language.
-            ValueError: when a list of languages is not as long as `texts`.
+            LanguageCountError: when a list of languages is not as long as `texts`.
+            TextInputError: for what is no text, or a text that is no Unicode.
         """
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        languages = language_for_each(language if isinstance(language, str) else list(language), len(texts))
+        texts = as_texts(texts, "texts", none_is_fine=True)
+        languages = language_for_each(language, len(texts))
         # Texts of similar length share a batch, so that little of it is padding. Longest first: what does not fit in
         # memory fails at once.
         lengths = self._token_counts(texts)
@@ -135,7 +138,14 @@ class Embedder:
             inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
             return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
 
-        return self._encode(order, encode, "texts", show_progress, normalize)
+        with counting_cut_texts() as cut:
+            if not self._takes_language:  # transformers' processors say nothing of what they cut
+                limit = self.processor.tokenizer.model_max_length
+                too_long = [text for text, length in zip(texts, lengths, strict=True) if length > limit]
+                note_cut_texts(too_long, f"{limit} tokens")
+            embeddings = self._encode(order, encode, "texts", show_progress, normalize)
+        cut.warn(texts)
+        return embeddings
 
     def encode_image(
         self,
@@ -147,16 +157,18 @@ class Embedder:
         """Embeddings of pictures, [N, d]; a single picture gives [1, d].
 
         Args:
-            images: Pillow images, arrays [height, width, 3] or paths, in a list or in any sequence that loads a
-                picture when it is asked for one; no more than a batch of them is held at a time. Or the features
-                that a corpus has in their place, for a model that takes such.
+            images: Pillow images, arrays or tensors of uint8, paths, or the bytes of files (`as_picture`), in a list
+                or in any sequence that loads a picture when it is asked for one; no more than a batch of them is held
+                at a time. Or the features that a corpus has in their place, for a model that takes such.
             show_progress, normalize: as in `encode_text`.
 
         Raises:
-            ImageError: for a file that is missing, broken or too large.
+            ImageError: for what is no picture, or one that is missing, broken, too large or too long and thin.
             TypeError: for features, when the model takes pictures alone.
         """
         pictures = [images] if is_picture(images) else cast(Sequence[ImageLike] | PictureFeatures, images)
+        if isinstance(pictures, Mapping) or not (hasattr(pictures, "__len__") and hasattr(pictures, "__getitem__")):
+            raise ImageError(f"a {type(pictures).__name__} is no picture and no sequence of pictures")
         if isinstance(pictures, PictureFeatures) and not self._takes_features:
             raise TypeError(f"{type(self.model).__name__} takes pictures, and not features of pictures")
 
@@ -164,7 +176,7 @@ class Embedder:
             if isinstance(pictures, PictureFeatures):
                 inputs = BatchFeature({"image_features": pictures[positions]}, tensor_type="pt")
             else:
-                batch = [open_picture(pictures[position]) for position in positions]
+                batch = [open_picture(pictures[position], f"images[{position}]") for position in positions]
                 inputs = self.processor(images=batch, return_tensors="pt")
             return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
 
@@ -270,9 +282,12 @@ def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
 
 def is_picture(images: ImageLike | Sequence[ImageLike] | PictureFeatures) -> TypeGuard[ImageLike]:
     """Whether this is one picture rather than several."""
-    return isinstance(images, (Image.Image, str, Path)) or (isinstance(images, np.ndarray) and images.ndim <= 3)
+    return isinstance(images, Image.Image | str | Path | bytes) or (
+        isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
+    )
 
 
-def open_picture(image: ImageLike) -> Image.Image:
+def open_picture(image: ImageLike, called: str = "picture") -> Image.Image:
     """The picture as upright RGB; raises `ImageError` for one that cannot be read."""
-    return open_image(Image.fromarray(image) if isinstance(image, np.ndarray) else image)
+    picture = as_picture(image, called)
+    return open_image(picture) if isinstance(image, Image.Image) else picture  # all others are upright RGB by now

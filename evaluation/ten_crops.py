@@ -29,6 +29,7 @@ from ..data.corpus import FEATURES
 from ..data.views import Pictures
 from ..modeling.modeling_dual_encoder import pool_image
 from ..processing.backbones import BackboneError, load_backbone
+from ..processing.images import check_size
 from .fingerprint import fingerprint
 
 RESIZE, CROP = 512, 448
@@ -84,7 +85,11 @@ class TenCropFeatures:
         return cls(backbone, AutoImageProcessor.from_pretrained(folder_or_repo, **loading), resize=resize, crop=crop)
 
     def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
-        """Upright RGB pictures of any size -> [N, F]."""
+        """Upright RGB pictures of any size -> [N, F].
+
+        Raises:
+            ImageShapeError: for a picture that is too long and thin to be resized.
+        """
         crops = [crop for image in images for crop in five_crops(self._resized(image), self.crop)]
         inputs = self.image_processor(images=crops, do_resize=False, do_center_crop=False, return_tensors="pt")
         pixels = inputs["pixel_values"]  # [5 N, 3, H, W]
@@ -98,6 +103,7 @@ class TenCropFeatures:
 
     def _resized(self, image: Image.Image) -> Image.Image:
         """The shorter side has `resize` pixels, the other in proportion."""
+        check_size(*image.size)
         factor = self.resize / min(image.size)
         size = (round(image.width * factor), round(image.height * factor))
         return image.resize(size, self.image_processor.resample)

@@ -102,7 +102,7 @@ class Seq2SeqTranslator:
         translations: list[str] = []
         for start in range(0, len(texts), self.batch_size):
             batch = list(texts[start : start + self.batch_size])
-            inputs = self.tokenizer(batch, padding=True, return_tensors="pt")
+            inputs = self.tokenizer(batch, padding=True, return_tensors="pt", verbose=False)  # checked below
             self._check_lengths(batch, inputs["attention_mask"].sum(1).tolist())
             generated = self.model.generate(**inputs.to(self.model.device), **options)
             translations += self.tokenizer.batch_decode(generated, skip_special_tokens=True)

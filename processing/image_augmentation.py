@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from transformers.image_processing_backends import PilBackend
 
-from .images import to_rgb
+from .images import check_size, to_rgb
 from .probabilities import check_probabilities
 
 
@@ -49,7 +49,11 @@ class TrainingTransform:
         self.augmentation = augmentation or ImageAugmentation()
 
     def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
-        """[N] pictures of any size and N seeds -> float32 [N, 3, crop height, crop width]."""
+        """[N] pictures of any size and N seeds -> float32 [N, 3, crop height, crop width].
+
+        Raises:
+            ImageShapeError: for a picture that is too long and thin to be resized.
+        """
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         crops = np.stack(
             [self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)]
@@ -64,6 +68,7 @@ class TrainingTransform:
         return pixels.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
 
     def _crop(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
+        check_size(*image.size)
         image = image if image.mode == "RGB" else to_rgb(image)
         width, height = self._resized(image)
         crop = self.processor.crop_size or {"height": height, "width": width}  # SigLIP's processors do not crop

@@ -33,8 +33,8 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
     image_std = [0.5, 0.5, 0.5]
 
     def fetch_images(self, images: object) -> object:
-        # transformers would open a file without its transparency; what is no file (a URL, base64) is left to it.
-        if isinstance(images, Path) or (isinstance(images, str) and Path(images).is_file()):
+        # transformers would open a file without its transparency, and fetch what looks like an address.
+        if isinstance(images, str | Path):
             return open_image(images)
         return super().fetch_images(images)
 

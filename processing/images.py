@@ -3,8 +3,9 @@
 Pillow alone is needed: published model folders carry this file, so that a picture is read there as it was in training.
 """
 
-import math
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
@@ -17,6 +18,15 @@ from ..configuration.errors import BabelensError
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
 
 
+# The largest picture that is decoded, 201 MB of RGB; like Pillow's own limit against decompression bombs, which is a
+# third higher, it may be set to another number.
+MAX_PIXELS = 1 << 26
+# How often the longer side may hold the shorter one. An image processor that gives the shorter side its size makes the
+# longer one in proportion: of 1 x 10,000 pixels CLIP's would make 224 x 2,240,000. No photograph is so long.
+MAX_ASPECT = 100
+_STRIP_PIXELS = 1 << 20
+
+
 class ImageError(BabelensError, ValueError):
     """A picture that is missing, truncated, in an unsupported format, or otherwise unreadable."""
 
@@ -25,16 +35,22 @@ class ImageTooLargeError(ImageError):
     """A picture of more pixels than may be decoded; found from its header, before any pixel is."""
 
 
+class ImageShapeError(ImageError):
+    """A picture without pixels, or so long and thin that resizing its shorter side would make a huge one."""
+
+
 def open_image(source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int | None = None) -> PIL.Image.Image:
     """The picture as upright RGB, fully decoded; of an animation, its first frame.
 
     Args:
         source: a path, the bytes of an image file, or a PIL image.
-        max_pixels: refuse pictures of more pixels than this. By default (and never above) Pillow's own limit against
-            decompression bombs, `PIL.Image.MAX_IMAGE_PIXELS`, about 89 million.
+        max_pixels: refuse pictures of more pixels than this. By default (and never above) `MAX_PIXELS`, 67 million, or
+            Pillow's own limit against decompression bombs where that is lower.
 
     Raises:
         ImageTooLargeError: before decoding, for a picture beyond the limit.
+        ImageShapeError: before decoding, for a picture without pixels, or with a side that is more than `MAX_ASPECT`
+            times as long as the other.
         ImageError: for a file that is missing, truncated, broken, or in none of `FORMATS`.
     """
     return _read(source, max_pixels, smallest=False)
@@ -45,6 +61,21 @@ def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) ->
     _read(source, max_pixels, smallest=True)
 
 
+def check_size(width: int, height: int) -> None:
+    """
+    Raises:
+        ImageShapeError: for a picture without pixels, or a longer side of more than `MAX_ASPECT` times the shorter.
+    """
+    shorter, longer = sorted((width, height))
+    if not shorter:
+        raise ImageShapeError(f"{width} x {height} pixels are no picture")
+    if longer > MAX_ASPECT * shorter:
+        raise ImageShapeError(
+            f"one of its sides is more than {MAX_ASPECT} times as long as the other, {width} x {height} pixels: "
+            "crop the picture"
+        )
+
+
 def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
     """`image` upright and in 8-bit RGB: EXIF orientation applied, transparency laid on white, 16 bits scaled to 8.
 
@@ -52,13 +83,15 @@ def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
         ImageError: for the rare colour mode that Pillow cannot convert.
     """
     try:
-        image = exif_transpose(image)
+        if image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) != 1:
+            image = exif_transpose(image)
+        if image.mode.startswith("I;16"):  # of which Pillow reads those wrongly that begin with the larger byte
+            image = image.convert("I")
         if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip at 255 instead of scaling
             return image.point(lambda value: value * (1 / 257)).convert("L").convert("RGB")
         if image.has_transparency_data:
-            image = image.convert("RGBA")
-            return PIL.Image.alpha_composite(PIL.Image.new("RGBA", image.size, "white"), image).convert("RGB")
-        return image if image.mode == "RGB" else image.convert("RGB")
+            return _on_white(image)
+        return image.copy() if image.mode == "RGB" else image.convert("RGB")
     except Exception as error:  # broken EXIF blocks and palettes raise half a dozen types
         raise ImageError(f"a picture of mode {image.mode} cannot be turned into RGB: {error}") from error
 
@@ -75,39 +108,71 @@ def regular_file(path: str | Path) -> Path:
     return Path(path)
 
 
+def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
+    """A picture with transparency as RGB, strip by strip: at once it would be held four times."""
+    flat = PIL.Image.new("RGB", image.size)
+    rows = max(1, _STRIP_PIXELS // image.width)
+    for top in range(0, image.height, rows):
+        box = (0, top, image.width, min(top + rows, image.height))
+        strip = image.crop(box).convert("RGBA")
+        flat.paste(PIL.Image.alpha_composite(PIL.Image.new("RGBA", strip.size, "white"), strip).convert("RGB"), box)
+    return flat
+
+
+def decoded(image: PIL.Image.Image, called: str) -> PIL.Image.Image:
+    """The same picture, of whatever mode, decoded; raises what `open_image` raises.
+
+    Args:
+        image: as it was opened or made.
+        called: how errors name it, where it has no file.
+    """
+    with _readable(image, called):
+        _decode(image, None)
+    return image
+
+
 def _read(source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, *, smallest: bool) -> PIL.Image.Image:
-    try:
+    with _readable(source):
         if isinstance(source, PIL.Image.Image):
-            return _decode(source, max_pixels, smallest)
+            return to_rgb(_decode(source, max_pixels, smallest))
         if not isinstance(source, bytes):
             regular_file(source)
         with PIL.Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
-            return _decode(image, max_pixels, smallest)
+            return to_rgb(_decode(image, max_pixels, smallest))
+
+
+@contextmanager
+def _readable(source: str | Path | bytes | PIL.Image.Image, called: str = "picture") -> Iterator[None]:
+    """Whatever goes wrong meanwhile is an `ImageError` that names the picture."""
+    try:
+        yield
     except PIL.Image.DecompressionBombError as error:
-        raise ImageTooLargeError(f"{_name(source)}: {error}") from error
+        raise ImageTooLargeError(f"{_name(source, called)}: {error}") from error
     except FileNotFoundError as error:
-        raise ImageError(f"{_name(source)}: no such file") from error
+        address = "; a string is a path, and nothing is fetched from addresses" if "://" in str(source) else ""
+        raise ImageError(f"{_name(source, called)}: no such file{address}") from error
     except PIL.UnidentifiedImageError as error:
         formats = ", ".join(FORMATS)
-        raise ImageError(f"{_name(source)}: not a picture, or in none of the formats {formats}") from error
+        raise ImageError(f"{_name(source, called)}: not a picture, or in none of the formats {formats}") from error
     except ImageError as error:
-        raise type(error)(f"{_name(source)}: {error}") from error.__cause__
+        raise type(error)(f"{_name(source, called)}: {error}") from error.__cause__
     except Exception as error:  # Pillow's decoders raise a dozen types for broken files
-        raise ImageError(f"{_name(source)}: {error}") from error
+        raise ImageError(f"{_name(source, called)}: {error}") from error
 
 
-def _decode(image: PIL.Image.Image, max_pixels: int | None, smallest: bool) -> PIL.Image.Image:
-    limit = min((n for n in (max_pixels, PIL.Image.MAX_IMAGE_PIXELS) if n is not None), default=math.inf)
+def _decode(image: PIL.Image.Image, max_pixels: int | None, smallest: bool = False) -> PIL.Image.Image:
+    limit = min(n for n in (max_pixels, MAX_PIXELS, PIL.Image.MAX_IMAGE_PIXELS) if n is not None)
     if image.width * image.height > limit:
         raise ImageTooLargeError(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
+    check_size(image.width, image.height)
     if smallest:
         image.draft(None, (1, 1))  # the whole JPEG stream is read, but an eighth of its rows and columns computed
     image.load()
-    return to_rgb(image)
+    return image
 
 
-def _name(source: str | Path | bytes | PIL.Image.Image) -> str:
+def _name(source: str | Path | bytes | PIL.Image.Image, called: str) -> str:
     """How errors call a picture."""
     if isinstance(source, bytes):
         return f"picture of {len(source)} bytes"
-    return getattr(source, "filename", "") or "picture" if isinstance(source, PIL.Image.Image) else str(source)
+    return getattr(source, "filename", "") or called if isinstance(source, PIL.Image.Image) else str(source)

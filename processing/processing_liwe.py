@@ -11,6 +11,7 @@ from typing import Any
 
 from ..configuration.errors import BabelensError
 from .processing_word_level import WordLevelProcessor
+from .processor_settings import TextLayout
 from .word_tokenizers import split_words
 
 PADDING_ID, UNKNOWN_ID = 0, 1
@@ -73,13 +74,11 @@ class LiweProcessor(WordLevelProcessor):
         """How many ids there are."""
         return SPECIAL_IDS + len(self.characters)
 
-    def encode_texts(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
-        rows = [self._words(text, language)[:max_length] for text, language in zip(texts, languages, strict=True)]
-        length, padding = max(map(len, rows)), [PADDING_ID] * self.word_length
-        return {
-            "input_ids": [words + [padding] * (length - len(words)) for words in rows],  # [N, length, C]
-            "attention_mask": [[1] * len(words) + [0] * (length - len(words)) for words in rows],
-        }
+    def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
+        whole = [self._words(text, language) for text, language in zip(texts, languages, strict=True)]
+        rows = self.cut(texts, whole, layout)
+        padding = [[PADDING_ID] * self.word_length] * len(rows)
+        return {"input_ids": layout.padded(rows, padding)} | layout.mask(rows)  # [N, W, C], [N, W]
 
     def _words(self, text: str, language: str) -> list[list[int]]:
         """The characters of each word, C numbers."""

@@ -4,9 +4,13 @@ vocabulary, in one call for a batch that mixes them (Zhang et al. 2022, section 
 from typing import Any, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
+from transformers.tokenization_utils_base import PaddingStrategy
 
 from ..configuration.languages import language_id, normalize_language, normalize_languages
 from .processing_by_language import ByLanguageProcessor, TokenizerError
+from .processor_errors import ProcessorInputError
+from .processor_settings import TextLayout
+from .text_inputs import note_cut_texts, overlong
 
 
 class MlaProcessor(ByLanguageProcessor):
@@ -58,26 +62,38 @@ class MlaProcessor(ByLanguageProcessor):
             **options,
         )
 
-    def encode_texts(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
+    @property
+    def text_kwargs(self) -> dict[str, Any]:
+        if not self.pad_to_max_length:
+            return super().text_kwargs
+        return super().text_kwargs | {"padding": "max_length", "return_attention_mask": False}
+
+    @property
+    def least_length(self) -> int:
+        return 1 + max(part.num_special_tokens_to_add() for part in (self.tokenizer, self.multilingual_tokenizer))
+
+    def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
+        if self.pad_to_max_length and layout.padding is not PaddingStrategy.MAX_LENGTH:
+            raise ProcessorInputError(
+                "this model was trained with every text padded to the full length, and reads the last token: "
+                "padding='max_length', or leave it out"
+            )
         known = [self.native_language, *self.languages]
         numbers = [language_id(tag, known) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
         for tokenizer, is_native in ((self.tokenizer, True), (self.multilingual_tokenizer, False)):
             rows = [row for row, number in enumerate(numbers) if (number == 0) == is_native]
             if rows:
-                encoded = tokenizer([texts[row] for row in rows], truncation=True, max_length=max_length)
+                mine = [texts[row] for row in rows]
+                encoded = tokenizer(mine, truncation=layout.cut, max_length=layout.end, verbose=False)
+                note_cut_texts(overlong(mine, encoded), f"{layout.max_length} tokens")
                 for row, ids in zip(rows, encoded["input_ids"], strict=True):
                     tokens[row] = ids
-        length = max_length if self.pad_to_max_length else max(map(len, tokens))
         padding = [(self.multilingual_tokenizer if number else self.tokenizer).pad_token_id for number in numbers]
-        inputs: dict[str, list[Any]] = {
-            "input_ids": [ids + [pad] * (length - len(ids)) for ids, pad in zip(tokens, padding, strict=True)],
-        }
+        inputs: dict[str, list[Any]] = {"input_ids": layout.padded(tokens, padding)}
         if self.languages:
             inputs["language_ids"] = numbers
-        if not self.pad_to_max_length:
-            inputs["attention_mask"] = [[1] * len(ids) + [0] * (length - len(ids)) for ids in tokens]
-        return inputs
+        return inputs | layout.mask(tokens)
 
     @property
     def native(self) -> "MlaProcessor":

@@ -12,21 +12,24 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import BatchFeature, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import BatchFeature, PreTrainedTokenizerBase
 
-from ..configuration.hub_code import HubCodeMixin
-from ..configuration.languages import UnknownLanguageError, language_id, normalize_languages
+from ..configuration.languages import UnknownLanguageError, did_you_mean, language_id, normalize_languages
 from ..configuration.rc3_errors import ImageCountError
 from .image_processing_mural import MuralImageProcessor
-from .processing_by_language import TokenizerError, texts_and_languages
+from .processing_by_language import ByLanguageProcessor, TokenizerError
+from .processing_text_image import as_batch, texts_and_languages
+from .processor_errors import ProcessorInputError
+from .processor_settings import TextLayout
 from .rc3_tokenizer import CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, check_tokens, mbart_languages, with_special_tokens
 from .region_arrays import check_regions, pad_regions
+from .text_inputs import note_cut_texts, overlong
 from .word_masking import WordMasking
 
 IGNORED_LABEL = -100
 
 
-class Rc3Processor(HubCodeMixin, ProcessorMixin):
+class Rc3Processor(ByLanguageProcessor):
     """Texts, pictures, regions, texts to say -> the inputs of every RC3 model.
 
         input_ids, attention_mask                  [N, T]  `[BOS] words [LANG]`
@@ -100,7 +103,10 @@ class Rc3Processor(HubCodeMixin, ProcessorMixin):
         codes = mbart_languages(tokenizer)
         for tag in tags:
             if tag not in codes:
-                raise UnknownLanguageError(f"mBART has no code for {tag!r}; it knows {', '.join(sorted(codes))}")
+                known = ", ".join(sorted(codes))
+                raise UnknownLanguageError(
+                    f"mBART has no code for {tag!r}; it knows {known}{did_you_mean(tag, codes)}"
+                )
         return cls._with_tokens(tokenizer, tags, [codes[tag] for tag in tags], image_processor, settings)
 
     @classmethod
@@ -155,6 +161,10 @@ class Rc3Processor(HubCodeMixin, ProcessorMixin):
 
     # ---- Inputs ----
 
+    @property
+    def least_length(self) -> int:
+        return 3  # [BOS], a word and the language
+
     def __call__(
         self,
         images: Any = None,
@@ -163,22 +173,19 @@ class Rc3Processor(HubCodeMixin, ProcessorMixin):
         regions: Any = None,
         text_target: str | list[str] | None = None,
         target_language: str | list[str] | None = None,
-        return_tensors: str | None = None,
-        max_length: int | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
         """
         Args:
-            images: a picture or a list of them (Pillow, arrays, tensors, paths); None in the place of one that is not
-                there, pairs for models that read two.
+            images: a picture or a list of them (Pillow, arrays and tensors of uint8, paths; see `as_pictures`); None
+                in the place of one that is not there, pairs for models that read two.
             text: a text or a list of them.
-            language: BCP-47 tag of all texts, or one for each.
+            language: BCP-47 tag of all texts, or one for each; also in `text_kwargs`.
             regions: features [R, region_size] or a list of them (arrays, tensors), None and pairs as in `images`.
             text_target: texts to say.
             target_language: their languages.
-            return_tensors: `"pt"` or `"np"`; by default lists, and arrays of what was computed.
-            max_length: cut texts at that many tokens; by default at `max_text_length`.
-            kwargs: passed to the image processor.
+            kwargs: as in `ByLanguageProcessor`; `max_length` and the others are for all texts. Without
+                `return_tensors` texts are lists, and what was computed are arrays.
 
         Raises:
             LanguageTagError: for an unknown language tag.
@@ -187,62 +194,71 @@ class Rc3Processor(HubCodeMixin, ProcessorMixin):
             AllWordsMaskedError: for a text of nothing but mask tokens.
             RegionError: for a picture with no regions, too many, or of another size than the model's.
             ImageCountError: for pairs in some places and single pictures in others.
-            ValueError: for nothing at all, an empty list, what is no text, languages without texts, or not as many of
-                one thing as of another.
+            ImageError: for what is no picture, or one that cannot be read.
+            LanguageCountError: for not as many languages as texts.
+            TextInputError: for no texts, what is no text, or a text that is no Unicode.
+            ProcessorInputError: for nothing at all, no pictures, languages without texts, not as many of one thing as
+                of another, or a keyword's wrong value.
+            UnknownArgumentError: for a keyword that is not known.
         """
-        length = max_length or self.max_text_length
+        language, text_settings, image_settings = self.read_settings(language, kwargs)
+        layout = TextLayout.of(text_settings)
         inputs: dict[str, Any] = {}
         shapes: dict[str, tuple[int, ...]] = {}  # [N], or [N, 2] of pairs
         for names, given, tags, encode in (
-            (("text", "language"), text, language, self._read),
+            (("text", "language"), text, language, self.encode_texts),
             (("text_target", "target_language"), text_target, target_language, self._said),
         ):
             if given is not None:
                 texts, languages = texts_and_languages(given, tags, names)
-                inputs |= encode(texts, languages, length)
+                inputs |= encode(texts, languages, layout)
                 shapes[names[0]] = (len(texts),)
             elif tags is not None:
-                raise ValueError(f"{names[1]}= was given without {names[0]}=")
+                raise ProcessorInputError(f"{names[1]}= was given without {names[0]}=")
         if images is not None:
             pictures, shapes["images"] = _flat(images, "images", dimensions=3)
-            inputs |= self._pixels(pictures, shapes["images"], **kwargs)
+            inputs |= self._pixels(pictures, shapes["images"], image_settings)
         if regions is not None:
             features, shapes["regions"] = _flat(regions, "regions", dimensions=2)
             inputs |= self._regions(features, shapes["regions"])
         _check(inputs, shapes)
-        return BatchFeature(inputs, tensor_type=return_tensors)
+        return as_batch(inputs, text_settings.get("return_tensors"))
 
-    def _tokens(self, texts: list[str], length: int) -> list[list[int]]:
-        """The words of texts, without special tokens, of at most `length` tokens."""
-        options = {"add_special_tokens": False, "truncation": True, "max_length": length}
-        return self.tokenizer(texts, return_attention_mask=False, **options)["input_ids"]
+    def _tokens(self, texts: list[str], layout: TextLayout, room: int) -> list[list[int]]:
+        """The words of texts, without special tokens, for which `room` is left."""
+        length = None if layout.end is None else layout.end - room
+        options = {"add_special_tokens": False, "truncation": layout.cut, "max_length": length, "verbose": False}
+        encoded = self.tokenizer(texts, return_attention_mask=False, **options)
+        note_cut_texts(overlong(texts, encoded), f"{layout.max_length} tokens")
+        return encoded["input_ids"]
 
-    def _read(self, texts: list[str], languages: list[str], length: int) -> dict[str, Any]:
+    def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
         ends = [self.language_token_id(language) for language in languages]
-        words = self._tokens(texts, length - 2)
+        words = self._tokens(texts, layout, room=2)
         rows = [[self.tokenizer.bos_token_id, *ids, end] for ids, end in zip(words, ends, strict=True)]
-        input_ids = _padded(rows, self.tokenizer.pad_token_id)
         if any(self.tokenizer.mask_token_id in row for row in rows):
-            self._masking.refuse_all_masked(torch.tensor(input_ids))
-        return {"input_ids": input_ids, "attention_mask": _padded([[1] * len(row) for row in rows], 0)}
+            self._masking.refuse_all_masked(torch.tensor(_padded(rows, self.tokenizer.pad_token_id)))
+        return {"input_ids": layout.padded(rows, [self.tokenizer.pad_token_id] * len(rows))} | layout.mask(rows)
 
-    def _said(self, texts: list[str], languages: list[str], length: int) -> dict[str, Any]:
+    def _said(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
         begins = [self.language_token_id(language) for language in languages]
-        words = self._tokens(texts, length - 1)
+        words = self._tokens(texts, layout, room=1)
         rows = [[begin, *ids] for ids, begin in zip(words, begins, strict=True)]
+        labels = [[*ids, self.tokenizer.eos_token_id] for ids in words]
         return {
-            "decoder_input_ids": _padded(rows, self.tokenizer.pad_token_id),
-            "decoder_attention_mask": _padded([[1] * len(row) for row in rows], 0),
-            "labels": _padded([[*ids, self.tokenizer.eos_token_id] for ids in words], IGNORED_LABEL),
+            "decoder_input_ids": layout.padded(rows, [self.tokenizer.pad_token_id] * len(rows)),
+            **layout.mask(rows, "decoder_attention_mask"),
+            "labels": layout.padded(labels, [IGNORED_LABEL] * len(rows)),
         }
 
-    def _pixels(self, images: list[Any], shape: tuple[int, ...], **kwargs: Any) -> dict[str, np.ndarray]:
+    def _pixels(self, images: list[Any], shape: tuple[int, ...], settings: dict[str, Any]) -> dict[str, np.ndarray]:
         """Pictures of N texts, or of 2N, as `shape` says; nothing where there is none."""
         mask = np.array([image is not None for image in images])
         if not mask.any():
             return {}
         there = [image for image in images if image is not None]
-        found = np.asarray(self.image_processor(there, return_tensors="np", **kwargs)["pixel_values"])  # [n, 3, H, W]
+        read = self.read_images(there, settings | {"return_tensors": "np"})
+        found = np.asarray(read["pixel_values"])  # [n, 3, H, W]
         pixels = np.zeros((len(images), *found.shape[1:]), found.dtype)
         pixels[mask] = found
         inputs = {"pixel_values": pixels.reshape(*shape, *found.shape[1:])}
@@ -315,7 +331,7 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
     if not isinstance(given, list | tuple):
         given = list(given) if getattr(given, "ndim", 0) > dimensions else [given]
     if not given:
-        raise ValueError(f"{name} is an empty list")
+        raise ProcessorInputError(f"{name} is an empty list")
     if not any(isinstance(entry, list | tuple) for entry in given):
         return list(given), (len(given),)
     flat: list[Any] = []
@@ -329,10 +345,10 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
 
 def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     if not inputs:
-        raise ValueError("give text=, text_target=, images= or regions=")
+        raise ProcessorInputError("give text=, text_target=, images= or regions=")
     if len({shape[0] for shape in shapes.values()}) > 1:
         counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
-        raise ValueError(f"not as many of one thing as of another: {counts}")
+        raise ProcessorInputError(f"not as many of one thing as of another: {counts}")
     if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
         raise ImageCountError("images= are pairs and regions= are not, or the reverse: give both of the same pictures")
 

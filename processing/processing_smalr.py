@@ -11,6 +11,7 @@ from transformers.utils import cached_file
 
 from ..configuration.languages import language_id
 from .processing_word_level import WordLevelProcessor
+from .processor_settings import TextLayout
 from .word_vocabulary import PADDING_ID, VocabularyError, WordVocabulary
 
 VOCABULARIES_FILE = "vocabularies.json"
@@ -56,18 +57,12 @@ class SmalrProcessor(WordLevelProcessor):
         """In the order in which `language_ids` count them."""
         return list(self._vocabularies)
 
-    def encode_texts(self, texts: list[str], languages: list[str], max_length: int) -> dict[str, list[Any]]:
+    def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         numbers = [language_id(language, self.languages) for language in languages]
-        rows = [
-            self._vocabularies[language].encode(text)[:max_length]
-            for text, language in zip(texts, languages, strict=True)
-        ]
-        length = max(map(len, rows))
-        return {
-            "input_ids": [ids + [PADDING_ID] * (length - len(ids)) for ids in rows],  # [N, length]
-            "attention_mask": [[1] * len(ids) + [0] * (length - len(ids)) for ids in rows],
-            "language_ids": numbers,
-        }
+        whole = [self._vocabularies[language].encode(text) for text, language in zip(texts, languages, strict=True)]
+        rows = self.cut(texts, whole, layout)
+        padded: dict[str, list[Any]] = {"input_ids": layout.padded(rows, [PADDING_ID] * len(rows))}  # [N, T]
+        return padded | layout.mask(rows) | {"language_ids": numbers}
 
     # ---- Files ----
 

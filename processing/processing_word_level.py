@@ -3,6 +3,8 @@
 from typing import Any, NamedTuple
 
 from .processing_by_language import ByLanguageProcessor
+from .processor_settings import TextLayout
+from .text_inputs import note_cut_texts
 
 
 class SpecialIds(NamedTuple):
@@ -29,3 +31,11 @@ class WordLevelProcessor(ByLanguageProcessor):
     def tokenizer(self) -> SpecialIds:
         """The special ids, which transformers' `Trainer` looks for here."""
         return SpecialIds()
+
+    @staticmethod
+    def cut(texts: list[str], rows: list[list[Any]], layout: TextLayout) -> list[list[Any]]:
+        """The words of texts, no more of each than may be kept."""
+        kept = [row[: layout.end] for row in rows]
+        shortened = [text for text, row, rest in zip(texts, rows, kept, strict=True) if len(rest) < len(row)]
+        note_cut_texts(shortened, f"{layout.max_length} words")
+        return kept

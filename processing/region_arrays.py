@@ -25,7 +25,10 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
     """
     if hasattr(features, "numpy"):  # a tensor, on whatever device, with or without a gradient
         features = features.detach().float().cpu().numpy()
-    array = np.asarray(features, dtype=np.float32)
+    try:
+        array = np.asarray(features, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise RegionError(f"{called}: features that are no numbers ({error})") from error
     if array.ndim != 2:
         raise RegionSizeError(f"{called}: features must be of shape [regions, {region_size}], not {array.shape}")
     if not len(array):

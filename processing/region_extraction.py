@@ -24,6 +24,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from ..configuration.rc3_errors import RegionError
 from .backbones import load_backbone
 from .image_augmentation import ImageAugmentation, TrainingTransform
+from .picture_inputs import as_pictures
 
 # A model's inputs and outputs for n pictures -> the features of their regions [n, R, d].
 Pooling = Callable[[BatchFeature, Any], Tensor]
@@ -156,7 +157,7 @@ class RegionExtractor:
         for start in range(0, len(images), self.batch_size):
             batch = list(images[start : start + self.batch_size])
             if transform is None or seeds is None:
-                inputs = self.image_processor(batch, return_tensors="pt")
+                inputs = self.image_processor(as_pictures(batch), return_tensors="pt")
             else:
                 inputs = BatchFeature({"pixel_values": transform(batch, list(seeds[start : start + len(batch)]))})
             inputs = inputs.to(self.model.device)

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from .probabilities import check_probabilities
+from .text_inputs import note_cut_texts
 
 _REMEMBERED_WORDS = 1 << 16
 
@@ -88,6 +89,8 @@ class SubwordDropout:
             words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normal)]
             pieces = [piece for word in words for piece in self._pieces(word, dropout, rng)]
             inner = pieces[: self.max_length - 2]
+            if len(inner) < len(pieces):
+                note_cut_texts([text], f"{self.max_length} tokens")
             rows.append([self.tokenizer.cls_token_id, *inner, self.tokenizer.sep_token_id])
         return dict(self.tokenizer.pad({"input_ids": rows}, return_tensors="pt"))
 

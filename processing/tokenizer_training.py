@@ -217,5 +217,5 @@ def _learn_merges(
 
 def unknown_rate(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> float:
     """The share of tokens that are [UNK], in percent of all tokens without the special ones."""
-    ids = [token for row in tokenizer(texts, add_special_tokens=False)["input_ids"] for token in row]
+    ids = [token for row in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] for token in row]
     return 100 * ids.count(tokenizer.unk_token_id) / max(len(ids), 1)

@@ -12,6 +12,8 @@ from transformers import (
     set_seed,
 )
 
+from ..processing.text_inputs import note_cut_texts, overlong
+
 
 class MaskedGuessing(nn.Module):
     """A BERT that guesses at masked places only: over a whole vocabulary, guessing is what costs most.
@@ -46,7 +48,9 @@ def train_masked_language(
     """
     set_seed(args.seed)
     guessing = MaskedGuessing(config)
-    examples = [{"input_ids": ids} for ids in tokenizer(texts, truncation=True)["input_ids"]]
+    encoded = tokenizer(texts, truncation=True)
+    note_cut_texts(overlong(texts, encoded), f"{tokenizer.model_max_length} tokens")
+    examples = [{"input_ids": ids} for ids in encoded["input_ids"]]
     collator = DataCollatorForLanguageModeling(tokenizer, seed=args.seed)
     Trainer(guessing, args, train_dataset=examples, data_collator=collator).train()
     return guessing.model.bert

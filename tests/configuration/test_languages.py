@@ -6,8 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from babelens.configuration.languages import (
+    LanguageCountError,
     LanguageTagError,
+    UnknownLanguageError,
     language_for_each,
+    language_id,
     normalize_language,
     normalize_languages,
 )
@@ -52,10 +55,39 @@ def test_several_tags_keep_their_order_and_appear_once() -> None:
 def test_one_language_for_each_text() -> None:
     assert language_for_each("DE", 3) == ["de", "de", "de"]
     assert language_for_each(["de", "EN"], 2) == ["de", "en"]
-    with pytest.raises(ValueError, match="3 texts came with 2 language tags"):
+    with pytest.raises(LanguageCountError, match="3 texts came with 2 language tags"):
         language_for_each(["de", "en"], 3)
     with pytest.raises(LanguageTagError, match="'xx'"):
         language_for_each(["de", "xx"], 2)
+
+
+@pytest.mark.parametrize("language", [True, 5, b"de", {"de": 1}, [["de"]], [None], iter(["de"])])
+def test_what_is_no_list_of_tags_is_refused(language: object) -> None:
+    with pytest.raises(LanguageTagError, match="is not a language tag"):
+        language_for_each(language, 1)  # type: ignore[arg-type]
+
+
+KNOWN = ["en", "zh", "zh-Hant", "no", "de", "sr", "pt", "ru"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"), [("zh-TW", "zh-Hant"), ("nb", "no"), ("de-AT", "de"), ("sr-Latn", "sr"), ("pt-BR", "pt")]
+)
+def test_an_unknown_language_is_answered_with_the_nearest_that_is_known(asked: str, meant: str) -> None:
+    with pytest.raises(UnknownLanguageError, match=rf"it knows en, .*, ru; did you mean '{meant}'\?$"):
+        language_id(asked, KNOWN)
+
+
+@pytest.mark.parametrize("asked", ["uk", "ja", "cs", "sv"])
+def test_another_language_is_not_offered_for_one_that_is_not_near(asked: str) -> None:
+    with pytest.raises(UnknownLanguageError, match=r"it knows en, .*, ru$"):
+        language_id(asked, KNOWN)
+
+
+@pytest.mark.parametrize(("country", "language"), [("jp", "ja"), ("CN", "zh"), ("gr", "el"), ("dk", "da")])
+def test_a_country_is_answered_with_its_language(country: str, language: str) -> None:
+    with pytest.raises(LanguageTagError, match=f"{country.upper()} is a country: did you mean '{language}'"):
+        normalize_language(country)
 
 
 def test_without_langcodes_form_and_case_are_still_put_right(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import (
-    AutoProcessor,
-)
+from transformers import AutoProcessor
+from transformers.tokenization_utils_base import PaddingStrategy
 
+from babelens.configuration.errors import BabelensError
 from babelens.configuration.languages import LanguageTagError
+from babelens.processing.images import ImageError
+from babelens.processing.processor_errors import ProcessorInputError, TextInputError, UnknownArgumentError
 
 from .common import (
     CAPTIONS,
@@ -22,6 +24,7 @@ from .common import (
     assert_equal,
     pictures,
 )
+from .wrong_calls import wrong_calls
 
 
 class ProcessorContract(Contract):
@@ -66,6 +69,117 @@ class ProcessorContract(Contract):
             assert shorter["input_ids"].shape == (1, 9)
             assert shorter["input_ids"][0, -1] == tokens["input_ids"][0, -1]  # the end is marked all the same
 
+    # ---- Keywords ----
+
+    def test_texts_are_padded_as_transformers_defines_it(self, processor):
+        texts = {"text": TEXTS, "language": LANGUAGES}
+        longest = processor(**texts, return_tensors="pt")
+        size = longest["attention_mask"].shape[1]
+        for padding in (True, "longest", PaddingStrategy.LONGEST):
+            assert_equal(dict(processor(**texts, padding=padding, return_tensors="pt")), dict(longest))
+        lengths = longest["attention_mask"].sum(1).tolist()
+        for padding in (False, "do_not_pad"):
+            assert [len(row) for row in processor(**texts, padding=padding)["input_ids"]] == lengths
+        with pytest.raises(ProcessorInputError, match="padding=True"):
+            processor(**texts, padding=False, return_tensors="pt")
+        for options, width in (
+            ({"padding": "max_length"}, self.max_text_tokens),
+            ({"padding": "max_length", "max_length": 35}, 35),
+            ({"pad_to_multiple_of": 32}, -(-size // 32) * 32),
+        ):
+            found = processor(**texts, **options, return_tensors="pt")
+            assert found["attention_mask"].shape == (len(TEXTS), width)
+            assert torch.equal(found["attention_mask"].sum(1), longest["attention_mask"].sum(1))
+            assert torch.equal(found["input_ids"][:, :size], longest["input_ids"])
+        assert "attention_mask" not in processor(**texts, return_attention_mask=False)
+
+    def test_texts_are_cut_only_where_they_may_be(self, processor):
+        long = {"text": " ".join([CAPTIONS["de"]] * 40), "language": "de", "return_tensors": "pt"}
+        whole = processor(**long, truncation=False)["attention_mask"]
+        assert whole.shape[1] > self.max_text_tokens and whole.all()
+        for truncation in (True, "longest_first", "only_first"):
+            assert processor(**long, truncation=truncation)["attention_mask"].shape == (1, self.max_text_tokens)
+
+    def test_keywords_in_groups_are_those_given_by_themselves(self, processor):
+        drawn = pictures(len(TEXTS))
+        sized = {"size": {"height": 40, "width": 40}, "crop_size": {"height": 24, "width": 24}}
+        flat = processor(
+            images=drawn, text=TEXTS, language=LANGUAGES, padding="max_length", max_length=35, return_tensors="pt",
+            **sized,
+        )  # fmt: skip
+        assert flat["pixel_values"].shape[-2:] == (24, 24) and flat["attention_mask"].shape[1] == 35
+        options = {"padding": "max_length", "max_length": 35, "language": LANGUAGES}
+        grouped = processor(
+            images=drawn, text=TEXTS, text_kwargs=options, images_kwargs=sized, audio_kwargs={"padding": True},
+            videos_kwargs={}, common_kwargs={"return_tensors": "pt"},
+        )  # fmt: skip
+        assert_equal(dict(grouped), dict(flat))
+        assert "language" in options  # what is given stays as it is
+        common = {"padding": "max_length", "return_tensors": "pt", "do_resize": True}
+        alone = processor(text=TEXTS, language=LANGUAGES, common_kwargs=common, padding=True)
+        assert_equal(dict(alone), dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")))
+
+    def test_what_is_not_known_is_refused_by_name(self, processor):
+        texts, drawn = {"text": TEXTS, "language": LANGUAGES}, pictures(1)
+        for wrong in ({"paddding": True}, {"text_kwargs": {"paddding": True}}, {"common_kwargs": {"paddding": True}}):
+            with pytest.raises(UnknownArgumentError, match="'paddding'; did you mean 'padding'"):
+                processor(**texts, **wrong)
+        for wrong in ({"crop_sise": 5}, {"images_kwargs": {"crop_sise": 5}}):
+            with pytest.raises(UnknownArgumentError, match="'crop_sise'; did you mean 'crop_size'"):
+                processor(images=drawn, **wrong)
+        with pytest.raises(UnknownArgumentError, match="takes no 'videos'"):
+            processor(images=drawn, videos=[drawn])
+        with pytest.raises(ProcessorInputError, match="max_length was passed two times"):
+            processor(**texts, max_length=9, text_kwargs={"max_length": 9})
+        with pytest.raises(ProcessorInputError, match="language was given twice"):
+            processor(**texts, text_kwargs={"language": "de"})
+
+    @pytest.mark.parametrize("length", [0, -1, True, 1.5, 10**30])
+    def test_lengths_that_no_text_has_are_refused(self, processor, length):
+        with pytest.raises(ProcessorInputError, match="max_length"):
+            processor(text=TEXTS, language=LANGUAGES, max_length=length)
+
+    # ---- Wrong inputs ----
+
+    @pytest.mark.parametrize("text", [5, b"a", {"a": 1}, [5], [b"a"]])
+    def test_what_is_no_text_is_refused(self, processor, text):
+        with pytest.raises(TextInputError, match="text"):
+            processor(text=text, language="de")
+
+    def test_half_a_surrogate_pair_is_refused_with_its_place(self, processor):
+        with pytest.raises(TextInputError, match=r"text\[1\] has half a surrogate pair, U\+D83D, at character 4"):
+            processor(text=["a cat", "cat \ud83d"], language="en")
+
+    def test_addresses_are_not_fetched(self, processor):
+        with pytest.raises(ImageError, match="no such file; a string is a path"):
+            processor(images="http://127.0.0.1:9/cat.png")
+
+    @pytest.mark.parametrize(
+        ("image", "complaint"),
+        [
+            (5, "is 5, no picture"),
+            (np.zeros((9, 9, 3)), "an array of float64, of which nobody can tell"),
+            (np.full((9, 9, 3), 300), "values from 300 to 300, not 0 to 255"),
+            (np.zeros((9, 9, 2), np.uint8), "no side has 1, 3 or 4 channels"),
+            (Image.new("RGB", (0, 5)), "0 x 5 pixels are no picture"),
+            (Image.new("RGB", (1, 101)), "more than 100 times as long"),
+        ],
+    )
+    def test_what_is_no_picture_is_refused_with_its_place(self, processor, image, complaint):
+        with pytest.raises(ImageError, match=r"^images\[1\].*" + complaint):
+            processor(images=[*pictures(1), image])
+
+    @pytest.mark.parametrize("seed", range(2))
+    def test_whatever_is_wrong_is_an_error_that_the_user_can_mend(self, processor, seed):
+        refused = 0
+        for call in wrong_calls(150, seed):
+            try:
+                processor(**call)
+            except BabelensError as error:
+                refused += 1
+                assert str(error)
+        assert refused > 50
+
     # ---- Pictures ----
 
     def test_pictures_of_every_mode(self, processor, tmp_path):
@@ -88,11 +202,18 @@ class ProcessorContract(Contract):
         for form in (
             np.asarray(picture),
             torch.from_numpy(np.array(picture)),
+            torch.from_numpy(np.array(picture).transpose(2, 0, 1)),
+            np.asarray(picture, np.int64),
+            (tmp_path / "a.png").read_bytes(),
             tmp_path / "a.png",
             str(tmp_path / "a.png"),
         ):
             self.assert_same_pixels(processor, form, picture)
         self.assert_same_pixels(processor, str(tmp_path / "clear.png"), clear)
+        self.assert_same_pixels(processor, np.asarray(clear), clear)
+        grey = picture.convert("L")
+        self.assert_same_pixels(processor, np.asarray(grey), grey)
+        self.assert_same_pixels(processor, np.asarray(grey).astype(np.uint16) * 257, grey)
         with pytest.raises(ValueError, match=r"missing\.png"):
             processor(images=str(tmp_path / "missing.png"))
 

@@ -21,6 +21,7 @@ from transformers import (
 from babelens.configuration.languages import LanguageTagError
 from babelens.evaluation.embedder import Embedder
 from babelens.processing.images import ImageError
+from babelens.processing.processor_errors import TextInputError
 
 TEXTS = ["a cat", "ein sehr langer satz ohne ende", "b", "zwei rote autos", "ja"]
 
@@ -112,6 +113,49 @@ def test_wrong_input_is_refused(clip_parts, tmp_path):
         Embedder(*clip_parts, batch_size=0)
     with pytest.raises(TypeError, match="CLIPTextModel is no dual encoder"):
         Embedder(clip_parts[0].text_model, clip_parts[1])
+
+
+@pytest.mark.parametrize("texts", [5, b"a", {"a": 1}, [5], ["a", None], [["a"]], "\ud800"])
+def test_what_is_no_text_is_refused(clip_parts, texts):
+    with pytest.raises(TextInputError, match="text"):
+        Embedder(*clip_parts).encode_text(texts, language="en")
+
+
+def test_half_a_surrogate_pair_is_refused_with_its_place(clip_parts):
+    with pytest.raises(TextInputError, match=r"texts\[1\] has half a surrogate pair, U\+D83D, at character 4"):
+        Embedder(*clip_parts).encode_text(["a cat", "cat \ud83d"], language="en")
+
+
+@pytest.mark.parametrize(
+    ("image", "complaint"),
+    [
+        (5, "int is no picture"),
+        (None, "NoneType is no picture"),
+        ({"a": 1}, "dict is no picture"),
+        ([5], r"images\[0\] is 5, no picture"),
+        ("http://127.0.0.1:9/cat.png", "no such file; a string is a path"),
+        (np.zeros((9, 9, 3)), r"images\[0\] is an array of float64"),
+        (Image.new("RGB", (0, 5)), "0 x 5 pixels are no picture"),
+        (Image.new("RGB", (1, 10_000)), "more than 100 times as long"),
+    ],
+)
+def test_what_is_no_picture_is_refused(clip_parts, image, complaint):
+    with pytest.raises(ImageError, match=complaint):
+        Embedder(*clip_parts).encode_image(image)
+
+
+def test_texts_that_are_cut_are_counted(make_mla, clip_parts, caplog, capfd):
+    texts = ["a cat", "ein rotes Auto " * 80, "ja", "ein rotes Auto " * 80, "zwei " * 100]
+    for parts, limit in ((clip_parts, clip_parts[1].tokenizer.model_max_length), (make_mla(), 64)):
+        caplog.clear()
+        Embedder(*parts, batch_size=2).encode_text(texts, language="de")
+        (record,) = caplog.records
+        expected = f"3 of 5 texts are longer than the {limit} tokens that the model reads, and were cut"
+        assert record.getMessage().startswith(expected) and "text 1, 'ein rotes Auto" in record.getMessage()
+        caplog.clear()
+        Embedder(*parts).encode_text(texts[:1], language="de")
+        assert not caplog.records
+    assert "longer than the specified maximum" not in capfd.readouterr().err  # transformers' own, of a count
 
 
 def test_training_goes_on_as_if_nothing_had_been_encoded(dual_encoder):

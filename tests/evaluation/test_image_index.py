@@ -68,13 +68,14 @@ def test_another_model_does_not_get_this_ones_embeddings(clip_parts, folder, tmp
 
 def test_bad_pictures_are_named_or_left_out_and_listed(clip_parts, folder, tmp_path):
     (folder / "broken.png").write_bytes((folder / "b.png").read_bytes()[:100])
+    Image.new("RGB", (10_000, 1)).save(folder / "thin.png")
     embedder = Embedder(*clip_parts)
     with pytest.raises(BadImageError, match=r"broken\.png"):
         ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
     for _ in range(2):  # the second time, the others come from the cache
         index = ImageIndex.of_folder(embedder, folder, skip_bad_images=True, cache=tmp_path / "cache")
-        assert [path.name for path in index.skipped] == ["broken.png"]
+        assert [path.name for path in index.skipped] == ["broken.png", "thin.png"]
         assert len(index.paths) == len(index.embeddings) == 3
 
 

@@ -23,7 +23,7 @@ from babelens.data.views import pictures_of
 from babelens.evaluation.embedder import Embedder
 from babelens.evaluation.ten_crops import TenCropFeatures, five_crops, write_features
 from babelens.processing.backbones import BackboneError, load_backbone
-from babelens.processing.images import open_image
+from babelens.processing.images import ImageShapeError, open_image
 
 RESIZE, CROP, WIDTH = 36, 32, 12
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -72,6 +72,11 @@ def test_features_are_the_mean_over_ten_crops_cut_by_hand(extract, resnet):
         np.testing.assert_allclose(extract([image])[0], expected, rtol=1e-4, atol=1e-6)
     together = extract([wide, high])
     np.testing.assert_allclose(together, np.concatenate([extract([wide]), extract([high])]), rtol=1e-4, atol=1e-6)
+
+
+def test_a_picture_that_is_long_and_thin_is_refused_before_it_is_resized(extract):
+    with pytest.raises(ImageShapeError, match="more than 100 times"):
+        extract([Image.new("RGB", (1, 100_000))])
 
 
 def test_crops_are_the_corners_and_the_centre():

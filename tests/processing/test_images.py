@@ -7,7 +7,15 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from babelens.processing.images import ImageError, ImageTooLargeError, check_image, open_image, to_rgb
+from babelens.processing import images
+from babelens.processing.images import (
+    ImageError,
+    ImageShapeError,
+    ImageTooLargeError,
+    check_image,
+    open_image,
+    to_rgb,
+)
 
 
 def jpeg(size: tuple[int, int] = (64, 48), **options: object) -> bytes:
@@ -45,6 +53,38 @@ def test_sixteen_bits_are_scaled_not_clipped(mode: str) -> None:
     for x, value in enumerate((0, 128 * 257, 65535)):
         image.putpixel((x, 0), value)
     assert [to_rgb(image).getpixel((x, 0)) for x in range(3)] == [(0, 0, 0), (128, 128, 128), (255, 255, 255)]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_sixteen_bits_of_a_tiff_are_read_in_either_order_of_bytes(order: str, tmp_path: Path) -> None:
+    values = np.array([[0, 128 * 257, 65535]], dtype=f"{order}u2")
+    picture = PIL.Image.fromarray(values)
+    assert picture.mode == {"<": "I;16", ">": "I;16B"}[order]
+    picture.save(tmp_path / "grey.tiff")
+    for source in (picture, tmp_path / "grey.tiff"):
+        assert np.asarray(open_image(source))[0, :, 0].tolist() == [0, 128, 255]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "P", "L", "RGB"])
+def test_transparency_is_laid_on_white_strip_by_strip(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (37, 29, 4), dtype=np.uint8)
+    picture = PIL.Image.fromarray(noise)
+    picture = picture.convert("RGB").quantize(9) if mode == "P" else picture.convert(mode)
+    if mode in ("P", "L"):
+        picture.info["transparency"] = 3
+    if mode == "RGB":
+        picture.info["transparency"] = picture.getpixel((3, 4))
+    assert picture.has_transparency_data
+    rgba = picture.convert("RGBA")
+    expected = PIL.Image.alpha_composite(PIL.Image.new("RGBA", picture.size, "white"), rgba).convert("RGB")
+    for pixels in (1, 100, 1 << 20):
+        monkeypatch.setattr(images, "_STRIP_PIXELS", pixels)
+        assert np.array_equal(to_rgb(picture), expected)
+
+
+def test_what_is_made_upright_is_another_picture() -> None:
+    picture = PIL.Image.new("RGB", (3, 2))
+    assert to_rgb(picture) is not picture
 
 
 def test_exif_orientation_is_applied(tmp_path: Path) -> None:
@@ -108,3 +148,38 @@ def test_a_broken_png_is_refused(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(ImageError, match=r"broken\.png: "):
         open_image(path)
+
+
+@pytest.mark.parametrize("size", [(1, 101), (10_000, 1), (250, 2)])
+def test_a_picture_that_is_long_and_thin_is_refused_before_it_is_decoded(
+    size: tuple[int, int], tmp_path: Path
+) -> None:
+    """Resized until its shorter side has 224 pixels, 1 x 10,000 would have 500 million."""
+    path = tmp_path / "thin.png"
+    PIL.Image.new("RGB", size).save(path)
+    path.write_bytes(path.read_bytes()[:60])  # decoding would say that it is truncated
+    for refuse in (open_image, check_image):
+        with pytest.raises(
+            ImageShapeError, match=rf"thin\.png: .*more than 100 times .* {size[0]} x {size[1]} pixels"
+        ):
+            refuse(path)
+    check_image(jpeg((100, 1)))
+
+
+def test_a_picture_without_pixels_is_refused() -> None:
+    for size in ((0, 5), (5, 0)):
+        with pytest.raises(ImageShapeError, match=r"picture: \d x \d pixels are no picture"):
+            open_image(PIL.Image.new("RGB", size))
+
+
+def test_more_than_67_million_pixels_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
+    for side, refused in ((8192, False), (8193, True)):
+        path = tmp_path / "large.png"
+        PIL.Image.new("1", (8192, side)).save(path)
+        path.write_bytes(path.read_bytes()[:-40])
+        with pytest.raises(
+            ImageError, match="8192 x 8193 pixels are more than the 67108864" if refused else "truncated"
+        ):
+            check_image(path)
+        with pytest.raises(ImageTooLargeError):
+            open_image(path, max_pixels=8192 * side - 1)

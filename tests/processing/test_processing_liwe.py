@@ -10,6 +10,7 @@ from babelens.processing.word_tokenizers import split_words
 
 class TestLiweProcessor(ProcessorContract):
     factory = "make_liwe"
+    max_text_tokens = 40
 
     def test_one_text_is_a_batch_of_one_and_padding_is_masked(self, processor):
         together = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, pictures
+from tiny_rc3_tasks import tiny_config, tiny_processor
 from tokenizers import Tokenizer, models
 from transformers import (
     AutoImageProcessor,
@@ -14,8 +15,10 @@ from transformers import (
     MBart50Tokenizer,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
+    pipeline,
 )
 
+from babelens import Rc3ForConditionalGeneration
 from babelens.configuration.languages import LanguageTagError, MissingLanguageError, UnknownLanguageError
 from babelens.configuration.rc3_errors import (
     ImageCountError,
@@ -134,6 +137,24 @@ def test_a_text_of_masks_alone_is_refused(processor):
     processor(text="a <mask> car", language="en")
     with pytest.raises(AllWordsMaskedError, match="text 1 has all its words masked"):
         processor(text=["a red car", "<mask> <mask>"], language="en")
+
+
+def test_the_pipeline_of_pictures_and_texts_reads_what_the_processor_reads():
+    """It gives `padding` beside what it was told, and is told the language among what concerns texts."""
+    processor = tiny_processor()
+    model = Rc3ForConditionalGeneration(tiny_config(processor, visual="patches"))
+    model.generation_config.max_new_tokens = 4
+    pipe = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
+    texts, drawn = ["a red circle", "blue"], pictures(2)
+    expected = processor(images=drawn, text=texts, language="en", return_tensors="pt")
+    for told in ({"text_kwargs": {"language": "en"}}, {"processor_kwargs": {"text_kwargs": {"language": "en"}}}):
+        found = dict(pipe.preprocess({"images": drawn, "text": texts}, **told))
+        assert found.pop("text") == texts
+        assert_equal(found, dict(expected))
+    said = pipe(images=drawn, text=texts, text_kwargs={"language": "en"}, generate_kwargs={"language": "en"})
+    assert [entry["input_text"] for entry in said] == texts
+    with pytest.raises(MissingLanguageError):
+        pipe(images=drawn, text=texts)
 
 
 # ---- Regions and pixels ----

@@ -1,0 +1,165 @@
+"""What a call of a processor may say beside texts and pictures: the keywords that transformers defines, honoured for
+texts and for pictures, and refused by name where one is not known.
+
+transformers' own processors only log that a keyword is not known, check nothing that texts are told, and give
+`common_kwargs` also to those parts that have no use for them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Self
+
+from huggingface_hub.dataclasses import validate_typed_dict
+from huggingface_hub.errors import StrictDataclassError
+from transformers.processing_utils import AudioKwargs, ImagesKwargs, TextKwargs, VideosKwargs
+from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
+
+from .processor_errors import ProcessorInputError, UnknownArgumentError
+
+# Nobody's texts are as long, and tokenizers take no larger number than 2 to the power of 64.
+LARGEST_LENGTH = 1 << 20
+_OTHER_INPUTS = ("videos", "audio")  # of which transformers passes None on
+
+
+def call_settings(
+    processor: Any, language: Any, given: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """What is said of texts' languages, of texts and of pictures, each in the form of transformers' processors.
+
+    Keywords may be given by themselves, in `text_kwargs` and `images_kwargs`, or for all parts that know them in
+    `common_kwargs`; `language` also in `text_kwargs`. `audio_kwargs` and `videos_kwargs` are taken, as those pass them
+    who call every processor alike, and have no effect. None stands for what is not given.
+
+    Args:
+        processor: says what it knows of texts (`text_names`) and what holds by default (`text_kwargs`).
+        language: the argument of that name.
+        given: the other keywords of the call.
+
+    Raises:
+        UnknownArgumentError: for a keyword that is not known, wherever it stands.
+        ProcessorInputError: for a value that is none of a keyword's, or one that is given twice.
+    """
+    known: dict[str, set[str]] = {
+        "text_kwargs": {*processor.text_names, "return_tensors"},
+        "images_kwargs": set(getattr(processor.image_processor, "valid_kwargs", ImagesKwargs).__annotations__),
+        "audio_kwargs": set(AudioKwargs.__annotations__),
+        "videos_kwargs": set(VideosKwargs.__annotations__),
+    }
+    called = type(processor).__name__
+    parts = known["text_kwargs"] | known["images_kwargs"]
+    groups = {name: _group(name, given.get(name)) for name in (*known, "common_kwargs")}
+    flat = {name: value for name, value in given.items() if name not in groups}
+    language = _once("language", language, groups["text_kwargs"].pop("language", None))
+    common = groups.pop("common_kwargs")
+    _refuse_unknown(flat, {*parts, "language", "images", "text"}, called)
+    _refuse_unknown(common, parts, f"{called}'s common_kwargs")
+    for name, group in groups.items():
+        _refuse_unknown(group, known[name], f"{called}'s {name}")
+    flat = _without_none(flat)
+    ours = {}
+    for name in ("text_kwargs", "images_kwargs"):  # what is given by itself goes before what is common to all
+        shared = {key: value for key, value in common.items() if key in known[name] and key not in flat}
+        ours[name] = _without_none(shared | groups[name])
+    try:
+        merged = processor._merge_kwargs(**flat, **ours)
+        validate_typed_dict(TextKwargs, merged["text_kwargs"])
+    except (StrictDataclassError, ValueError) as error:
+        raise ProcessorInputError(f"{called}: {error}") from error
+    return language, merged["text_kwargs"], merged["images_kwargs"]
+
+
+def _group(name: str, given: Any) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise ProcessorInputError(f"{name}={given!r} is no dictionary of keywords")
+    return dict(given or {})
+
+
+def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _once(name: str, one: Any, other: Any) -> Any:
+    if one is not None and other is not None:
+        raise ProcessorInputError(f"{name} was given twice: as {name}= and in text_kwargs")
+    return one if other is None else other
+
+
+def _refuse_unknown(given: Mapping[Any, Any], known: set[str], called: str) -> None:
+    for name, value in given.items():
+        if name not in known and not (value is None and name in _OTHER_INPUTS):
+            near = get_close_matches(str(name), known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UnknownArgumentError(f"{called} takes no {name!r}{hint}")
+
+
+def check_text_settings(settings: Mapping[str, Any], least: int) -> None:
+    """
+    Args:
+        settings: what is said of texts.
+        least: for which a text that is cut keeps a word.
+
+    Raises:
+        ProcessorInputError: for lengths that no text can have, and unknown ways of padding and cutting.
+    """
+    for name, smallest in (("max_length", least), ("pad_to_multiple_of", 1), ("stride", 0)):
+        value = settings.get(name)
+        if value is not None and (isinstance(value, bool) or not smallest <= value <= LARGEST_LENGTH):
+            raise ProcessorInputError(f"{name}={value} is not from {smallest} to {LARGEST_LENGTH}")
+    for name, strategies in (("padding", PaddingStrategy), ("truncation", TruncationStrategy)):
+        value = settings[name]
+        names = [strategy.value for strategy in strategies if strategy is not TruncationStrategy.ONLY_SECOND]
+        if not isinstance(value, bool) and value not in names:
+            raise ProcessorInputError(f"{name}={value!r} is none of True, False, {', '.join(map(repr, names))}")
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """How texts become rows of one length, for processors that pad for themselves.
+
+    Args:
+        padding: to which length.
+        max_length: the longest that is kept, and what texts are padded to where `padding` says so.
+        cut: whether longer texts are cut.
+        multiple: of which the length is to be one.
+        with_mask: whether a mask is wanted that tells padding from text.
+    """
+
+    padding: PaddingStrategy
+    max_length: int
+    cut: bool = True
+    multiple: int = 1
+    with_mask: bool = True
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """From what `call_settings` gives for texts."""
+        padding, truncation = settings["padding"], settings["truncation"]
+        if isinstance(padding, bool):
+            padding = "longest" if padding else "do_not_pad"
+        if isinstance(truncation, bool):
+            truncation = "longest_first" if truncation else "do_not_truncate"
+        return cls(
+            PaddingStrategy(padding),
+            settings["max_length"],
+            TruncationStrategy(truncation) is not TruncationStrategy.DO_NOT_TRUNCATE,
+            settings.get("pad_to_multiple_of") or 1,
+            settings.get("return_attention_mask", True),
+        )
+
+    @property
+    def end(self) -> int | None:
+        """Where texts are cut: `ids[: layout.end]`."""
+        return self.max_length if self.cut else None
+
+    def padded(self, rows: Sequence[list[Any]], padding: Sequence[Any]) -> list[list[Any]]:
+        """[N] rows of several lengths -> [N, T], filled up with the padding of each row."""
+        if self.padding is PaddingStrategy.DO_NOT_PAD:
+            return list(rows)
+        length = self.max_length if self.padding is PaddingStrategy.MAX_LENGTH else max(map(len, rows))
+        length += -length % self.multiple
+        return [row + [pad] * (length - len(row)) for row, pad in zip(rows, padding, strict=True)]
+
+    def mask(self, rows: Sequence[list[Any]], name: str = "attention_mask") -> dict[str, list[list[int]]]:
+        """1 for what is text and 0 for padding, [N, T], by this name; nothing where none is wanted."""
+        return {name: self.padded([[1] * len(row) for row in rows], [0] * len(rows))} if self.with_mask else {}

@@ -1,0 +1,119 @@
+"""The texts that processors and the embedder are given: which are texts, and which were too long.
+
+Texts that are longer than a model reads are cut, and that is never done in silence: processors say it once in a
+process; whoever encodes many texts at a time counts them instead (`counting_cut_texts`).
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+from .processor_errors import TextInputError
+
+_SHOWN = 60  # characters of a text that messages show
+
+logger = logging.getLogger(__name__)
+
+
+def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
+    """The texts of an argument of this name, which is one text or several, or none where that is fine.
+
+    Raises:
+        TextInputError: for what is no text, for none, and for a text with half a surrogate pair, which is no Unicode
+            and which no tokenizer takes.
+    """
+    if isinstance(given, str):
+        check_encodable(given, f"{name}=")
+        return [given]
+    if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):
+        raise TextInputError(f"{name}= is {shown_briefly(given)}: give a text, or a list of texts")
+    texts = list(given)
+    if not texts and not none_is_fine:
+        raise TextInputError(f"{name} is an empty list")
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TextInputError(f"{name}[{place}] is {shown_briefly(text)}, which is no text")
+        check_encodable(text, f"{name}[{place}]")
+    return texts
+
+
+def check_encodable(text: str, called: str) -> None:
+    """
+    Raises:
+        TextInputError: for a text with half a surrogate pair.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TextInputError(
+            f"{called} has half a surrogate pair, U+{ord(text[error.start]):04X}, at character {error.start} of "
+            f"{text[:_SHOWN]!r}: it is no Unicode text; it was decoded wrongly"
+        ) from error
+
+
+def shown_briefly(value: Any) -> str:
+    """How errors show what was given."""
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}… ({type(value).__name__})"
+
+
+# ---- Texts that are too long ----
+
+
+class CutTexts:
+    """The texts that were cut, and where."""
+
+    def __init__(self) -> None:
+        self.texts: set[str] = set()
+        self.limit = ""
+
+    def add(self, texts: Iterable[str], limit: str) -> None:
+        self.texts.update(texts)
+        self.limit = limit
+
+    def warn(self, texts: Sequence[str]) -> None:
+        """Says in the log how many of these texts were cut, if any was."""
+        cut = [place for place, text in enumerate(texts) if text in self.texts]
+        if cut:
+            logger.warning(
+                "%d of %d texts are longer than the %s that the model reads, and were cut; the first is text %d, %r",
+                *(len(cut), len(texts), self.limit, cut[0], f"{texts[cut[0]][:_SHOWN]}…"),
+            )
+
+
+_counting: ContextVar[CutTexts | None] = ContextVar("counting", default=None)
+
+
+@contextmanager
+def counting_cut_texts() -> Iterator[CutTexts]:
+    """Meanwhile processors note the texts that they cut here, instead of saying so themselves."""
+    cut = CutTexts()
+    token = _counting.set(cut)
+    try:
+        yield cut
+    finally:
+        _counting.reset(token)
+
+
+def note_cut_texts(texts: Sequence[str], limit: str) -> None:
+    """Notes that these texts were cut at a limit, such as "64 tokens"."""
+    if not texts:
+        return
+    counting = _counting.get()
+    if counting is None:
+        _warn_once(limit)
+    else:
+        counting.add(texts, limit)
+
+
+@cache
+def _warn_once(limit: str) -> None:
+    logger.warning("texts of more than %s are cut there, as the model reads no more; this is said once", limit)
+
+
+def overlong(texts: Sequence[str], encoded: Any) -> list[str]:
+    """The texts of which a fast tokenizer cut something off when it encoded them."""
+    return [text for text, encoding in zip(texts, encoded.encodings or (), strict=False) if encoding.overflowing]

@@ -1,0 +1,51 @@
+"""Texts that are cut: said once, or counted; lengths that are only counted make no noise."""
+
+import pytest
+from contracts import CAPTIONS
+
+from babelens.processing import text_inputs
+from babelens.processing.processor_errors import TextInputError
+from babelens.processing.text_inputs import as_texts, check_encodable, counting_cut_texts
+from babelens.processing.tokenizer_training import unknown_rate
+
+LONG = "ein rotes Auto " * 80
+
+
+@pytest.mark.parametrize("factory", ["make_mural", "make_mla", "make_mla_student", "make_smalr", "make_liwe"])
+def test_every_processor_says_once_that_it_cuts(factory, request, caplog):
+    processor = request.getfixturevalue(factory)()[1]
+    text_inputs._warn_once.cache_clear()
+    processor(text=CAPTIONS["de"], language="de")
+    processor(text=LONG, language="de", truncation=False)
+    assert not caplog.records
+    for _ in range(2):
+        processor(text=["a", LONG], language="de")
+    (record,) = caplog.records
+    assert "are cut there" in record.getMessage() and record.levelname == "WARNING"
+
+
+def test_texts_that_were_cut_are_counted_where_somebody_counts(make_mla, caplog):
+    processor = make_mla()[1]
+    text_inputs._warn_once.cache_clear()
+    with counting_cut_texts() as cut:
+        processor(text=["a", LONG], language="de")
+        processor(text=LONG + "b", language="en")
+    assert cut.texts == {LONG, LONG + "b"} and not caplog.records
+    cut.warn(["a", LONG, LONG])
+    assert "2 of 3 texts are longer than the 64 tokens" in caplog.text
+    caplog.clear()
+    cut.warn(["a"])
+    assert not caplog.records
+
+
+def test_counting_pieces_does_not_warn_of_long_texts(make_mural, capfd, caplog):
+    tokenizer = make_mural()[1].tokenizer
+    tokenizer.deprecation_warnings.clear()
+    unknown_rate(tokenizer, [LONG * 9])
+    assert "longer than the specified maximum" not in capfd.readouterr().err + caplog.text
+
+
+def test_texts_in_every_form():
+    assert as_texts("a") == ["a"] and as_texts(("a", "😀")) == ["a", "😀"] and as_texts([], none_is_fine=True) == []
+    with pytest.raises(TextInputError, match=r"captions= has half a surrogate pair, U\+DC00, at character 0"):
+        check_encodable("\udc00", "captions=")
