@@ -18,7 +18,7 @@ from .run import RecipeRun
 # The arguments that count steps, all but the number of steps itself.
 _COUNTS = ("warmup_steps", "eval_steps", "save_steps", "logging_steps")
 # Of the steps that are timed: the first ones wait for the processes that load data, and for memory.
-_UNTIMED, _FEWEST, _MOST, _SECONDS = 3, 5, 40, 12.0
+_UNTIMED, _FEWEST, _MOST, _SECONDS = 2, 4, 40, 10.0
 _ROUND = 10
 
 
@@ -29,16 +29,12 @@ class StageTime:
     Args:
         steps: that the recipe says.
         step: seconds of a step, data included.
-        evaluation: seconds of the evaluations in the course of it.
+        evaluation: seconds of the evaluations in the course of it, as many for a shortened stage.
     """
 
     steps: int
     step: float
     evaluation: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self.steps * self.step + self.evaluation
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
@@ -75,10 +71,15 @@ def _with_share(stage: Stage, share: float) -> Stage:
 
 def steps_within(seconds: float, times: Sequence[StageTime], *, fewest: int) -> int:
     """How many steps, of all stages together, fit into a time: at most the recipe's, at least `fewest`."""
-    own = sum(stage.steps for stage in times)
-    whole = sum(stage.seconds for stage in times)
-    fitting = math.floor(own * seconds / whole / _ROUND) * _ROUND
-    return min(max(fitting, fewest), own)
+    own, fixed = sum(stage.steps for stage in times), seconds_of(times, 0)
+    share = (seconds - fixed) / (seconds_of(times, own) - fixed)
+    return min(max(math.floor(own * share / _ROUND) * _ROUND, fewest), own)
+
+
+def seconds_of(times: Sequence[StageTime], steps: int) -> float:
+    """What so many steps, of all stages together, take with the evaluations in between."""
+    share = steps / sum(stage.steps for stage in times)
+    return sum(share * stage.steps * stage.step + stage.evaluation for stage in times)
 
 
 def stage_times(run: RecipeRun) -> list[StageTime]:

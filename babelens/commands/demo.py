@@ -17,7 +17,7 @@ from ..evaluation.gallery import contact_sheet
 from ..methods import METHODS
 from ..recipe import RECIPES, load_recipe
 from ..run import CHECKPOINTS, EVALUATION, RecipeRun, recipe_run
-from ..time_budget import stage_times, stages_of, steps_of, steps_within, with_steps
+from ..time_budget import seconds_of, stage_times, stages_of, steps_of, steps_within, with_steps
 from ..trainers.checkpoints import newest_checkpoint, written_whole
 
 # "red heart" in Swahili: the demo's model has seen translations into Swahili, but no picture with a Swahili caption.
@@ -94,7 +94,7 @@ def _fitting_steps(run: RecipeRun, seconds: float, own: int, console: Console) -
         f"{time.step:.2f} s" + (f" ({stage.name})" if stage.name else "")
         for stage, time in zip(stages_of(run.recipe), times, strict=True)
     )
-    expected = steps / own * sum(time.seconds for time in times)
+    expected = seconds_of(times, steps)
     console.print(
         f"A step takes {each}: training {steps} of the recipe's {own} steps, about {expected / 60:.1f} minutes"
         + (" (fewer would teach it too little)" if expected > seconds else "")

@@ -12,7 +12,7 @@ from babelens import time_budget
 from babelens.commands import demo
 from babelens.recipe import load_recipe
 from babelens.run import recipe_run
-from babelens.time_budget import StageTime, stage_times, stages_of, steps_of, steps_within, with_steps
+from babelens.time_budget import StageTime, seconds_of, stage_times, stages_of, steps_of, steps_within, with_steps
 from babelens.trainers.checkpoints import newest_checkpoint
 
 
@@ -101,7 +101,8 @@ def test_every_demo_can_be_shortened(method, tmp_path):
 def test_as_many_steps_as_fit():
     one = [StageTime(steps=700, step=0.2, evaluation=10)]
     assert steps_within(300, one, fewest=200) == 700  # more than the recipe's are not needed
-    assert steps_within(75, one, fewest=200) == 350
+    assert steps_within(80, one, fewest=200) == 350
+    assert seconds_of(one, 350) == pytest.approx(80)
     assert steps_within(10, one, fewest=200) == 200  # fewer do not learn
     two = [StageTime(steps=600, step=0.5), StageTime(steps=400, step=0.25)]
     assert steps_within(200, two, fewest=1) == 500
