@@ -191,6 +191,7 @@ class PrecisionState(TrainerCallback, ExportableState):
 
 def precision_of(checkpoint: str | Path) -> str | None:
     """The precision in which a checkpoint was trained; None for one that does not say."""
-    state = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
+    file = Path(checkpoint) / "trainer_state.json"
+    state = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     kept = (state.get("stateful_callbacks") or {}).get(PrecisionState.__name__)
     return kept["attributes"]["precision"] if kept else None

@@ -56,8 +56,10 @@ def demo(
     output = output or Path("runs") / f"demo-{method}"
     recipe = load_recipe(DEMOS[method])
     run = recipe_run(recipe, output, command=shlex.join(["babelens", *sys.argv[1:]]))
-    steps = _steps(run, 60 * minutes, steps, console)
-    run.recipe = with_steps(recipe, steps)
+    chosen = _steps(run, 60 * minutes, steps, console)
+    run.recipe = with_steps(recipe, chosen)
+    if steps is None:  # what the card names repeats the run
+        run.command += f" --steps {chosen}"
     trainer = run.train(resume=True)
     report = run.report()
     run.write_card(trainer, report)
