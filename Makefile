@@ -9,6 +9,7 @@ VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 PEERS ?= .peers
 METHOD ?=
+MINUTES ?=
 TESTS ?=
 WORKERS ?= auto
 
@@ -22,8 +23,8 @@ BENCH_INSTALLED := $(BENCH_VENV)/installed
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## Train a small model on the emoji benchmark and try it, in a few minutes (METHOD=mural picks the method)
-	$(BIN)/babelens demo $(if $(METHOD),--method $(METHOD))
+demo: $(INSTALLED) ## Train a small model on the emoji benchmark and try it (METHOD=mural picks the method, MINUTES=5 how long it trains)
+	$(BIN)/babelens demo $(if $(METHOD),--method $(METHOD)) $(if $(MINUTES),--minutes $(MINUTES))
 
 test: $(INSTALLED) ## Run the tests, without network
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)

@@ -253,6 +253,7 @@ class Acquisition:
             exposure = self.exposure_steps or max(steps // _EXPOSURE_SHARE, 1)
             trainer = self._train(IMAGE_TEXT, captions, max_steps=exposure, learning_rate=self._exposure_rate)
         trainer.accelerator.wait_for_everyone()
+        self._precision = str(trainer.args.chosen_precision)
         return self.retrieval(held_out)
 
     def _check_count(self, source: str, count: int) -> None:
@@ -356,5 +357,6 @@ class Acquisition:
             exposed=self.captions is not None,
             results=results,
             command=command,
+            precision=self._precision,
             license=self.license,
         )

@@ -1,5 +1,6 @@
 """The command line `babelens`: every command is a function of its own in `commands/`."""
 
+import logging
 import sys
 
 import typer
@@ -33,7 +34,14 @@ _USER_ERRORS = (BabelensError, OSError)
 
 
 def main() -> None:
-    """Runs the command line; what goes wrong with the user's data or machine ends in one sentence and status 1."""
+    """Runs the command line; what goes wrong with the user's data or machine ends in one sentence and status 1.
+
+    What the package logs, such as the precision that it trains in, goes to the standard error stream.
+    """
+    log = logging.getLogger(__package__)
+    log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.INFO)
+    log.propagate = False
     try:
         app()
     except _USER_ERRORS as error:

@@ -163,18 +163,21 @@ class RecipeRun:
 
     def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> ContrastiveTrainer:
         """Trains a stage, or goes on with it where a run broke off."""
-        arguments = self._arguments(stage)
-        trainer = self._trainer_class(
+        trainer = self.stage_trainer(stage, model, processor)
+        newest = newest_checkpoint(trainer.args.output_dir)
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        return trainer
+
+    def stage_trainer(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> ContrastiveTrainer:
+        """What trains a stage."""
+        return self._trainer_class(
             model=model,
-            args=arguments,
+            args=self._arguments(stage),
             processing_class=processor,
             train_dataset=self.stage_data(stage),
             eval_dataset=self.validation_data(),
             **self.trainer_options(),
         )
-        newest = newest_checkpoint(arguments.output_dir)
-        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
-        return trainer
 
     def stage_data(self, stage: Stage) -> Any:
         """What the trainer learns from in a stage."""

@@ -95,7 +95,7 @@ def make_trainer(model: PreTrainedModel, folder: str, batch: dict[str, Batch], *
                 [batch], batch_size=None, collate_fn=lambda tasks: {k: dict(v) for k, v in tasks.items()}
             )
 
-    options = {"use_cpu": True, "report_to": "none", "save_strategy": "no", **settings}
+    options = {"use_cpu": True, "precision": "float32", "report_to": "none", "save_strategy": "no", **settings}
     arguments = made.arguments_class(output_dir=folder, **options)
     trainer = OneBatch(model, arguments, processing_class=None)
     trainer.remove_callback(PrinterCallback)

@@ -14,7 +14,7 @@ the recall for flags and that for all others are also reported apart.
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,16 @@ BENCHMARK_LANGUAGES = {
 }
 _GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
 _TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
+# What the gallery shows, the easier question first.
+_SECTIONS = {
+    ("unseen_vendor", "image"): "an artist never seen ({}), in languages with captioned pictures",
+    ("unseen_vendor", "pair"): "an artist never seen ({}), in languages with translations only",
+    ("unseen_concepts", "image"): "concepts never seen ({}), in languages with captioned pictures",
+    ("unseen_concepts", "pair"): "concepts never seen ({}), in languages with translations only",
+    ("unseen_vendor", "unseen"): "an artist never seen ({}), in languages never seen",
+    ("unseen_concepts", "unseen"): "concepts never seen ({}), in languages never seen",
+}
+_LEGEND = "Each row: a query, and the pictures nearest to it with their cosines; right ones are framed in green."
 
 
 class EmojiBenchmark:
@@ -105,7 +115,8 @@ class EmojiBenchmark:
         }
 
     def gallery(self, *, rows_per_group: int = 3, top: int = 8, lettering: Lettering | None = None) -> Image.Image:
-        """Some queries of each question with the pictures found for them, right ones framed.
+        """Some queries of each question with the pictures found for them, right ones framed: questions 2 and 3, then
+        1 and 4, which are harder.
 
         Which queries, is decided by a hash of the emoji, not by the result; flags are left out. Pictures stand in the
         embedder's own order, with its cosines.
@@ -118,15 +129,18 @@ class EmojiBenchmark:
         """
         if lettering is None:
             lettering = Lettering.fetch(language for languages in self.groups.values() for language in languages)
-        rows, number = [], count()
+        sections: dict[tuple[str, str], list[GalleryRow]] = {}
+        number = count()
         for name, drawings in self.galleries.items():
             for group, languages in self.groups.items():
-                heading: str | None = f"{_TITLES[name]} ({drawings.vendor}), languages: {_GROUP_TITLES[group]}"
-                for _ in range(rows_per_group):
-                    query = next(number)
-                    rows.append(drawings.row(languages[query % len(languages)], query, top, heading))
+                title = _SECTIONS[name, group].format(drawings.vendor)
+                heading: str | None = f"Question {_number(name, group)}: {title}"
+                for query in islice(number, rows_per_group):
+                    row = drawings.row(languages[query % len(languages)], query, top, heading)
+                    sections.setdefault((name, group), []).append(row)
                     heading = None
-        return retrieval_gallery(rows, lettering=lettering, credits=self._credits())
+        rows = [row for section in _SECTIONS for row in sections.get(section, [])]
+        return retrieval_gallery(rows, lettering=lettering, credits=[_LEGEND, *self._credits()])
 
     def _credits(self) -> list[str]:
         """Whom to thank for the names and the drawings, and under which licences they come."""

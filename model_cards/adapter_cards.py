@@ -29,6 +29,7 @@ class AdapterCardFacts:
         exposed: whether language exposure followed.
         results: `pairs`, `r1`, `r10` of retrieving held-out translations; empty without.
         command: that trained it.
+        precision: that training computed in, and why.
         license: of the weights, a Hub identifier.
     """
 
@@ -45,6 +46,7 @@ class AdapterCardFacts:
     exposed: bool
     results: Mapping[str, float]
     command: str
+    precision: str = ""
     license: str = "other"
 
     @property

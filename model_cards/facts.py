@@ -86,6 +86,7 @@ class TrainingRun:
     loss: float
     hardware: str
     versions: str
+    precision: str = ""
 
     @property
     def minutes(self) -> str:
@@ -211,6 +212,7 @@ def training_run(args: TrainingArguments, log_history: Sequence[Mapping[str, Any
         loss=summary["train_loss"],
         hardware=_describe_hardware(args.world_size),
         versions=", ".join(f"{name} {importlib.metadata.version(name)}" for name in _REPORTED_VERSIONS),
+        precision=str(getattr(args, "chosen_precision", "")),  # which babelens' own arguments have
     )
 
 

@@ -85,6 +85,7 @@ def rc3_trainer(
         "report_to": "none",
         "disable_tqdm": True,
         "use_cpu": True,
+        "precision": "float32",  # the same on every machine
         "seed": 3,
     }
     arguments = Rc3TrainingArguments(output_dir=str(output), **{**settings, **changes})

@@ -37,6 +37,7 @@ SETTINGS = {
     "report_to": "none",
     "disable_tqdm": True,
     "use_cpu": True,
+    "precision": "float32",  # the same on every machine
     "seed": 3,
 }
 

@@ -120,6 +120,7 @@ def shapes_trainer(
         "report_to": "none",
         "disable_tqdm": True,
         "use_cpu": True,
+        "precision": "float32",  # the same on every machine
         "seed": 3,
     }
     arguments = ContrastiveTrainingArguments(output_dir=str(output), **{**settings, **changes})

@@ -3,15 +3,16 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from transformers import TrainingArguments
 from transformers.training_args import OptimizerNames
+
+from .precision import FLOAT16, PrecisionTrainingArguments
 
 LAMB = "lamb"
 ADAMAX = "adamax"
 
 
 @dataclass
-class ContrastiveTrainingArguments(TrainingArguments):
+class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     """transformers' `TrainingArguments`, with `optim="lamb"` and `optim="adamax"` beside its optimisers."""
 
     # Whether the method's texts are word pieces of one vocabulary, which text_augmentation can cut in other ways.
@@ -109,9 +110,10 @@ class ContrastiveTrainingArguments(TrainingArguments):
             raise ValueError(
                 "task_learning_rates and learning_rate_mapping both set the rate of the same weights: give one of them"
             )
-        if self.task_learning_rates and self.fp16:
+        asked = self.asked_precision()
+        if self.task_learning_rates and asked is not None and asked.name == FLOAT16:
             raise ValueError(
-                "task_learning_rates cannot go with fp16, whose loss scaling knows one optimiser: use bf16"
+                "task_learning_rates cannot go with float16, whose loss scaling knows one optimiser: use bfloat16"
             )
         # transformers turns `optim` into a member of its own enumeration, which has neither LAMB nor Adamax.
         own = self.optim if self.optim in (LAMB, ADAMAX) else None
@@ -245,7 +247,7 @@ class LiweTrainingArguments(CaptionedPicturesTrainingArguments):
 
 
 @dataclass
-class Rc3TrainingArguments(TrainingArguments):
+class Rc3TrainingArguments(PrecisionTrainingArguments):
     """RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam, which has no weight decay."""
 
     learning_rate: float = field(default=5e-5)
@@ -312,7 +314,7 @@ class Rc3TrainingArguments(TrainingArguments):
 
 
 @dataclass
-class Rc3TaskTrainingArguments(TrainingArguments):
+class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
     """Fine-tuning RC3 on a task. What the paper says of each task (table 6) stands in `recipes/rc3`."""
 
     max_text_length: int | None = field(

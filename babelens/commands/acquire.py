@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..acquisition import M_BERT, Acquisition
+from ..trainers.precision import Precision
 
 _DATA, _MODEL, _TRAINING = "Data", "Model", "Training"
 
@@ -101,7 +102,16 @@ def acquire(
     learning_rate: Annotated[
         float, typer.Option(help="Of the first stage; the second has 3 % of it.", rich_help_panel=_TRAINING)
     ] = 1e-4,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.", rich_help_panel=_TRAINING)] = False,
+    precision: Annotated[
+        Precision,
+        typer.Option(
+            help="What to compute in; `auto` is `bfloat16` where the hardware multiplies it, else `float32`.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = "auto",
+    bf16: Annotated[
+        bool, typer.Option("--bf16", help="The same as `--precision bfloat16`.", rich_help_panel=_TRAINING)
+    ] = False,
     license: Annotated[
         str, typer.Option(help="Of the adapter, as the Hub names it: `cc-by-4.0`.", rich_help_panel=_DATA)
     ] = "other",
@@ -137,7 +147,8 @@ def acquire(
         training={
             "per_device_train_batch_size": batch_size,
             "learning_rate": learning_rate,
-            "bf16": bf16,
+            "precision": precision,
+            "bf16": bf16 or None,
             "seed": seed,
         },
     )

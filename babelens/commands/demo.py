@@ -1,5 +1,6 @@
-"""`babelens demo`: the whole way on the emoji benchmark, in a few minutes on two cores."""
+"""`babelens demo`: the whole way on the emoji benchmark, in a few minutes on two cores of any speed."""
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -15,11 +16,16 @@ from ..evaluation.embedder import Embedder
 from ..evaluation.gallery import contact_sheet
 from ..methods import METHODS
 from ..recipe import RECIPES, load_recipe
-from ..run import EVALUATION, recipe_run
+from ..run import CHECKPOINTS, EVALUATION, RecipeRun, recipe_run
+from ..time_budget import seconds_of, stage_times, stages_of, steps_of, steps_within, with_steps
+from ..trainers.checkpoints import newest_checkpoint, written_whole
 
 # "red heart" in Swahili: the demo's model has seen translations into Swahili, but no picture with a Swahili caption.
 QUERY, LANGUAGE = "moyo mwekundu", "sw"
 DEMOS = {method: f"emoji/{method}-demo" for method in METHODS if (RECIPES / f"emoji/{method}-demo.yaml").is_file()}
+_CHOSEN = "steps.json"
+# Part of a recipe's steps below which a model learns too little to be asked anything.
+_LEAST = 2 / 7
 
 
 def demo(
@@ -27,11 +33,20 @@ def demo(
     output: Annotated[Path | None, typer.Option(help="Folder for the model; default: `runs/demo-METHOD`.")] = None,
     query: Annotated[str, typer.Option(help="What to look for at the end.")] = QUERY,
     language: Annotated[str, typer.Option(help="The query's language.")] = LANGUAGE,
+    minutes: Annotated[
+        float,
+        typer.Option(min=0.1, help="Time for training, which decides how many steps it has; a run's number is kept."),
+    ] = 5.0,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of training instead, in all stages, to repeat a run.")
+    ] = None,
 ) -> None:
     """Train a small model on the emoji benchmark, evaluate it, write its card, load it back, and search with it.
 
     The pictures are real (four vendors draw the same 1911 emoji), the names are those of Unicode's volunteers. The
-    first run fetches them from the npm registry and draws them, which takes a minute.
+    first run fetches them from the npm registry and draws them, which takes a minute. Before it trains, it times a few
+    steps, and shortens its schedule to what the machine can do in the time; data and evaluation take one to two
+    minutes more.
     """
     if method not in DEMOS:
         raise typer.BadParameter(
@@ -39,12 +54,56 @@ def demo(
         )
     console = Console()
     output = output or Path("runs") / f"demo-{method}"
-    run = recipe_run(load_recipe(DEMOS[method]), output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    recipe = load_recipe(DEMOS[method])
+    run = recipe_run(recipe, output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    chosen = _steps(run, 60 * minutes, steps, console)
+    run.recipe = with_steps(recipe, chosen)
+    if steps is None:  # what the card names repeats the run
+        run.command += f" --steps {chosen}"
     trainer = run.train(resume=True)
     report = run.report()
     run.write_card(trainer, report)
     run.print_summary(report, console)
     _search(output, query, language, console)
+
+
+def _steps(run: RecipeRun, seconds: float, asked: int | None, console: Console) -> int:
+    """The number of steps: that with which the run was begun, the one asked for, or as many as fit into the time."""
+    kept, own = run.output / CHECKPOINTS / _CHOSEN, steps_of(run.recipe)
+    begun = None
+    if kept.is_file():
+        begun = json.loads(kept.read_text(encoding="utf-8"))["steps"]
+    elif newest_checkpoint(run.output / CHECKPOINTS / run.stages[0].name):
+        begun = own  # by a version that always took all
+    if begun is not None:
+        if asked not in (None, begun):
+            raise typer.BadParameter(
+                f"{run.output} was begun with {begun} steps: choose another --output", param_hint="--steps"
+            )
+        console.print(f"{run.output} was begun with {begun} steps, and keeps to them.", highlight=False)
+        return begun
+    steps = asked or _fitting_steps(run, seconds, own, console)
+    with written_whole(run.output / CHECKPOINTS) as scratch:
+        (scratch / _CHOSEN).write_text(json.dumps({"steps": steps}), encoding="utf-8")
+    return steps
+
+
+def _fitting_steps(run: RecipeRun, seconds: float, own: int, console: Console) -> int:
+    console.print("Timing some steps, to see how many fit …")
+    times = stage_times(run)
+    steps = steps_within(seconds, times, fewest=round(_LEAST * own))
+    each = ", ".join(
+        f"{time.step:.2f} s" + (f" ({stage.name})" if stage.name else "")
+        for stage, time in zip(stages_of(run.recipe), times, strict=True)
+    )
+    expected = seconds_of(times, steps)
+    console.print(
+        f"A step takes {each}: training {steps} of the recipe's {own} steps, about {expected / 60:.1f} minutes"
+        + (" (fewer would teach it too little)" if expected > seconds else "")
+        + f". --steps {steps} repeats this run.",
+        highlight=False,
+    )
+    return steps
 
 
 def _search(output: Path, query: str, language: str, console: Console) -> None:

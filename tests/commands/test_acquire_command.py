@@ -164,6 +164,7 @@ def test_the_adapters_card(german, folder):
     assert "46 translations" in card.text and "language exposure" not in card.text
     assert "trained with this language" in card.text and "Of 2 held-out texts" in card.text
     assert "PeftModel" in card.text and "max_length=40" in card.text
+    assert re.search(r"Computed in (float32|bfloat16), because ", card.text)
 
 
 def test_the_assembled_model(german):

@@ -1,6 +1,7 @@
 """`babelens train` from files to a published folder, on shapes."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -72,6 +73,7 @@ def test_the_folder_is_fit_to_be_published(trained):
     assert "checkpoint-" not in done.output
     card = (trained / "README.md").read_text()
     assert "apache-2.0" in card
+    assert re.search(r"Computed in (float32|bfloat16), because ", card)
     assert all(f"- {tag}" in card for tag in ("en", "de", "fr"))
 
 
@@ -141,7 +143,7 @@ def test_every_shipped_recipe_is_well_formed(name, tmp_path):
     run._check_tasks()
     for stage in run.stages:
         given = run.recipe.training | stage.training
-        arguments = {key: value for key, value in given.items() if key not in ("bf16", "use_cpu")}
+        arguments = {key: value for key, value in given.items() if key != "use_cpu"}
         run._trainer_class.arguments_class(output_dir=str(tmp_path), **arguments)
 
 

@@ -86,7 +86,9 @@ def test_the_gallery_frames_right_pictures_and_asks_each_text_once(color_embedde
     assert len(embedder.texts) == asked
     rows = drawn["rows"]
     assert len(rows) == 2 * 3 * 6
-    assert sum(row.heading is not None for row in rows) == 6
+    headings = [row.heading for row in rows if row.heading is not None]
+    assert [heading.partition(":")[0] for heading in headings] == [f"Question {n}" for n in (2, 3, 1, 1, 4, 1)]
+    assert "(noto), in languages with captioned pictures" in headings[0]
     assert {row.language for row in rows} == {"en", "de", "es", "ar"}
     assert {row.query.split()[-1] for row in rows}.isdisjoint({"30", "70", "110"})  # flags
     for row in rows:

@@ -79,6 +79,7 @@ def test_liwe_learns_with_adamax_step_by_step(corpus, processor, tmp_path):
         report_to="none",
         disable_tqdm=True,
         use_cpu=True,
+        precision="float32",
         lr_scheduler_type="constant",
     )
     annealing = Annealing()

@@ -167,7 +167,7 @@ def test_an_unknown_task_is_refused(tmp_path):
         {"embed_chunk_size": 0},
         {"loss_tile_size": -1},
         {"task_weights": {"text_text": -1.0}},
-        {"task_learning_rates": TWO_RATES, "fp16": True},
+        {"task_learning_rates": TWO_RATES, "precision": "float16"},
         {"task_learning_rates": TWO_RATES, "learning_rate_mapping": {"vision_model": 0.1}},
         {"learning_rate_mapping": {"vision_model": -0.1}},
         {"text_augmentation": {"subword_dropout": 1.5}},

@@ -24,6 +24,7 @@ def make_trainer(output, train_dataset=None, **settings):
             "report_to": "none",
             "disable_tqdm": True,
             "use_cpu": True,
+            "precision": "float32",  # the same on every machine
             **settings,
         },
     )

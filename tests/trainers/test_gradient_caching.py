@@ -46,7 +46,7 @@ def test_chunks_train_as_the_whole_batch_does(tmp_path, settings):
 def test_chunks_add_little_to_the_error_of_bfloat16(tmp_path):
     """A step in bfloat16, in chunks and whole, beside the same step in float64."""
     steps = []
-    for settings in ({}, {"bf16": True}, {"bf16": True, "embed_chunk_size": 3}):
+    for settings in ({}, {"precision": "bfloat16"}, {"precision": "bfloat16", "embed_chunk_size": 3}):
         trainer = shapes_trainer(tmp_path, max_steps=1, max_grad_norm=0.0, **PLAIN | settings)
         if not settings:
             make_double(trainer)

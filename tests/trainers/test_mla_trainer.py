@@ -24,6 +24,7 @@ SETTINGS = {
     "report_to": "none",
     "disable_tqdm": True,
     "use_cpu": True,
+    "precision": "float32",  # the same on every machine
     "seed": 3,
 }
 # No mirror images and no warm-up: the first step alone already shows what training does.

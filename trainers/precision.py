@@ -1,0 +1,197 @@
+"""The precision that training computes in: bfloat16 where the hardware multiplies it, else float32.
+
+bfloat16 takes about half the time where there are instructions for it, and nearly twice the time on a processor that
+computes it in software. Weights, optimiser and loss stay in float32 either way: products are autocast.
+"""
+
+import json
+import os
+import timeit
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from accelerate.utils import gather, parse_flag_from_env
+from transformers import TrainerCallback, TrainingArguments
+from transformers.trainer_callback import ExportableState
+from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
+
+from ..configuration.errors import BabelensError
+
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+AUTO, FLOAT32, BFLOAT16, FLOAT16 = get_args(Precision)
+
+_LAUNCHER = "ACCELERATE_MIXED_PRECISION"  # what `accelerate launch` was told, "no" when nothing
+_OF_LAUNCHER = {"bf16": BFLOAT16, "fp16": FLOAT16}
+# What torch calls a processor's instructions for products in bfloat16: Intel's, Intel's and AMD's, and Arm's two.
+_INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
+
+
+class PrecisionError(BabelensError, ValueError):
+    """Settings of the precision that contradict each other, or that the hardware does not have."""
+
+
+@dataclass(frozen=True)
+class ChosenPrecision:
+    """A precision and why it is the one.
+
+    Args:
+        name: `float32`, `bfloat16` or `float16`.
+        reason: goes on after the name: "because …", "as … says".
+        is_asked: somebody asked for it; nothing was chosen.
+    """
+
+    name: str
+    reason: str
+    is_asked: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.reason}"
+
+
+@dataclass
+class PrecisionTrainingArguments(TrainingArguments):
+    """transformers' `TrainingArguments` with `precision` in the place of `bf16` and `fp16`, which say the same.
+
+    What came of `auto`, and why, is `chosen_precision`.
+    """
+
+    precision: Precision = field(
+        default=AUTO,
+        metadata={
+            "help": "'float32', 'bfloat16' or 'float16'; 'auto' is what the launcher of several processes says, else "
+            "bfloat16 where the hardware multiplies it, else float32."
+        },
+    )
+    bf16: bool | None = field(default=None, metadata={"help": "The same as precision='bfloat16'."})
+
+    def __post_init__(self) -> None:
+        self.use_precision(self.asked_precision() or fastest_precision(self._device_type))
+        super().__post_init__()
+
+    def use_precision(self, chosen: ChosenPrecision) -> None:
+        """Has the next trainer compute in this precision.
+
+        Raises:
+            PrecisionError: for float16 without an accelerator.
+        """
+        if chosen.name == FLOAT16 and self._device_type == "cpu":
+            raise PrecisionError(f"training in {chosen}: a CPU has float32 and bfloat16")
+        self.chosen_precision = chosen
+        self.bf16, self.fp16 = chosen.name == BFLOAT16, chosen.name == FLOAT16
+        # transformers takes bf16 for that of an accelerator unless it is told that there is none.
+        if self.bf16 and self._device_type == "cpu":
+            self.use_cpu = True
+        self.mixed_precision = {FLOAT32: "no", BFLOAT16: "bf16", FLOAT16: "fp16"}.get(chosen.name, chosen.name)
+
+    @property
+    def _device_type(self) -> str:
+        """Where training will be, before transformers has set it up."""
+        if is_torch_xla_available():
+            return "xla"
+        if self.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available():
+            return "cpu"
+        return torch.accelerator.current_accelerator().type
+
+    def asked_precision(self) -> ChosenPrecision | None:
+        """What the arguments and the launcher agree on, if they say anything.
+
+        Raises:
+            PrecisionError: when they do not agree, or name no precision.
+        """
+        if self.precision not in get_args(Precision):
+            raise PrecisionError(f"precision={self.precision!r} must be one of {', '.join(get_args(Precision))}")
+        launcher = os.environ.get(_LAUNCHER, "no")
+        said = {
+            f"precision={self.precision!r}": self.precision if self.precision != AUTO else None,
+            "bf16=True": BFLOAT16 if self.bf16 else None,
+            "fp16=True": FLOAT16 if self.fp16 else None,
+            f"the launcher's mixed_precision={launcher}": _OF_LAUNCHER.get(launcher, launcher)
+            if launcher != "no"
+            else None,
+        }
+        asked = {saying: name for saying, name in said.items() if name is not None}
+        if self.bf16 is False and not self.fp16 and self.precision != FLOAT16:
+            asked["bf16=False"] = FLOAT32
+        if len(set(asked.values())) > 1:
+            raise PrecisionError(f"{' and '.join(asked)} contradict each other: leave out all but one of them")
+        return next(
+            (ChosenPrecision(name, f"as {saying} says", is_asked=True) for saying, name in asked.items()), None
+        )
+
+
+@cache
+def fastest_precision(device_type: str) -> ChosenPrecision:
+    """bfloat16 where hardware multiplies it, else float32.
+
+    Args:
+        device_type: as torch calls it: `cpu`, `cuda`, `mps`.
+    """
+    if device_type == "cpu":
+        return _fastest_on_cpu()
+    if device_type == "cuda":
+        name, has = torch.cuda.get_device_name(), torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        name, has = device_type, is_torch_bf16_gpu_available()
+    if has:
+        return ChosenPrecision(BFLOAT16, f"because {name} multiplies it")
+    return ChosenPrecision(FLOAT32, f"because {name} does not multiply bfloat16")
+
+
+def _fastest_on_cpu() -> ChosenPrecision:
+    # `torch.ops.mkldnn._is_mkldnn_bf16_supported()` is also true of processors that do it in software.
+    flags = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    readable = [name for name in _INSTRUCTIONS if name in flags]
+    present = [name for name in readable if flags[name]]
+    if readable and not present:
+        return ChosenPrecision(FLOAT32, "because this processor computes bfloat16 in software")
+    if present and torch.backends.mkldnn.is_available():
+        return ChosenPrecision(BFLOAT16, f"because this processor multiplies it ({', '.join(present)})")
+    # Not every build of torch uses the instructions, and not every one can read what there are.
+    ratio = _seconds(torch.bfloat16) / _seconds(torch.float32)
+    timed = f"because a product in bfloat16 takes {ratio:.2f} times as long as in float32 here"
+    return ChosenPrecision(BFLOAT16 if ratio < 1 else FLOAT32, timed)
+
+
+def _seconds(dtype: torch.dtype) -> float:
+    """What the product of two matrices takes at best."""
+    matrix = torch.ones(512, 512, dtype=dtype)
+    return min(timeit.repeat(lambda: matrix @ matrix, number=2, repeat=6))
+
+
+def agree_on_precision(args: PrecisionTrainingArguments) -> None:
+    """Has all processes compute in float32 where one of them would choose it.
+
+    Raises:
+        PrecisionError: when they disagree and cannot change any more.
+    """
+    if args.world_size == 1:
+        return
+    names = gather(torch.tensor([args.chosen_precision.name == FLOAT32], device=args.device)).tolist()
+    if all(names) or not any(names):
+        return
+    if args.chosen_precision.is_asked or args.deepspeed_plugin is not None:
+        raise PrecisionError("the processes would compute in different precisions: say precision=float32 or bfloat16")
+    args.use_precision(ChosenPrecision(FLOAT32, "because not every process has hardware that multiplies bfloat16"))
+
+
+class PrecisionState(TrainerCallback, ExportableState):
+    """Keeps the precision of a run in the state of its checkpoints."""
+
+    precision: str | None = None
+
+    def on_train_begin(self, args: PrecisionTrainingArguments, *others: Any, **kwargs: Any) -> None:
+        self.precision = args.chosen_precision.name
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"precision": self.precision}}
+
+
+def precision_of(checkpoint: str | Path) -> str | None:
+    """The precision in which a checkpoint was trained; None for one that does not say."""
+    file = Path(checkpoint) / "trainer_state.json"
+    state = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    kept = (state.get("stateful_callbacks") or {}).get(PrecisionState.__name__)
+    return kept["attributes"]["precision"] if kept else None
