@@ -7,10 +7,12 @@ from transformers import (
     BertModel,
     DataCollatorForLanguageModeling,
     PreTrainedTokenizerBase,
-    Trainer,
     TrainingArguments,
     set_seed,
 )
+
+from .finiteness import check_numbers
+from .whole_checkpoints import WholeCheckpointTrainer
 
 
 class MaskedGuessing(nn.Module):
@@ -43,10 +45,14 @@ def train_masked_language(
 
     Returns:
         The encoder without the head that guesses.
+
+    Raises:
+        NumberError: for an argument that is NaN or infinite.
     """
+    check_numbers(args)
     set_seed(args.seed)
     guessing = MaskedGuessing(config)
     examples = [{"input_ids": ids} for ids in tokenizer(texts, truncation=True)["input_ids"]]
     collator = DataCollatorForLanguageModeling(tokenizer, seed=args.seed)
-    Trainer(guessing, args, train_dataset=examples, data_collator=collator).train()
+    WholeCheckpointTrainer(guessing, args, train_dataset=examples, data_collator=collator).train()
     return guessing.model.bert

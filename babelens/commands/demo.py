@@ -16,6 +16,7 @@ from ..evaluation.gallery import contact_sheet
 from ..methods import METHODS
 from ..recipe import RECIPES, load_recipe
 from ..run import EVALUATION, recipe_run
+from ..trainers.output_lock import locked
 
 # "red heart" in Swahili: the demo's model has seen translations into Swahili, but no picture with a Swahili caption.
 QUERY, LANGUAGE = "moyo mwekundu", "sw"
@@ -40,9 +41,10 @@ def demo(
     console = Console()
     output = output or Path("runs") / f"demo-{method}"
     run = recipe_run(load_recipe(DEMOS[method]), output, command=shlex.join(["babelens", *sys.argv[1:]]))
-    trainer = run.train(resume=True)
-    report = run.report()
-    run.write_card(trainer, report)
+    with locked(output):
+        trainer = run.train(resume=True)
+        report = run.report()
+        run.write_card(trainer, report)
     run.print_summary(report, console)
     _search(output, query, language, console)
 
