@@ -238,7 +238,7 @@ class Acquisition:
         Raises:
             FileExistsError: when `output` holds an adapter, or a run and `resume` was not asked for.
             CorpusError: for captions that cannot be used, or fewer captions or translations than a batch has.
-            OSError: when nothing can be saved to `output`.
+            SaveError: when nothing can be saved to `output`.
         """
         if is_first_process():
             prepare_saving(self.output)

@@ -134,7 +134,7 @@ class RecipeRun:
         Raises:
             RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
             FileExistsError: when `output` holds a run already and `resume` was not asked for.
-            OSError: when nothing can be saved to `output`.
+            SaveError: when nothing can be saved to `output`.
         """
         has_stages = any((self.output / CHECKPOINTS).glob(f"*/{FINISHED}"))
         if (has_stages or has_checkpoint(self.output / CHECKPOINTS / self.stages[0].name)) and not resume:

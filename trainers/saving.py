@@ -25,12 +25,17 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from ..configuration.errors import BabelensError
 from ..configuration.saved_folders import FIRST_READ, MOVING, WHOLE
 
 SCRATCH = ".saving"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 # tokenizers raises plain exceptions, which end so.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
+
+
+class SaveError(BabelensError, OSError):
+    """A folder to which something could not be written."""
 
 
 @contextmanager
@@ -41,7 +46,7 @@ def written_whole(folder: str | Path) -> Iterator[Path]:
         folder: is made where it is missing; other files in it remain, but for weights of another model.
 
     Raises:
-        OSError: when the block cannot write, or the files cannot be moved, with `folder` named.
+        SaveError: when the block cannot write, or the files cannot be moved.
     """
     folder = Path(folder).resolve()
     with made(folder):
@@ -65,7 +70,7 @@ def finish_saving(folder: str | Path) -> bool:
         Whether there were such files.
 
     Raises:
-        OSError: when they cannot be moved; they are kept.
+        SaveError: when they cannot be moved; they are kept.
     """
     folder = Path(folder)
     whole, moving = folder / WHOLE, folder / MOVING
@@ -82,7 +87,7 @@ def finish_saving(folder: str | Path) -> bool:
         sync(folder)
     except OSError as error:
         left = moving if moving.is_dir() else whole
-        raise OSError(
+        raise SaveError(
             error.errno,
             f"could not save to {folder}: the files were written, and lie in {left}, but cannot be moved to their "
             f"places ({error}). When that is mended, the same command with --resume does the rest",
@@ -116,9 +121,12 @@ def _move(moving: Path, folder: Path) -> None:
 
 @contextmanager
 def removed_on_failure(folder: Path, *, called: Path | None = None) -> Iterator[None]:
-    """Deletes `folder` when the block cannot write, and says so in one `OSError`, whichever library was writing."""
+    """Deletes `folder` when the block cannot write, and says so in one `SaveError`, whichever library was writing."""
     try:
         yield
+    except SaveError:  # of a folder within
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     except Exception as error:
         number = _system_error(error)
         if number is None:
@@ -127,7 +135,7 @@ def removed_on_failure(folder: Path, *, called: Path | None = None) -> Iterator[
         left = (
             f"a part of it could not be removed from {folder}" if folder.exists() else "nothing of it was left there"
         )
-        raise OSError(number, f"could not save to {called or folder}, and {left}: {error}") from error
+        raise SaveError(number, f"could not save to {called or folder}, and {left}: {error}") from error
 
 
 def _system_error(error: Exception) -> int | None:
@@ -145,7 +153,7 @@ def prepare_saving(folder: str | Path) -> None:
     could not be saved.
 
     Raises:
-        OSError: when `folder` cannot be made or written to.
+        SaveError: when `folder` cannot be made or written to.
     """
     folder = Path(folder).resolve()
     finish_saving(folder)
@@ -161,7 +169,7 @@ def prepare_saving(folder: str | Path) -> None:
             finally:
                 shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     except OSError as error:
-        raise OSError(error.errno, f"nothing can be saved to {folder}: {error}") from error
+        raise SaveError(error.errno, f"nothing can be saved to {folder}: {error}") from error
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import Trainer
-from transformers.trainer_utils import TrainOutput, rotate_checkpoints
+from transformers.trainer_utils import SaveStrategy, TrainOutput, rotate_checkpoints
 
 from .checkpoints import check_undamaged, mark_complete, newest_checkpoint, remove_torn_checkpoints
 from .finiteness import check_weights, is_finite, raise_for_gradient
-from .saving import removed_on_failure, written_whole
+from .saving import prepare_saving, removed_on_failure, written_whole
 
 
 class WholeCheckpointTrainer(Trainer):
@@ -28,6 +28,7 @@ class WholeCheckpointTrainer(Trainer):
             DamagedCheckpointError: when the checkpoint to go on from is not what was saved.
             NonFiniteLossError, NonFiniteGradientError: when the loss or its gradient becomes NaN or infinite.
             NonFiniteWeightsError: when weights are, all the same.
+            SaveError: when checkpoints cannot be saved to `args.output_dir`.
         """
         if resume_from_checkpoint is True:
             newest = newest_checkpoint(self.args.output_dir)
@@ -37,6 +38,8 @@ class WholeCheckpointTrainer(Trainer):
         elif resume_from_checkpoint:
             check_undamaged(resume_from_checkpoint)
         if self.args.should_save:
+            if self.args.save_strategy != SaveStrategy.NO:
+                prepare_saving(self.args.output_dir)
             resumed = Path(resume_from_checkpoint) if resume_from_checkpoint else None
             remove_torn_checkpoints(self.args.output_dir, resumed)
         output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
