@@ -41,8 +41,10 @@ from .modeling.peft_mla.peft_mla_embedding import save_embedding
 from .processing.processing_mla import MlaProcessor, TokenizerError
 from .processing.tokenizer_training import train_wordpiece
 from .trainers.arguments import MlaTrainingArguments
-from .trainers.checkpoints import newest_checkpoint, written_whole
+from .trainers.checkpoints import has_checkpoint, newest_checkpoint
 from .trainers.mla import MlaTrainer
+from .trainers.output_lock import is_first_process
+from .trainers.saving import prepare_saving, written_whole
 from .vocabulary import pretrained_table
 
 M_BERT = "google-bert/bert-base-multilingual-cased"
@@ -236,10 +238,14 @@ class Acquisition:
         Raises:
             FileExistsError: when `output` holds an adapter, or a run and `resume` was not asked for.
             CorpusError: for captions that cannot be used, or fewer captions or translations than a batch has.
+            SaveError: when nothing can be saved to `output`.
         """
-        if (self.output / "adapter_config.json").is_file():
+        if is_first_process():
+            prepare_saving(self.output)
+        is_broken_off = has_checkpoint(self.output / CHECKPOINTS / TEXT_TEXT)
+        if (self.output / "adapter_config.json").is_file() and not (resume and is_broken_off):
             raise FileExistsError(f"{self.output} holds an adapter already: choose another folder")
-        if not resume and newest_checkpoint(self.output / CHECKPOINTS / TEXT_TEXT):
+        if is_broken_off and not resume:
             raise FileExistsError(f"{self.output} holds a run that broke off: resume it, or choose another folder")
         train, held_out = self.split
         self._check_count(self.translations, len(train))

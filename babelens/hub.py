@@ -18,6 +18,7 @@ from transformers.dynamic_module_utils import get_relative_import_files
 
 from .configuration.errors import BabelensError
 from .model_cards.cards import placeholder_repository
+from .trainers.finiteness import UnreadableWeightsError, non_finite_tensors
 
 # The first name of a path decides; everything else in a folder is published.
 _UNPUBLISHED = [
@@ -59,10 +60,11 @@ def folder_problems(folder: str | Path) -> list[str]:
     if not folder.is_dir():
         return [f"{folder} is not a folder"]
     if (folder / ADAPTER_CONFIG).is_file():
-        return [*_adapter_problems(folder), *_card_problems(folder)]
+        return [*_adapter_problems(folder), *_number_problems(folder), *_card_problems(folder)]
     return [
         *_config_problems(folder),
         *_weight_problems(folder),
+        *_number_problems(folder),
         *_processor_problems(folder),
         *_card_problems(folder),
     ]
@@ -93,6 +95,19 @@ def _weight_problems(folder: Path) -> list[str]:
         return ["model.safetensors is missing: save the model with save_pretrained"]
     shards = sorted(set(_read_json(index)["weight_map"].values()))
     return [f"{shard} is missing, which {index.name} names" for shard in shards if not (folder / shard).is_file()]
+
+
+def _number_problems(folder: Path) -> list[str]:
+    """Weights that are NaN or infinite, and files in which there are none to be read."""
+    try:
+        found = non_finite_tensors(folder)
+    except UnreadableWeightsError as error:
+        return [str(error)]
+    return [
+        f"{name}: {len(tensors)} of its tensors hold NaN or infinity, such as {tensors[0]}: train again from a "
+        "checkpoint that is older"
+        for name, tensors in found.items()
+    ]
 
 
 def _processor_problems(folder: Path) -> list[str]:

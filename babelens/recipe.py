@@ -129,7 +129,7 @@ class TextModelSource:
 
     Args:
         preset: whose `text_config` the encoder has.
-        training: transformers' `TrainingArguments`, without `output_dir`.
+        training: transformers' `TrainingArguments`, without `output_dir`, and `precision`.
         from_pretrained: a folder or Hub id instead.
     """
 

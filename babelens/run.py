@@ -35,8 +35,9 @@ from .model_cards.facts import ModelCardFacts, training_run
 from .processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from .recipe import EMOJI, WEAK_EMOJI, Recipe, RecipeError, Stage, TokenizerSource
 from .trainers.arguments import ContrastiveTrainingArguments
-from .trainers.checkpoints import newest_checkpoint, written_whole
+from .trainers.checkpoints import has_checkpoint, newest_checkpoint
 from .trainers.contrastive import ContrastiveTrainer, TaskData
+from .trainers.saving import finish_saving, prepare_saving, written_whole
 
 CHECKPOINTS = "checkpoints"
 FINISHED = "finished"
@@ -55,6 +56,11 @@ def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
         raise RecipeError(f"task: {recipe.method} is not fine-tuned on tasks")
     module, name = run.split(":")
     return getattr(import_module(module), name)(recipe, output, command)
+
+
+def is_finished(stage: Path) -> bool:
+    """Whether the folder holds what a stage ended with, rather than a part of it."""
+    return (stage / "config.json").is_file()
 
 
 @dataclass
@@ -128,19 +134,23 @@ class RecipeRun:
         Raises:
             RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
             FileExistsError: when `output` holds a run already and `resume` was not asked for.
+            SaveError: when nothing can be saved to `output`.
         """
         has_stages = any((self.output / CHECKPOINTS).glob(f"*/{FINISHED}"))
-        if (has_stages or newest_checkpoint(self.output / CHECKPOINTS / self.stages[0].name)) and not resume:
+        if (has_stages or has_checkpoint(self.output / CHECKPOINTS / self.stages[0].name)) and not resume:
             raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
         self._check_tasks()
         arguments = [self._arguments(stage) for stage in self.stages]  # all, before the first is trained
+        with arguments[0].main_process_first(local=False, desc="the output folder"):
+            if arguments[0].process_index == 0:
+                self._prepare_output()
         set_seed(arguments[0].seed)
         processor = self.make_processor()
         model = self.make_model(processor)
         *earlier, last = self.stages
         for stage in earlier:
             finished = self.output / CHECKPOINTS / stage.name / FINISHED
-            if not finished.is_dir():
+            if not is_finished(finished):
                 trainer = self._train_stage(stage, model, processor)
                 if trainer.is_world_process_zero():
                     with written_whole(finished) as scratch:
@@ -156,6 +166,11 @@ class RecipeRun:
             self._write_json("tokenizer.json", self.unknown_rates(self.vocabulary(processor)))
         trainer.accelerator.wait_for_everyone()
         return trainer
+
+    def _prepare_output(self) -> None:
+        for finished in (self.output / CHECKPOINTS).glob(f"*/{FINISHED}"):
+            finish_saving(finished)
+        prepare_saving(self.output)
 
     @property
     def stages(self) -> list[Stage]:

@@ -8,7 +8,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     ProcessorMixin,
-    TrainingArguments,
 )
 
 from .configuration.presets import load_preset
@@ -16,10 +15,11 @@ from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .processing.processing_mla_student import MlaStudentProcessor
 from .recipe import RecipeError, TextModelSource
-from .run import CHECKPOINTS, FINISHED
+from .run import CHECKPOINTS, FINISHED, is_finished
 from .run_mla import MlaRun
-from .trainers.checkpoints import written_whole
 from .trainers.masked_language import train_masked_language
+from .trainers.precision import PrecisionTrainingArguments
+from .trainers.saving import written_whole
 
 TEXT_MODEL = "text_model"
 
@@ -65,9 +65,9 @@ class MlaStudentRun(MlaRun):
         """The text encoder before the student is trained; one that is trained here lies among the checkpoints."""
         source, attention = self._text_source, self.recipe.model.attn_implementation
         finished = self.output / CHECKPOINTS / TEXT_MODEL / FINISHED
-        if source.preset and not finished.is_dir():
+        if source.preset and not is_finished(finished):
             arguments = {"seed": self._arguments(self.stages[0]).seed} | source.training
-            args = TrainingArguments(output_dir=str(finished.parent), **arguments)
+            args = PrecisionTrainingArguments(output_dir=str(finished.parent), **arguments)
             text = {
                 "vocab_size": len(tokenizer),
                 "pad_token_id": tokenizer.pad_token_id,

@@ -32,7 +32,8 @@ from .processing.vocabulary_trimming import (
 )
 from .recipe import load_recipe
 from .run import recipe_run
-from .trainers.checkpoints import written_whole
+from .trainers.output_lock import locked
+from .trainers.saving import prepare_saving, written_whole
 
 # Of a processor with two tokenizers, the one to trim stands first.
 _TOKENIZERS = ("multilingual_tokenizer", "tokenizer")
@@ -76,7 +77,14 @@ def trim(source: str, texts: Sequence[str], output: Path, *, coverage: float = 0
         FileExistsError: when `output` holds a model.
         OSError: for a source that cannot be loaded, and a folder that cannot be written.
         VocabularyTrimmingError, EmbeddingTrimmingError: for what cannot be trimmed.
+        OutputInUseError: when another process writes to `output`.
     """
+    with locked(output):
+        prepare_saving(output)
+        return _trim(source, texts, output, coverage)
+
+
+def _trim(source: str, texts: Sequence[str], output: Path, coverage: float) -> TrimmingReport:
     if (output / "config.json").is_file():
         raise FileExistsError(f"{output} holds a model already: choose another folder")
     model = _load_model(source)

@@ -28,6 +28,7 @@ from transformers import (
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.languages import language_for_each
+from ..configuration.saved_folders import check_finished
 from ..data.views import PictureFeatures
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
@@ -229,6 +230,7 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTr
     """Model and processor of a folder or Hub repository, which may be an MLA adapter's; `loading` is what
     `from_pretrained` takes, such as `trust_remote_code`."""
     source = str(folder_or_repo)
+    check_finished(source)
     if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in ("revision", "token")}):
         return _load_adapted(source, **loading)
     model = AutoModel.from_pretrained(source, **loading)

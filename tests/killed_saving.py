@@ -1,11 +1,16 @@
-"""A run that saves after every step, killed again and again while it saves, and started again in the same folder."""
+"""A run that saves after every step, killed again and again while it saves, and started again in the same folder; and
+one save, killed at each of its operations on files."""
 
 import hashlib
+import itertools
 import json
 import os
 import random
 import signal
+import sys
 import time
+import traceback
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -140,3 +145,41 @@ def unbroken_digests(folder: Path, steps: int) -> dict[int, str]:
     trainer.add_callback(recorder)
     trainer.train()
     return recorder.digests
+
+
+# ---- One save, killed at each of its operations ----
+
+CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir")
+
+
+def killed_at_each_operation(
+    save: Callable[[], Any], prepare: Callable[[], Any], *, events: Collection[str] = CHANGES
+) -> Iterator[int]:
+    """Runs `prepare` here and `save` in a process of its own, which is killed before its first operation on a file;
+    then again, killed before the second; and so on until it lives to its end. Yields after each kill its number."""
+    for number in itertools.count(1):
+        prepare()
+        child = os.fork()
+        if child == 0:
+            _save_and_die(save, number, events)
+        status = os.waitpid(child, 0)[1]
+        if status == 0:
+            return
+        assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, status
+        yield number
+
+
+def _save_and_die(save: Callable[[], Any], number: int, events: Collection[str]) -> NoReturn:
+    seen = itertools.count(1)
+
+    def hook(event: str, _: Any) -> None:
+        if event in events and next(seen) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    try:
+        save()
+        os._exit(0)
+    finally:
+        traceback.print_exc()
+        os._exit(1)

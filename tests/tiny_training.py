@@ -162,6 +162,29 @@ class DieAt(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class PoisonGradient(TrainerCallback):
+    """Makes a number of a gradient NaN, or what is given, from one step on; the loss remains what it is."""
+
+    def __init__(self, step: int, value: float = float("nan"), name: str = "") -> None:
+        self.step, self.value, self.name = step, value, name
+        self.before: dict[str, np.ndarray] = {}
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs) -> None:
+        if state.global_step == self.step - 1 and not self.before:
+            self.before = weights(model)
+            trained = [
+                weight for name, weight in model.named_parameters() if weight.requires_grad and self.name in name
+            ]
+            trained[0].register_hook(self._poisoned)
+
+    def _poisoned(self, gradient: torch.Tensor) -> torch.Tensor:
+        if gradient.is_sparse:
+            return gradient * self.value
+        gradient = gradient.clone()
+        gradient[(0,) * gradient.dim()] = self.value
+        return gradient
+
+
 def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
 

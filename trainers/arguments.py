@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from transformers.training_args import OptimizerNames
 
+from .finiteness import check_numbers
 from .precision import FLOAT16, PrecisionTrainingArguments
 
 LAMB = "lamb"
@@ -97,6 +98,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups", "shuffle_buffer_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
@@ -292,6 +294,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         sizes = {f"data_set_batch_sizes[{name!r}]": size for name, size in (self.data_set_batch_sizes or {}).items()}
         counts = {"eval_batches": self.eval_batches, "text_length_groups": self.text_length_groups}
         for name, value in (sizes | counts).items():
@@ -334,6 +337,7 @@ class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         if self.max_text_length is not None and self.max_text_length < 3:
             raise ValueError(f"max_text_length={self.max_text_length}: a text has [BOS], its language and some words")
         super().__post_init__()

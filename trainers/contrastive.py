@@ -6,7 +6,7 @@ loses on embeddings (`contrastive_objective`).
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,6 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import BabelensError
 from ..configuration.tasks import IMAGE_TEXT
 from ..data.collators import Collator, ContrastiveCollator, TaskCollator
 from ..data.corpus import languages_of
@@ -30,6 +29,7 @@ from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
+from .finiteness import check_finite
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, loader_options, mixture_loader
@@ -52,27 +52,6 @@ class TaskData:
     corpus: Dataset | IterableDataset
     languages: list[str] | None = None
     pairs: list[tuple[str, str]] | None = None
-
-
-class NonFiniteLossError(BabelensError, FloatingPointError):
-    """A loss that is NaN or infinite; training stops at that step, before it reaches the weights."""
-
-
-def check_finite(loss: Tensor, what: str, step: int) -> None:
-    """
-    Args:
-        loss: what would be learned from next [].
-        what: it is the loss of.
-        step: the number of the step.
-
-    Raises:
-        NonFiniteLossError: when it is NaN or infinite.
-    """
-    if not loss.isfinite():
-        raise NonFiniteLossError(
-            f"the loss of {what} is {loss.item()} in step {step}; training stopped before it reached the weights. A "
-            "lower learning rate, a longer warm-up or max_grad_norm may help."
-        )
 
 
 class ContrastiveTrainer(WholeCheckpointTrainer):
@@ -348,10 +327,19 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
             return self._task_optimizer.clip_gradients(self.args.max_grad_norm)
         return super()._clip_grad_norm(model)
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | None = None) -> Any:
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Any:
         if self._task_optimizer and grad_norm is None:
-            return self._task_optimizer.clip_gradients(math.inf)
+            grad_norm = self._task_optimizer.clip_gradients(math.inf)
         return super()._get_grad_norm(model, grad_norm)
+
+    def _gradients(self, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+        if self._task_optimizer is None:
+            yield from super()._gradients(model)
+            return
+        for task, own in self._task_optimizer.gradients.items():
+            for name, weight in model.named_parameters():
+                if weight in own:
+                    yield f"{name} in task {task!r}", own[weight]
 
     # ---- Evaluation ----
 

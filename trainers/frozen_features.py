@@ -18,8 +18,8 @@ from datasets import config
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
-from .checkpoints import removed_on_failure
 from .mixture import SizedView
+from .saving import removed_on_failure
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +47,15 @@ def frozen_features(
     file = folder / f"{_digest(weights, settings, items)}.safetensors"
     if not file.is_file():
         logger.info("computing features that are not in %s", folder)
-        features = compute()
         folder.mkdir(parents=True, exist_ok=True)
-        # In a place of its own: another process may be computing the same.
-        with TemporaryDirectory(dir=folder) as scratch, removed_on_failure(Path(scratch), called=file):
-            written = Path(scratch) / file.name
-            save_file({"features": np.ascontiguousarray(features)}, written)
-            os.replace(written, file)
+        # In a place of its own: another process may be computing the same. It is made first, so that a folder in which
+        # nothing can be kept is known before hours are spent.
+        with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch:
+            features = compute()
+            with removed_on_failure(Path(scratch), called=file):
+                written = Path(scratch) / file.name
+                save_file({"features": np.ascontiguousarray(features)}, written)
+                os.replace(written, file)
     return load_file(file)["features"]
 
 

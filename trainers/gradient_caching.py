@@ -14,31 +14,59 @@ chunk, as they would for as many batches: the first pass leaves them alone.
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from ..configuration.errors import BabelensError
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 
 
+class UnknownGeneratorError(BabelensError, NotImplementedError):
+    """A device whose random numbers cannot be drawn again."""
+
+
 class RandomState:
-    """The state of the random generators that a forward pass on `device` draws from."""
+    """The state of the random generators that a forward pass on `device` draws from.
+
+    Raises:
+        UnknownGeneratorError: for a device whose generator torch gives no access to.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self.devices = [device] if device.type == "cuda" else []
+        self.generators = None if device.type == "cpu" else _generators_of(device)
+        self.device = device
         self.cpu = torch.get_rng_state()
-        self.cuda = [torch.cuda.get_rng_state(device) for device in self.devices]
+        self.state = None if self.generators is None else self.generators.get_rng_state(device)
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
         """Within, random numbers are drawn as they were after this state was taken; afterwards, as if nothing had been
         drawn."""
-        with torch.random.fork_rng(devices=self.devices):
-            torch.set_rng_state(self.cpu)
-            for device, state in zip(self.devices, self.cuda, strict=True):
-                torch.cuda.set_rng_state(state, device)
+        now = RandomState(self.device)
+        self._restore()
+        try:
             yield
+        finally:
+            now._restore()
+
+    def _restore(self) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.generators is not None:
+            self.generators.set_rng_state(self.state, self.device)
+
+
+def _generators_of(device: torch.device) -> Any:
+    """torch's module for a kind of device, such as `torch.cuda`."""
+    module = getattr(torch, device.type, None)
+    if not (hasattr(module, "get_rng_state") and hasattr(module, "set_rng_state")):
+        raise UnknownGeneratorError(
+            "embed_chunk_size: gradient caching embeds every chunk twice with the same random numbers, and torch "
+            f"cannot repeat those of a {device.type!r} device. Train without it, or on cuda, mps, xpu or cpu"
+        )
+    return module
 
 
 @contextmanager

@@ -7,12 +7,13 @@ from transformers import (
     BertModel,
     DataCollatorForLanguageModeling,
     PreTrainedTokenizerBase,
-    Trainer,
-    TrainingArguments,
     set_seed,
 )
 
 from ..processing.text_inputs import note_cut_texts, overlong
+from .finiteness import check_numbers
+from .precision import PrecisionTrainingArguments
+from .whole_checkpoints import WholeCheckpointTrainer
 
 
 class MaskedGuessing(nn.Module):
@@ -33,7 +34,7 @@ class MaskedGuessing(nn.Module):
 
 
 def train_masked_language(
-    config: BertConfig, tokenizer: PreTrainedTokenizerBase, texts: list[str], args: TrainingArguments
+    config: BertConfig, tokenizer: PreTrainedTokenizerBase, texts: list[str], args: PrecisionTrainingArguments
 ) -> BertModel:
     """A new text encoder, trained to guess 15 % of the word pieces from the others.
 
@@ -45,12 +46,16 @@ def train_masked_language(
 
     Returns:
         The encoder without the head that guesses.
+
+    Raises:
+        NumberError: for an argument that is NaN or infinite.
     """
+    check_numbers(args)
     set_seed(args.seed)
     guessing = MaskedGuessing(config)
     encoded = tokenizer(texts, truncation=True)
     note_cut_texts(overlong(texts, encoded), f"{tokenizer.model_max_length} tokens")
     examples = [{"input_ids": ids} for ids in encoded["input_ids"]]
     collator = DataCollatorForLanguageModeling(tokenizer, seed=args.seed)
-    Trainer(guessing, args, train_dataset=examples, data_collator=collator).train()
+    WholeCheckpointTrainer(guessing, args, train_dataset=examples, data_collator=collator).train()
     return guessing.model.bert

@@ -28,7 +28,8 @@ from ..data.views import CorpusView, Pictures, translation_pairs, triplets, weak
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import Rc3TrainingArguments
-from .contrastive import TaskData, check_finite
+from .contrastive import TaskData
+from .finiteness import check_finite
 from .frozen_features import FeatureView, frozen_features
 from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
 from .whole_checkpoints import WholeCheckpointTrainer

@@ -39,7 +39,8 @@ from ..modeling.modeling_rc3_tasks import (
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.region_extraction import RegionExtractor
 from .arguments import Rc3TaskTrainingArguments
-from .contrastive import TaskData, check_finite
+from .contrastive import TaskData
+from .finiteness import check_finite
 from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
 from .whole_checkpoints import WholeCheckpointTrainer
 

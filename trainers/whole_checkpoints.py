@@ -1,16 +1,20 @@
-"""transformers' `Trainer` with checkpoints that are whole or do not count (`checkpoints`)."""
+"""transformers' `Trainer` with checkpoints that are whole or do not count (`checkpoints`), and whose numbers are all
+finite (`finiteness`)."""
 
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from accelerate.state import AcceleratorState
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import Trainer
-from transformers.trainer_utils import TrainOutput, rotate_checkpoints
+from transformers.trainer_utils import SaveStrategy, TrainOutput, rotate_checkpoints
 
-from .checkpoints import mark_complete, newest_checkpoint, remove_torn_checkpoints, removed_on_failure, written_whole
+from .checkpoints import check_undamaged, mark_complete, newest_checkpoint, remove_torn_checkpoints
+from .finiteness import check_weights, is_finite, raise_for_gradient
 from .precision import (
     ChosenPrecision,
     PrecisionError,
@@ -19,12 +23,16 @@ from .precision import (
     agree_on_precision,
     precision_of,
 )
+from .saving import prepare_saving, removed_on_failure, written_whole
 
 logger = logging.getLogger(__name__)
 
 
 class WholeCheckpointTrainer(Trainer):
-    """Resumes from the newest complete checkpoint, in its precision, and leaves nothing half-written behind."""
+    """Resumes from the newest complete checkpoint, in its precision, and leaves nothing half-written behind.
+
+    A gradient that is not finite ends the training before it reaches the weights.
+    """
 
     def __init__(self, model: nn.Module, args: PrecisionTrainingArguments, **kwargs: Any) -> None:
         agree_on_precision(args)
@@ -36,19 +44,64 @@ class WholeCheckpointTrainer(Trainer):
 
         Raises:
             FileNotFoundError: when there is none.
+            DamagedCheckpointError: when the checkpoint to go on from is not what was saved.
+            NonFiniteLossError, NonFiniteGradientError: when the loss or its gradient becomes NaN or infinite.
+            NonFiniteWeightsError: when weights are, all the same.
+            SaveError: when checkpoints cannot be saved to `args.output_dir`.
         """
         if resume_from_checkpoint is True:
             newest = newest_checkpoint(self.args.output_dir)
             if newest is None:
                 raise FileNotFoundError(f"there is no complete checkpoint in {self.args.output_dir} to resume from")
             resume_from_checkpoint = str(newest)
+        elif resume_from_checkpoint:
+            check_undamaged(resume_from_checkpoint)
         if self.args.should_save:
-            remove_torn_checkpoints(self.args.output_dir)
+            if self.args.save_strategy != SaveStrategy.NO:
+                prepare_saving(self.args.output_dir)
+            resumed = Path(resume_from_checkpoint) if resume_from_checkpoint else None
+            remove_torn_checkpoints(self.args.output_dir, resumed)
         if resume_from_checkpoint:
             self._keep_precision(resume_from_checkpoint)
         if self.args.should_log:
             logger.info("Training in %s", self.args.chosen_precision)
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        self._check_weights(self._own_weights())
+        return output
+
+    # ---- One step ----
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Any:
+        """The norm of the gradient, which transformers asks for before every step of the optimiser."""
+        norm = super()._get_grad_norm(model, grad_norm)
+        if (
+            self.is_deepspeed_enabled
+        ):  # whose engine has taken the step already; weights are checked before they are saved
+            return norm
+        whole = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        if not is_finite(whole) and not self._has_scaled_loss():
+            raise_for_gradient(whole, dict(self._gradients(model)), self.state.global_step + 1)
+        return norm
+
+    def _has_scaled_loss(self) -> bool:
+        """Whether the loss was scaled up for float16, which may be what made a gradient infinite. Such a step is left
+        out by accelerate, and the next loss is scaled less."""
+        scaler = self.accelerator.scaler
+        return scaler is not None and scaler.is_enabled() and scaler.get_scale() > 1
+
+    def _gradients(self, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+        """What the optimiser is about to use, by parameter."""
+        return ((name, weight.grad) for name, weight in model.named_parameters() if weight.grad is not None)
+
+    # ---- Saving ----
+
+    def _own_weights(self) -> dict[str, Tensor]:
+        """What is saved of the model, or this process's part of it."""
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled  # their state_dict gathers it all
+        return dict(self.model.named_parameters()) if is_sharded else self.model.state_dict()
+
+    def _check_weights(self, weights: dict[str, Tensor]) -> None:
+        check_weights(weights, self.state.global_step)
 
     def _keep_precision(self, checkpoint: str) -> None:
         """Goes on in the precision of a checkpoint, unless another one was asked for, which is said.
@@ -74,11 +127,13 @@ class WholeCheckpointTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         if not self.args.should_save:  # FSDP and DeepSpeed ask every process
             return super()._save(output_dir, state_dict)
+        self._check_weights(self._own_weights() if state_dict is None else state_dict)
         with written_whole(output_dir or self.args.output_dir) as scratch:
             super()._save(str(scratch), state_dict)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
+        self._check_weights(self._own_weights())
         # What a run that went on from an earlier step has left here is complete, and would seem so while it is
         # overwritten.
         if self.args.should_save and folder.exists():

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..acquisition import M_BERT, Acquisition
+from ..trainers.output_lock import locked
 from ..trainers.precision import Precision
 
 _DATA, _MODEL, _TRAINING = "Data", "Model", "Training"
@@ -153,10 +154,11 @@ def acquire(
         },
     )
     _show_samples(acquisition, console)
-    with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
-        results = acquisition.run(resume=resume)
-    folder = acquisition.assemble() if assemble else None
-    acquisition.save(results, command=shlex.join(["babelens", *sys.argv[1:]]))
+    with locked(output):
+        with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
+            results = acquisition.run(resume=resume)
+        folder = acquisition.assemble() if assemble else None
+        acquisition.save(results, command=shlex.join(["babelens", *sys.argv[1:]]))
     if as_json:
         typer.echo(json.dumps({"adapter": str(output), "model": folder and str(folder), "held_out": results}))
         return

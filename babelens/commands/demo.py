@@ -18,7 +18,9 @@ from ..methods import METHODS
 from ..recipe import RECIPES, load_recipe
 from ..run import CHECKPOINTS, EVALUATION, RecipeRun, recipe_run
 from ..time_budget import seconds_of, stage_times, stages_of, steps_of, steps_within, with_steps
-from ..trainers.checkpoints import newest_checkpoint, written_whole
+from ..trainers.checkpoints import newest_checkpoint
+from ..trainers.output_lock import locked
+from ..trainers.saving import written_whole
 
 # "red heart" in Swahili: the demo's model has seen translations into Swahili, but no picture with a Swahili caption.
 QUERY, LANGUAGE = "moyo mwekundu", "sw"
@@ -56,13 +58,14 @@ def demo(
     output = output or Path("runs") / f"demo-{method}"
     recipe = load_recipe(DEMOS[method])
     run = recipe_run(recipe, output, command=shlex.join(["babelens", *sys.argv[1:]]))
-    chosen = _steps(run, 60 * minutes, steps, console)
-    run.recipe = with_steps(recipe, chosen)
-    if steps is None:  # what the card names repeats the run
-        run.command += f" --steps {chosen}"
-    trainer = run.train(resume=True)
-    report = run.report()
-    run.write_card(trainer, report)
+    with locked(output):
+        chosen = _steps(run, 60 * minutes, steps, console)
+        run.recipe = with_steps(recipe, chosen)
+        if steps is None:  # what the card names repeats the run
+            run.command += f" --steps {chosen}"
+        trainer = run.train(resume=True)
+        report = run.report()
+        run.write_card(trainer, report)
     run.print_summary(report, console)
     _search(output, query, language, console)
 

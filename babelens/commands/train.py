@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ..recipe import find_recipe, load_recipe
 from ..run import recipe_run
+from ..trainers.output_lock import locked
 
 
 def train(
@@ -45,11 +46,12 @@ def train(
     overrides = dict(_setting(text) for text in settings or [])
     output = output or Path("runs") / find_recipe(recipe).with_suffix("").name
     run = recipe_run(load_recipe(recipe, overrides), output, command=shlex.join(["babelens", *sys.argv[1:]]))
-    trainer = run.train(resume=resume)
-    if not trainer.is_world_process_zero():
-        return
-    report = run.report()
-    run.write_card(trainer, report)
+    with locked(output):
+        trainer = run.train(resume=resume)
+        if not trainer.is_world_process_zero():
+            return
+        report = run.report()
+        run.write_card(trainer, report)
     if as_json:
         typer.echo(json.dumps(report))
     else:

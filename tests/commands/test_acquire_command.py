@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tiny_training import COLORS, SHAPES, shapes_corpus
 from transformers import AutoModel, AutoProcessor, AutoTokenizer, PreTrainedTokenizerFast
 
 from babelens import Embedder, MlaModel
+from babelens.acquisition import Acquisition
 from babelens.command_line import main
 from babelens.modeling.peft_mla import AdapterFileError, AdapterMismatchError, MlaAdapterConfig, load_embedding
 from babelens.modeling.peft_mla.peft_mla_embedding import embedding_digest
@@ -325,18 +327,49 @@ def test_pictures_are_encoded_once(folder, german, french, cache):
 # ---- Resuming ----
 
 
-def test_a_run_that_broke_off_goes_on(folder, monkeypatch):
-    given = options(folder, base=folder / "clip", output=folder / "broken")
+@pytest.mark.parametrize("place", ["Acquisition.retrieval", "shutil"])
+def test_a_run_that_broke_off_goes_on(folder, german, monkeypatch, tmp_path, place):
+    """After its training, and after its adapter was saved."""
+    broken = tmp_path / "broken"
+    given = options(folder, output=broken)
     with monkeypatch.context() as patched:
-        patched.setattr("babelens.acquisition.Acquisition.retrieval", _break_off)
+        failing = SimpleNamespace(rmtree=_break_off) if place == "shutil" else _break_off
+        patched.setattr(f"babelens.acquisition.{place}", failing)
         with pytest.raises(RuntimeError, match="power cut"):
             run(*given)
-    assert not (folder / "broken" / "adapter_config.json").exists()
+    if place != "shutil":
+        assert not (broken / "adapter_config.json").exists()
     assert run(*given) == 1  # as it stands, nobody said what is to become of it
     assert run(*given, "--resume") == 0
-    assert run(*options(folder, output=folder / "unbroken")) == 0
     for name in ("adapter_model.safetensors", "embedding/model.safetensors"):
-        assert (folder / "broken" / name).read_bytes() == (folder / "unbroken" / name).read_bytes()
+        assert (broken / name).read_bytes() == (german / name).read_bytes()
+    assert not (broken / "checkpoints").exists() and not list(broken.glob(".*"))
+    assert run(*given, "--resume") == 1  # it is finished
+
+
+def test_an_adapter_whose_files_were_on_their_way_is_completed(folder, german, monkeypatch, tmp_path):
+    output = tmp_path / "broken"
+    save = Acquisition.save
+
+    def killed(*arguments, **options):
+        monkeypatch.setattr("babelens.trainers.saving._move", _break_off)
+        save(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Acquisition, "save", killed)
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(*options(folder, output=output))
+    assert not (output / "adapter_config.json").exists() and (output / ".moving").is_dir()
+    monkeypatch.undo()
+    assert run(*options(folder, output=output), "--resume") == 0
+    assert (output / "adapter_model.safetensors").read_bytes() == (german / "adapter_model.safetensors").read_bytes()
+    assert not list(output.glob(".*"))
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf", "-1"])
+def test_a_learning_rate_that_is_no_number_is_refused(folder, tmp_path, capfd, rate):
+    assert run(*options(folder, output=tmp_path / "refused", learning_rate=rate)) == 1
+    assert "learning_rate=" in capfd.readouterr().err
 
 
 def _break_off(*arguments):

@@ -2,17 +2,25 @@
 
 import json
 import re
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 import yaml
+from killed_saving import killed_at_each_operation
 from tiny_training import TEXT, VISION, write_shapes
 from transformers import AutoModel, AutoProcessor
 from typer.testing import CliRunner
 
 from babelens.command_line import app
 from babelens.commands import demo
+from babelens.configuration.saved_folders import UnfinishedSaveError
+from babelens.evaluation.embedder import Embedder
 from babelens.recipe import RecipeError, find_recipe, load_recipe
-from babelens.run import recipe_run
+from babelens.run import is_finished, recipe_run
+from babelens.trainers.output_lock import OutputInUseError, locked
+from babelens.trainers.saving import written_whole
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +112,74 @@ def test_resuming_a_finished_run_changes_nothing(trained, recipe_file):
     )
     assert done.exit_code == 0
     assert (trained / "model.safetensors").read_bytes() == before
+
+
+def test_a_save_that_was_killed_is_refused_and_then_repaired(trained, recipe_file, tmp_path):
+    """Over an older result, while the new one's files move to their places."""
+    folder = tmp_path / "mural-shapes"
+    shutil.copytree(trained, folder)
+    run = recipe_run(load_recipe(recipe_file), folder, "")
+    before = (folder / "model.safetensors").read_bytes()
+
+    def save():
+        with written_whole(folder) as scratch:
+            for name in ("config.json", "model.safetensors", "processor_config.json", "tokenizer.json"):
+                shutil.copy(trained / name, scratch)
+
+    for number in killed_at_each_operation(save, lambda: None, events=["os.rename"]):
+        if number == 2:
+            break
+    with pytest.raises(UnfinishedSaveError, match="cannot be loaded as it is"):
+        Embedder.from_pretrained(folder)
+    run.train(resume=True)
+    AutoModel.from_pretrained(folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert not list(folder.glob(".*"))
+
+
+def test_a_stage_whose_save_was_killed_is_not_taken_for_finished(recipe_file, tmp_path):
+    finished = tmp_path / "checkpoints" / "first" / "finished"
+    for number in killed_at_each_operation(lambda: _save_half(finished), lambda: None, events=["os.rename"]):
+        if number == 1:
+            break
+    assert finished.is_dir() and not is_finished(finished)
+
+
+def _save_half(folder):
+    with written_whole(folder) as scratch:
+        (scratch / "config.json").write_text("{}")
+
+
+def test_the_working_directory_on_another_disk(recipe_file, tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as other:
+        (tmp_path / "runs").symlink_to(other)
+        monkeypatch.chdir(tmp_path / "runs")
+        command = ["train", str(recipe_file), "--output", ".", "--set", "training.max_steps=1"]
+        done = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        AutoModel.from_pretrained(".")
+        assert not [path for path in Path(other).iterdir() if path.name.startswith(".")]
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_training(recipe_file, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    for output in (tmp_path / "file" / "model", tmp_path / ("m" * 300)):
+        done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(output)])
+        assert isinstance(done.exception, OSError) and "loss" not in done.output
+
+
+def test_a_folder_that_another_run_has_is_refused(recipe_file, tmp_path):
+    with locked(tmp_path / "x"):
+        done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(tmp_path / "x")])
+    assert isinstance(done.exception, OutputInUseError)
+
+
+def test_a_learning_rate_that_is_no_number_is_refused_at_once(recipe_file, tmp_path):
+    command = ["train", str(recipe_file), "--output", str(tmp_path / "x"), "--set", "training.learning_rate=.nan"]
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, RecipeError)
+    assert str(done.exception) == "training: learning_rate=nan must be a finite number"
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(

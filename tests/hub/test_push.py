@@ -9,6 +9,7 @@ import pytest
 import typer
 from huggingface_hub import ModelCard
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from babelens.commands.push import push as push_command
@@ -58,6 +59,22 @@ def folder(finished, tmp_path):
     """A copy of the folder, to be changed."""
     shutil.copytree(finished, tmp_path / "mural-tiny")
     return tmp_path / "mural-tiny"
+
+
+def test_weights_that_are_not_finite_are_not_published(folder):
+    tensors = load_file(folder / "model.safetensors")
+    name = sorted(tensors)[0]
+    tensors[name].fill_(float("nan"))
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    (problem,) = folder_problems(folder)
+    assert problem.startswith(f"model.safetensors: 1 of its tensors hold NaN or infinity, such as {name}")
+
+
+def test_weights_that_are_cut_off_are_not_published(folder):
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:-10])
+    (problem,) = folder_problems(folder)
+    assert problem.startswith("model.safetensors cannot be read: ")
 
 
 def test_everything_but_the_traces_of_training_is_uploaded(folder):

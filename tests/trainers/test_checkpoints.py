@@ -1,13 +1,16 @@
 """Checkpoints that are whole or do not count."""
 
+import json
+
 import pytest
 
 from babelens.trainers.checkpoints import (
+    DamagedCheckpointError,
+    check_undamaged,
     is_complete,
     mark_complete,
     newest_checkpoint,
     remove_torn_checkpoints,
-    written_whole,
 )
 
 
@@ -41,25 +44,41 @@ def test_a_file_that_was_cut_off_spoils_the_checkpoint(tmp_path):
     assert not is_complete(path)
 
 
-def test_a_block_that_fails_leaves_nothing(tmp_path):
-    with (
-        pytest.raises(OSError, match=r"could not save to .*model, and nothing was left there: .*No space left"),
-        written_whole(tmp_path / "model") as scratch,
-    ):
-        (scratch / "half").write_text("half")
-        raise OSError(28, "No space left on device")
-    assert list(tmp_path.iterdir()) == []
+def test_a_changed_bit_is_noticed_before_a_run_goes_on(tmp_path):
+    older, newest = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10)
+    content = bytearray((newest / "weights").read_bytes())
+    content[3] ^= 1
+    (newest / "weights").write_bytes(content)
+    assert is_complete(newest)  # by its sizes
+    with pytest.raises(DamagedCheckpointError, match="checkpoint-10 is damaged, and not what was saved: weights"):
+        check_undamaged(newest)
+    assert newest_checkpoint(tmp_path) == older
+    assert remove_torn_checkpoints(tmp_path, resumed=older) == [newest]
 
 
-def test_a_block_that_ends_well_replaces_files_and_keeps_others(tmp_path):
-    target = tmp_path / "model"
-    (target / "checkpoints").mkdir(parents=True)
-    (target / "weights").write_text("old")
-    with written_whole(target) as scratch:
-        (scratch / "weights").write_text("new")
-        (scratch / "sub").mkdir()
-        (scratch / "sub" / "more").write_text("more")
-    assert (target / "weights").read_text() == "new"
-    assert (target / "sub" / "more").read_text() == "more"
-    assert (target / "checkpoints").is_dir()
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+def test_a_file_of_zeros_is_noticed(tmp_path, caplog):
+    older, newest = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10)
+    (newest / "weights").write_bytes(bytes(10))
+    assert newest_checkpoint(tmp_path) == older
+    assert "checkpoint-10 is damaged, and not what was saved: weights; it is passed over" in caplog.text
+
+
+def test_damage_to_all_of_them_is_not_passed_over(tmp_path):
+    (_checkpoint(tmp_path, 5) / "weights").write_bytes(bytes(5))
+    with pytest.raises(DamagedCheckpointError, match="no other checkpoint to go on from"):
+        newest_checkpoint(tmp_path)
+
+
+def test_checkpoints_of_earlier_versions_count(tmp_path):
+    """Their list has sizes alone."""
+    path = _checkpoint(tmp_path, 5, complete=False)
+    (path / "complete.json").write_text(json.dumps({"weights": 5}))
+    assert newest_checkpoint(tmp_path) == path
+    (path / "complete.json").write_text(json.dumps({"weights": 6}))
+    assert newest_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", "\0" * 20, '{"weights": "5"}', '{"weights": {}}'])
+def test_a_damaged_list_is_none(tmp_path, content):
+    (_checkpoint(tmp_path, 5) / "complete.json").write_text(content)
+    assert newest_checkpoint(tmp_path) is None

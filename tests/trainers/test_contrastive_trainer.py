@@ -12,7 +12,7 @@ from tiny_training import VISION, assert_same, run_program, shapes_corpus, shape
 
 from babelens.data.views import image_text_pairs
 from babelens.trainers.checkpoints import is_complete, newest_checkpoint
-from babelens.trainers.contrastive import NonFiniteLossError
+from babelens.trainers.finiteness import NonFiniteLossError
 
 PROGRAM = Path(__file__).parents[1] / "tiny_training.py"
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}

@@ -14,6 +14,7 @@ from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.modeling.modeling_dual_encoder import DualEncoderOutput
 from babelens.trainers.gradient_caching import (
     RandomState,
+    UnknownGeneratorError,
     backward_in_chunks,
     gradients_by_row,
     still_running_statistics,
@@ -208,3 +209,45 @@ def test_word_embeddings_have_gradients_by_row_once_they_have_any():
     assert not used.sparse and not used.weight.grad.is_sparse
     assert used.weight.grad.tolist() == [[0, 0], [2, 2], [0, 0], [2, 2], [0, 0]]
     assert unused.weight.grad is None
+
+
+# ---- Random numbers of any device ----
+
+
+class Counting:
+    """A device's module whose random numbers are a count."""
+
+    def __init__(self) -> None:
+        self.drawn = {}
+
+    def get_rng_state(self, device):
+        return self.drawn.get(device, 0)
+
+    def set_rng_state(self, state, device):
+        self.drawn[device] = state
+
+    def draw(self, device):
+        self.drawn[device] = self.drawn.get(device, 0) + 1
+        return self.drawn[device]
+
+
+def test_any_device_that_torch_can_repeat_is_replayed(monkeypatch):
+    """On the device that is used, and beside the processor's own numbers."""
+    module = Counting()
+    monkeypatch.setattr(torch, "xpu", module)
+    device, other = torch.device("xpu:1"), torch.device("xpu:0")
+    module.draw(device)
+    state = RandomState(device)
+    drawn = module.draw(device), torch.rand(1)
+    later = module.draw(device), module.draw(other)
+    with state.replayed():
+        assert (module.draw(device), torch.rand(1)) == drawn
+    assert module.draw(device) == later[0] + 1 and module.draw(other) == later[1] + 1
+    with pytest.raises(KeyError), state.replayed():
+        raise KeyError
+    assert module.draw(device) == later[0] + 2
+
+
+def test_a_device_whose_numbers_cannot_be_repeated_is_refused():
+    with pytest.raises(UnknownGeneratorError, match="cannot repeat those of a 'meta' device"):
+        RandomState(torch.device("meta"))

@@ -1,12 +1,16 @@
 """Masked language modelling: the objective of transformers' own model, and a BERT that learns to guess."""
 
+import math
+
 import pytest
 import torch
 from tiny_native import shapes_texts
-from transformers import BertConfig, TrainingArguments
+from transformers import BertConfig
 
 from babelens.processing.tokenizer_training import train_wordpiece
+from babelens.trainers.finiteness import NonFiniteGradientError, NumberError
 from babelens.trainers.masked_language import MaskedGuessing, train_masked_language
+from babelens.trainers.precision import PrecisionTrainingArguments
 
 SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
@@ -29,7 +33,7 @@ def train(tmp_path):
         tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
         settings = {"max_steps": 60, "learning_rate": 1e-2, "per_device_train_batch_size": 16, "logging_steps": 1}
         settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
-        args = TrainingArguments(str(tmp_path), **settings | changes)
+        args = PrecisionTrainingArguments(str(tmp_path), **settings | changes)
         return train_masked_language(BertConfig(vocab_size=len(tokenizer), **SIZES), tokenizer, shapes_texts(), args)
 
     return train
@@ -50,3 +54,10 @@ def test_training_is_repeatable(train):
     first, again, other = (train(max_steps=3, seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(value, again[name]) for name, value in first.items())
     assert not torch.equal(first["embeddings.word_embeddings.weight"], other["embeddings.word_embeddings.weight"])
+
+
+def test_numbers_that_are_none_stop_it(train):
+    with pytest.raises(NonFiniteGradientError, match="norm is nan in step 2"):
+        train(max_steps=3, learning_rate=1e30, max_grad_norm=0.0)
+    with pytest.raises(NumberError, match="learning_rate=nan"):
+        train(learning_rate=math.nan)

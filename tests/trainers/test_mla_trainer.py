@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 from tiny_native import shapes_texts, tiny_clip, tiny_siglip
-from tiny_training import shapes_corpus
+from tiny_training import PoisonGradient, shapes_corpus
 from transformers import set_seed
 
 from babelens import MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
 from babelens.data import views
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.trainers.contrastive import TaskData
+from babelens.trainers.finiteness import NonFiniteGradientError
 
 SETTINGS = {
     "per_device_train_batch_size": 4,
@@ -413,3 +414,13 @@ def test_an_unknown_task_is_refused(make_trainer):
 def test_impossible_arguments_are_refused(tmp_path, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         MlaTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **wrong)
+
+
+@pytest.mark.parametrize("settings", [{}, {"embed_chunk_size": 3, "max_grad_norm": 0.0}], ids=["clipped", "chunks"])
+def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(make_trainer, settings):
+    trainer = make_trainer(("text_text", "image_text"), **settings)
+    poison = PoisonGradient(step=2)
+    trainer.add_callback(poison)
+    with pytest.raises(NonFiniteGradientError, match="norm is nan in step 2"):
+        trainer.train()
+    assert not changed(trainer.model, {name: torch.from_numpy(value) for name, value in poison.before.items()})

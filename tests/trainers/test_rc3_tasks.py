@@ -16,7 +16,7 @@ from tiny_rc3_tasks import (
     tiny_config,
     tiny_processor,
 )
-from tiny_training import COLORS, shapes_corpus, weights
+from tiny_training import COLORS, PoisonGradient, assert_same, shapes_corpus, weights
 from transformers import ResNetConfig, ResNetModel, set_seed
 
 from babelens import (
@@ -38,7 +38,8 @@ from babelens.evaluation.rc3_tasks import label_accuracy, translation_quality
 from babelens.processing.image_augmentation import TrainingTransform
 from babelens.processing.region_extraction import RegionExtractor
 from babelens.trainers.arguments import Rc3TaskTrainingArguments
-from babelens.trainers.contrastive import NonFiniteLossError, TaskData
+from babelens.trainers.contrastive import TaskData
+from babelens.trainers.finiteness import NonFiniteGradientError, NonFiniteLossError
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
 
 TRUTH = {"id2label": {0: "false", 1: "true"}}
@@ -333,3 +334,13 @@ def test_training_stops_at_a_loss_that_is_no_number(rc3_processor, tmp_path):
     torch.nn.init.constant_(model.classifier.bias, math.nan)
     with pytest.raises(NonFiniteLossError, match="visual-entailment is nan in step 1"):
         trainer(model, rc3_processor, tmp_path, colour_rows(["en"]), max_steps=2).train()
+
+
+def test_training_stops_at_a_gradient_that_is_no_number(rc3_processor, tmp_path):
+    model = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
+    training = trainer(model, rc3_processor, tmp_path, colour_rows(["en"]), max_steps=2)
+    poison = PoisonGradient(step=2)
+    training.add_callback(poison)
+    with pytest.raises(NonFiniteGradientError, match="norm is nan in step 2"):
+        training.train()
+    assert_same(weights(model), poison.before)

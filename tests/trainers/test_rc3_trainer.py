@@ -8,13 +8,14 @@ import pytest
 import torch
 from processes import ProcessesDied, together
 from tiny_rc3 import REGION_SIZE, rc3_data, rc3_trainer, shapes_regions, train, weak_corpus
-from tiny_training import assert_same, shapes_corpus
+from tiny_training import PoisonGradient, assert_same, shapes_corpus
 
 from babelens import Rc3ForPreTraining
 from babelens.data.corpus import as_caption_corpus
 from babelens.modeling.modeling_rc3_pretraining import Passes
 from babelens.trainers.checkpoints import newest_checkpoint
-from babelens.trainers.contrastive import NonFiniteLossError, TaskData
+from babelens.trainers.contrastive import TaskData
+from babelens.trainers.finiteness import NonFiniteGradientError, NonFiniteLossError
 
 OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")
 
@@ -210,6 +211,16 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_weights(tmp_path):
     with pytest.raises(NonFiniteLossError, match="the loss of itm_loss is nan in step 1"):
         trainer.train()
     assert torch.equal(trainer.model.lm_head.weight, before)
+
+
+def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(tmp_path):
+    trainer = rc3_trainer(tmp_path, max_steps=2)
+    poison = PoisonGradient(step=2)
+    trainer.add_callback(poison)
+    with pytest.raises(NonFiniteGradientError, match="norm is nan in step 2"):
+        trainer.train()
+    for name, value in trainer.model.named_parameters():
+        assert np.array_equal(value.detach().numpy(), poison.before[name]), name
 
 
 def test_accumulated_batches_are_one_step_of_the_average(tmp_path):
