@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from .mixture import SizedView
-from .saving import removed_on_failure
+from .saving import made, removed_on_failure
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +47,9 @@ def frozen_features(
     file = folder / f"{_digest(weights, settings, items)}.safetensors"
     if not file.is_file():
         logger.info("computing features that are not in %s", folder)
-        folder.mkdir(parents=True, exist_ok=True)
         # In a place of its own: another process may be computing the same. It is made first, so that a folder in which
         # nothing can be kept is known before hours are spent.
-        with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch:
+        with made(folder), TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch:
             features = compute()
             with removed_on_failure(Path(scratch), called=file):
                 written = Path(scratch) / file.name
