@@ -11,7 +11,10 @@ import difflib
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-# What transformers itself writes into or pops from a configuration, beside the fields of its dataclass.
+# What transformers itself writes into or takes from a configuration, beside the fields of its dataclass. Where, in its
+# sources of 5.23: `__post_init__` and `to_diff_dict` of configuration_utils; `from_pretrained` and `__init__` of
+# modeling_utils; `get_hf_quantizer` of quantizers, `convert` of integrations/torchao. Folders that were converted for
+# transformers.js have a key of its name.
 _COMMON_KEYS = frozenset(
     [
         "attn_implementation",
@@ -20,13 +23,19 @@ _COMMON_KEYS = frozenset(
         "custom_pipelines",
         "eos_token_id",
         "experts_implementation",
+        "fusion_config",
+        "gradient_checkpointing",
         "model_type",
         "name_or_path",
         "num_labels",
         "output_attentions",
         "pad_token_id",
         "per_layer_config",
+        "quantization_config",
+        "tie_word_embeddings",
         "torch_dtype",
+        "transformers.js_config",
+        "transformers_weights",
         "use_cache",
     ]
 )

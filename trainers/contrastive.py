@@ -30,6 +30,7 @@ from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
+from .bounded_temperature import BoundTemperature
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, loader_options, mixture_loader
@@ -126,6 +127,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         )
         if isinstance(self.train_dataset, StreamMixture):
             self.add_callback(ShareOfSteps)
+        self.add_callback(BoundTemperature)
         self.loss_is_scaled_for_ga = False
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
