@@ -39,6 +39,8 @@ _COMMON_KEYS = frozenset(
         "use_cache",
     ]
 )
+# Those of them that say what is in a folder, which is no part of a tower that comes from there.
+_OF_A_FOLDER = frozenset(["quantization_config", "transformers.js_config", "transformers_weights"])
 
 
 class StrictConfig(PreTrainedConfig):
@@ -70,10 +72,11 @@ def _refuse_unknown_keys(config_class: type[PreTrainedConfig], given: dict[str, 
 def _without_unread_keys(tower: PreTrainedConfig) -> PreTrainedConfig:
     """A copy of a tower's configuration as its class knows it.
 
-    Checkpoints carry keys that nothing reads any more; saved with ours, they would be refused when it is loaded.
+    Checkpoints carry keys that nothing reads any more; saved with ours, they would be refused when it is loaded. And
+    they carry keys about themselves: what is made of a quantised tower's configuration is not quantised.
     """
     tower = copy.deepcopy(tower)
-    for key in set(vars(tower)) - _known_keys(type(tower), with_defaults=True):
+    for key in set(vars(tower)) - (_known_keys(type(tower), with_defaults=True) - _OF_A_FOLDER):
         if not key.startswith("_"):
             delattr(tower, key)
     return tower

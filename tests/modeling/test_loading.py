@@ -303,3 +303,22 @@ def test_features_of_pictures_may_have_another_precision_than_the_model():
     for model in (SmalrModel(SmalrConfig(**TINY_SMALR)), LiweModel(LiweConfig(image_feature_size=7, hidden_size=8))):
         model.eval().to(torch.bfloat16)
         assert model.get_image_features(image_features=torch.rand(2, 7)).pooler_output.dtype == torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # in the file of BitNet's layers
+def test_a_quantised_model_is_saved_and_loaded_again(make_mural, tmp_path):
+    """By the one method of transformers that needs no other package: of BitNet, with all layers left out."""
+    model, processor = make_mural()
+    left_out = [name for name, _ in model.named_children()]
+    model.config.quantization_config = {"quant_method": "bitnet", "modules_to_not_convert": left_out}
+    model.save_pretrained(tmp_path / "first")
+    batch, expected = image_text_batch(processor), None
+    for folder, next_folder in (("first", "second"), ("second", "third")):
+        loaded, info = AutoModel.from_pretrained(tmp_path / folder, output_loading_info=True)
+        assert loaded.hf_quantizer is not None and loaded.config.quantization_config.quant_method == "bitnet"
+        assert not any(info.values()), info
+        with torch.no_grad():
+            found = loaded(**batch).logits_per_image
+        expected = found if expected is None else expected
+        assert torch.equal(found, expected)
+        loaded.save_pretrained(tmp_path / next_folder)
