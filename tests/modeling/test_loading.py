@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from contracts import TEXTS, LoadingContract, assert_equal, image_text_batch, split
+from contracts import TEXTS, LoadingContract, assert_equal, image_text_batch, split, visio_textual_batch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, Trainer, TrainingArguments
 
@@ -297,6 +297,16 @@ def test_pictures_may_have_another_precision_than_the_model(request, factory):
             found = model.get_image_features(pixel_values=pixels.to(dtype)).pooler_output
             assert found.dtype == torch.bfloat16 and found.shape[0] == len(TEXTS)
             assert torch.equal(found, expected)
+
+
+def test_pictures_of_rc3_may_have_another_precision_than_the_model(make_rc3):
+    model = make_rc3()[0].to(torch.bfloat16)
+    batch = visio_textual_batch()
+    found = []
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        inputs = {k: v.bfloat16().to(dtype) if v.is_floating_point() else v for k, v in batch.items()}
+        found.append(model.encode(**inputs).pooler_output)
+    assert all(torch.equal(one, found[0]) for one in found)
 
 
 def test_features_of_pictures_may_have_another_precision_than_the_model():
