@@ -30,7 +30,7 @@ class MuralConfig(HubCodeMixin, StrictConfig):
             projected.
         tasks: The tasks the model has heads for: `image_text`, and `text_text` for MURAL; ALIGN has `["image_text"]`.
         temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines (section
-            3.1).
+            3.1). Cosines are divided by at least 0.01, however low it is learned or begins.
         text_text_temperature: Fixed temperature of the text-text loss (section 3.1).
         text_text_margin: Additive margin, subtracted from the cosine of the right translation (section 3.1).
         initializer_range: Standard deviation of the normal initialisation of the task heads.

@@ -11,7 +11,10 @@ import difflib
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-# What transformers itself writes into or pops from a configuration, beside the fields of its dataclass.
+# What transformers itself writes into or takes from a configuration, beside the fields of its dataclass. Where, in its
+# sources of 5.23: `__post_init__` and `to_diff_dict` of configuration_utils; `from_pretrained` and `__init__` of
+# modeling_utils; `get_hf_quantizer` of quantizers, `convert` of integrations/torchao. Folders that were converted for
+# transformers.js have a key of its name.
 _COMMON_KEYS = frozenset(
     [
         "attn_implementation",
@@ -20,16 +23,24 @@ _COMMON_KEYS = frozenset(
         "custom_pipelines",
         "eos_token_id",
         "experts_implementation",
+        "fusion_config",
+        "gradient_checkpointing",
         "model_type",
         "name_or_path",
         "num_labels",
         "output_attentions",
         "pad_token_id",
         "per_layer_config",
+        "quantization_config",
+        "tie_word_embeddings",
         "torch_dtype",
+        "transformers.js_config",
+        "transformers_weights",
         "use_cache",
     ]
 )
+# Those of them that say what is in a folder, which is no part of a tower that comes from there.
+_OF_A_FOLDER = frozenset(["quantization_config", "transformers.js_config", "transformers_weights"])
 
 
 class StrictConfig(PreTrainedConfig):
@@ -61,10 +72,11 @@ def _refuse_unknown_keys(config_class: type[PreTrainedConfig], given: dict[str, 
 def _without_unread_keys(tower: PreTrainedConfig) -> PreTrainedConfig:
     """A copy of a tower's configuration as its class knows it.
 
-    Checkpoints carry keys that nothing reads any more; saved with ours, they would be refused when it is loaded.
+    Checkpoints carry keys that nothing reads any more; saved with ours, they would be refused when it is loaded. And
+    they carry keys about themselves: what is made of a quantised tower's configuration is not quantised.
     """
     tower = copy.deepcopy(tower)
-    for key in set(vars(tower)) - _known_keys(type(tower), with_defaults=True):
+    for key in set(vars(tower)) - (_known_keys(type(tower), with_defaults=True) - _OF_A_FOLDER):
         if not key.startswith("_"):
             delattr(tower, key)
     return tower

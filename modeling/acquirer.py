@@ -22,6 +22,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..configuration.errors import BabelensError
+from .weights_as_made import drawn_by_itself
 
 
 class UnsupportedBaseModelError(BabelensError, TypeError):
@@ -91,6 +92,10 @@ class Acquirer(nn.Module):
             self.down, self.up = nn.Linear(width, size), nn.Linear(size, width)
         else:
             self.map = nn.Linear(width, width)
+        self.reset_parameters()
+        drawn_by_itself(self)
+
+    def reset_parameters(self) -> None:
         initialize_linears(self)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
@@ -113,6 +118,10 @@ class NonNativeEmbedding(nn.Module):
         super().__init__()
         self.table = nn.Embedding(vocab_size, embedding_size)
         self.projection = nn.Linear(embedding_size, width)
+        self.reset_parameters()
+        drawn_by_itself(self)
+
+    def reset_parameters(self) -> None:
         init.normal_(self.table.weight, std=0.02)
         initialize_linears(self)
 
@@ -127,8 +136,6 @@ def initialize_linears(module: nn.Module) -> None:
             bound = 1 / math.sqrt(part.in_features)
             init.kaiming_uniform_(part.weight, a=math.sqrt(5))
             init.uniform_(part.bias, -bound, bound)
-        if not next(part.parameters()).is_meta:
-            part._is_hf_initialized = True  # else the text tower around it would draw it again
 
 
 class LanguageRows:

@@ -14,6 +14,7 @@ from .modeling_dual_encoder import (
     DualEncoderPreTrainedModel,
     build_tower,
     image_width,
+    in_dtype_of,
     normalize,
     pool_image,
 )
@@ -78,10 +79,10 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
         if image_features is None:
             if self.vision_model is None:
                 raise ValueError("this model has no backbone (vision_config): give image_features")
-            image_features = pool_image(self.vision_model(pixel_values=pixel_values))
+            image_features = pool_image(self.vision_model(pixel_values=in_dtype_of(self.vision_model, pixel_values)))
         elif (width := image_features.shape[-1]) != self.image_feature_size:
             raise ValueError(f"image_features of {width} numbers, where this model takes {self.image_feature_size}")
-        pooled, hidden = self._embed_image_features(image_features)
+        pooled, hidden = self._embed_image_features(in_dtype_of(self, image_features))
         return BaseModelOutputWithPooling(hidden, pooled, (image_features, hidden) if output_hidden_states else None)
 
     @can_return_tuple

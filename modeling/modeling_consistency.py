@@ -22,6 +22,7 @@ from ..configuration.configuration_consistency import CrossLingualConsistencyCon
 from ..configuration.errors import BabelensError
 from ..configuration.hub_code import HubCodeMixin
 from .triplet_losses import multimodal_triplet_loss
+from .weights_as_made import WeightsAsMade
 
 # Queries times candidates whose hidden units are held at once in training.
 _PAIRS_AT_ONCE = 2**18
@@ -31,7 +32,7 @@ class ConsistencyScoresError(BabelensError, ValueError):
     """Scores, or the right answers to them, that CLC cannot use; the message says which and where."""
 
 
-class CrossLingualConsistency(HubCodeMixin, PreTrainedModel):
+class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     """Makes one score of the scores that a query and its translations have with a candidate.
 
     Example:

@@ -18,6 +18,7 @@ from transformers.models.align.modeling_align import AlignTextModel, AlignVision
 from transformers.utils import ModelOutput
 
 from ..configuration.hub_code import HubCodeMixin
+from .weights_as_made import WeightsAsMade
 
 # ALIGN's towers, BERT and EfficientNet without its head convolution, stand outside of AutoModel.
 _ALIGN_TOWERS = {"align_text_model": AlignTextModel, "align_vision_model": AlignVisionModel}
@@ -33,8 +34,8 @@ class DualEncoderOutput(ModelOutput):
         text_embeds ([n_texts, d]): normalised.
         image_embeds ([n_images, d]): normalised.
         paired_text_embeds ([n_texts, d]): normalised embeddings of the texts' translations.
-        temperature ([]): the learned temperature, part of the graph, so that a wrapped model's loss can be computed
-            outside of it.
+        temperature ([]): the learned temperature, at least 0.01, part of the graph, so that a wrapped model's loss can
+            be computed outside of it.
     """
 
     loss: Tensor | None = None
@@ -49,7 +50,7 @@ class DualEncoderOutput(ModelOutput):
 OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
 
 
-class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
+class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     """Base class of the dual encoders. Subclasses define the two feature methods, `contrastive_objective` and
     `temperature`."""
 
@@ -75,6 +76,9 @@ class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
     ) -> Tensor:
         """The training loss on the embeddings in `output`; `positives` and `tile_size` as in `contrastive_loss`."""
         raise NotImplementedError
+
+    def bound_temperature(self) -> None:
+        """Brings a learned temperature back to its bound; trainers call it when the optimiser has stepped."""
 
     @property
     def logit_bias(self) -> Tensor | float:
@@ -130,6 +134,11 @@ def image_width(config: PreTrainedConfig) -> int:
         if width is not None:
             return width if isinstance(width, int) else width[-1]
     raise ValueError(f"cannot tell the feature width of vision model {config.model_type!r}: it has no hidden_size")
+
+
+def in_dtype_of(tower: PreTrainedModel, pictures: Tensor) -> Tensor:
+    """Pictures, or their features, as the floating numbers that a tower computes in: some towers do not see to it."""
+    return pictures.to(tower.dtype) if pictures.is_floating_point() else pictures
 
 
 def pool_image(output: BaseModelOutputWithPooling) -> Tensor:

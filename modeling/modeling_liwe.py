@@ -24,6 +24,7 @@ from .modeling_captioned_pictures import CaptionedPicturesModel
 from .modeling_dual_encoder import count_parameters, normalize
 from .recurrent import gru_states
 from .triplet_losses import pairwise_distances, same_label
+from .weights_as_made import drawn_by_itself
 
 PADDING = 0
 
@@ -53,7 +54,8 @@ class LiweTextEncoder(nn.Module):
     def __init__(self, config: LiweConfig) -> None:
         super().__init__()
         self.words = WordEncoder(config)
-        self.gru = nn.GRU(config.word_size, config.hidden_size, batch_first=True, bidirectional=True)
+        gru = nn.GRU(config.word_size, config.hidden_size, batch_first=True, bidirectional=True)
+        self.gru = drawn_by_itself(gru)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.words.characters

@@ -129,6 +129,10 @@ class MlaModel(NativeGuidedModel):
     def set_trainable(self, part: Trainable, languages: Sequence[str] | None = None) -> None:
         """Says what training changes; everything else is frozen, batch-norm statistics included.
 
+        It is not saved: a loaded model trains what a new one does, the `acquirers` of all its languages.
+
+        A native model that is trained has a temperature of at least 0.01, as CLIP had in its training.
+
         Args:
             part: `acquirers`, those of `languages` and, unless the configuration freezes it, the non-native embedding;
                 `native`, the native model alone; `all`.

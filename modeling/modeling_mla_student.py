@@ -28,6 +28,7 @@ from .acquirer import (
 )
 from .modeling_dual_encoder import build_tower, count_parameters, image_width
 from .modeling_native_guided import NativeGuidedModel, Trainable, new_native_model
+from .weights_as_made import drawn_by_itself
 
 _EVERY = "every"  # language
 
@@ -58,6 +59,7 @@ class MlaStudentModel(NativeGuidedModel):
                 blocks[number] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
         self.projection = nn.Linear(width, _feature_width(config.base_config))
         initialize_linears(self.projection)
+        drawn_by_itself(self.projection)
         self.set_trainable("acquirers")
         self.post_init()
 

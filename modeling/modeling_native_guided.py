@@ -5,18 +5,21 @@
 features others are to meet; subclasses say how those others are embedded.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
+from .learned_temperature import MIN_TEMPERATURE, at_least
 from .losses import symmetric_contrastive_loss
-from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, normalize
+from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, in_dtype_of, normalize
 from .modeling_mural import MuralModel
 
 Trainable = Literal["acquirers", "native", "all"]
@@ -49,6 +52,15 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
     native_model: PreTrainedModel
     trains_native = False
 
+    @torch.no_grad()
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        initial = getattr(self.native_model.config, "logit_scale_init_value", None)
+        if (
+            initial is not None
+        ):  # CLIP's, which transformers sets when the model is made, and not when a folder lacks it
+            init.constant_(self.native_model.logit_scale, initial)
+
     def load_native(self, weights: dict[str, Tensor]) -> None:
         """Takes over the weights of a plain dual encoder."""
         load_plain_state_dict(self.native_model, weights)
@@ -74,6 +86,7 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
         """Embeds pictures, pixel_values [N, 3, H, W]: the native model's own `get_image_features`."""
+        pixel_values = in_dtype_of(self.native_model.vision_model, pixel_values)
         return self.native_model.get_image_features(pixel_values=pixel_values, **kwargs)
 
     @can_return_tuple
@@ -139,7 +152,21 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
     def _temperature(self) -> Tensor:
         """What divides the cosines in the native model."""
         native = self.native_model
-        return (-native.logit_scale).exp() if hasattr(native, "logit_scale") else native.temperature.clone()
+        if hasattr(native, "logit_scale"):
+            temperature = (-native.logit_scale).exp()
+            # Frozen, it is what it was trained to be: SigLIP's cosines are divided by less.
+            return at_least(temperature, MIN_TEMPERATURE) if self.trains_native else temperature
+        return at_least(native.temperature, MIN_TEMPERATURE)
+
+    @torch.no_grad()
+    def bound_temperature(self) -> None:
+        native = self.native_model
+        if not self.trains_native:
+            return
+        if hasattr(native, "logit_scale"):
+            native.logit_scale.clamp_(max=-math.log(MIN_TEMPERATURE))
+        else:
+            native.temperature.clamp_(min=MIN_TEMPERATURE)
 
     def contrastive_objective(
         self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None

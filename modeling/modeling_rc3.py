@@ -30,6 +30,7 @@ from ..configuration.rc3_errors import (
     TooManyRegionsError,
     VisualInputError,
 )
+from .weights_as_made import WeightsAsMade
 
 
 @dataclass
@@ -261,7 +262,7 @@ def _kept(mask: Tensor | None, of: Tensor, dimensions: int) -> Tensor:
     return torch.ones(shape, dtype=torch.bool, device=of.device) if mask is None else mask.reshape(shape).bool()
 
 
-class Rc3PreTrainedModel(HubCodeMixin, PreTrainedModel):
+class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     """Base class of RC3's models."""
 
     config_class = Rc3Config

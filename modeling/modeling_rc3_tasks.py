@@ -27,6 +27,16 @@ from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
 _NEVER = -1e4
 
 
+class WordBias(nn.Module):
+    """Holds what is added to the logits of words: a tensor of the model itself is none that torchao can read."""
+
+    final_logits_bias: Tensor
+
+    def __init__(self, initial: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("final_logits_bias", initial)
+
+
 class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
     """Writes a text in a language, given a text and a picture: multi-modal translation, captions.
 
@@ -36,13 +46,13 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
     auto_classes = ("AutoModelForSeq2SeqLM", "AutoModelForImageTextToText")
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
     _keys_to_ignore_on_load_missing = ("final_logits_bias",)
-    final_logits_bias: Tensor
+    renamed_weights: ClassVar[dict[str, str]] = {"final_logits_bias": "word_bias.final_logits_bias"}
 
     def __init__(self, config: Rc3Config) -> None:
         super().__init__(config)
         self.model = Rc3Model(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        self.register_buffer("final_logits_bias", self._initial_bias())
+        self.word_bias = WordBias(self._initial_bias())
         self.post_init()
 
     def _initial_bias(self) -> Tensor:
@@ -50,11 +60,16 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         bias[0, [self.config.cls_token_id, self.config.image_separator_token_id]] = _NEVER
         return bias
 
+    @property
+    def final_logits_bias(self) -> Tensor:
+        """mBART's, added to the logits [1, vocabulary]."""
+        return self.word_bias.final_logits_bias
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, Rc3ForConditionalGeneration):
-            init.copy_(module.final_logits_bias, module._initial_bias())
+        if isinstance(module, WordBias):
+            init.copy_(module.final_logits_bias, self._initial_bias())
 
     def _adopt(self, source: PreTrainedModel) -> None:
         if hasattr(source, "final_logits_bias"):
@@ -66,7 +81,7 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Module:
         embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
         added = embeddings.weight.shape[0] - self.final_logits_bias.shape[1]
-        self.final_logits_bias = F.pad(self.final_logits_bias, (0, added))
+        self.word_bias.final_logits_bias = F.pad(self.final_logits_bias, (0, added))
         return embeddings
 
     @can_return_tuple

@@ -6,7 +6,7 @@ adversarial language classifier and neighbourhood constraints (section 3); none 
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,7 @@ class SmalrModel(CaptionedPicturesModel):
     config_class = SmalrConfig
     auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
     output_class = SmalrOutput
+    renamed_weights: ClassVar[dict[str, str]] = {"word_table": "word_table.weight"}
     # How much of the training is over, from 0 to 1, for the schedule of the adversarial loss; the trainer sets it.
     training_progress = 0.0
 
@@ -62,7 +63,7 @@ class SmalrModel(CaptionedPicturesModel):
         super().__init__(config)
         self.words = WordRows(config)
         if config.compressed:
-            self.word_table = nn.Parameter(torch.empty(row_count(config), config.hidden_size))
+            self.word_table = nn.Embedding(row_count(config), config.hidden_size)
         else:
             self.word_embedding = HybridWordEmbedding(config)
             self.alignment = LanguageAlignment(config)
@@ -125,7 +126,7 @@ class SmalrModel(CaptionedPicturesModel):
             for name, value in self.state_dict().items()
             if not name.startswith(("word_embedding.", "alignment."))
         }
-        model.load_state_dict(mine | {"word_table": self.word_embedding.table()})
+        model.load_state_dict(mine | {"word_table.weight": self.word_embedding.table()})
         return model.train(self.training)
 
     # ---- Embedding ----
@@ -135,7 +136,7 @@ class SmalrModel(CaptionedPicturesModel):
 
     def _distinct_words(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Universal embeddings [n, width], and which of them each word is, [N, T] -> [N, T]."""
-        return (self.word_table, rows) if self.config.compressed else self.word_embedding.distinct(rows)
+        return (self.word_table.weight, rows) if self.config.compressed else self.word_embedding.distinct(rows)
 
     def _encode(self, table: Tensor, places: Tensor, lengths: Tensor, language_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Texts [N, width] and the states at their words, [N, T, width]; neither embeds padding."""
@@ -280,7 +281,7 @@ class SmalrModel(CaptionedPicturesModel):
         if self.vision_model is not None:
             parts["backbone"] = count_parameters(self.vision_model)
         if self.config.compressed:
-            return parts | {"embeddings": self.word_table.numel()}
+            return parts | {"embeddings": count_parameters(self.word_table)}
         return parts | {
             "embeddings": count_parameters(self.word_embedding),
             "alignment": count_parameters(self.alignment),

@@ -13,6 +13,7 @@ from transformers import initialization as init
 from ..configuration.configuration_smalr import SmalrConfig
 from .modeling_dual_encoder import DualEncoderOutput, normalize
 from .triplet_losses import pairwise_distances, same_label, top_violation_triplet_loss
+from .weights_as_made import WeightsAsMade
 from .word_embedding import SPECIAL_TOKENS, WordRows
 
 
@@ -46,7 +47,7 @@ class HardAttention(nn.Module):
         return best.gather(1, torch.where(explores, drawn, 0)[:, None]).squeeze(1)
 
 
-class SmalrLatentModel(PreTrainedModel):
+class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     """Learns the latent vocabulary; `assignment` says what it learned."""
 
     config_class = SmalrConfig
@@ -69,6 +70,8 @@ class SmalrLatentModel(PreTrainedModel):
             init.normal_(module.latent, std=self.config.initializer_range)
         elif isinstance(module, WordRows):
             module.reset()
+        elif isinstance(module, SmalrLatentModel):
+            init.zeros_(module.vectors)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, language_ids: Tensor, return_logits: bool = False

@@ -5,6 +5,8 @@ There is no image projection: the backbone's pooled width is the width of the sh
 3.1; Lee et al. 2022, section 3.3).
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
@@ -12,12 +14,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from .learned_temperature import LearnedTemperature
 from .length_groups import encode_by_length
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     build_tower,
     image_width,
+    in_dtype_of,
     normalize,
     pool_image,
 )
@@ -26,11 +30,23 @@ from .modeling_dual_encoder import (
 class TwoTowerModel(DualEncoderPreTrainedModel):
     """Subclasses make their heads with `new_text_head`, and define `training_head` and `get_text_features`."""
 
+    # A weight of the model itself, as the temperature once was, is none that torchao can read.
+    renamed_weights: ClassVar[dict[str, str]] = {"temperature": "similarity.temperature"}
+
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
+        # The first of the weights, as ever: optimisers save their state by number.
+        self.similarity = LearnedTemperature(config.temperature_init_value)
         self.text_model = build_tower(config.text_config)
         self.vision_model = build_tower(config.vision_config)
-        self.temperature = nn.Parameter(torch.tensor(float(config.temperature_init_value)))
+
+    @property
+    def temperature(self) -> nn.Parameter:
+        """The learned temperature [] as it is stored; cosines are divided by no less than `MIN_TEMPERATURE`."""
+        return self.similarity.temperature
+
+    def bound_temperature(self) -> None:
+        self.similarity.bound()
 
     def new_text_head(self) -> nn.Linear:
         return nn.Linear(self.text_model.config.hidden_size, image_width(self.config.vision_config))
@@ -38,7 +54,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, TwoTowerModel):
+        if isinstance(module, LearnedTemperature):
             init.constant_(module.temperature, self.config.temperature_init_value)
 
     def training_head(self, has_pictures: bool, has_translations: bool) -> nn.Module:
@@ -58,7 +74,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
         """Embeds pictures, pixel_values [N, 3, H, W]; `pooler_output` [N, d] is the embedding, not normalised."""
-        output = self.vision_model(pixel_values=pixel_values, **kwargs)
+        output = self.vision_model(pixel_values=in_dtype_of(self.vision_model, pixel_values), **kwargs)
         pooled = pool_image(output)
         return BaseModelOutputWithPooling(
             output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
@@ -97,7 +113,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             text_embeds=texts,
             image_embeds=images,
             paired_text_embeds=translations,
-            temperature=self.temperature.clone(),
+            temperature=self.similarity(),
         )
         return self.completed(output, return_logits=return_logits, return_loss=return_loss)
 

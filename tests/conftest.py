@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -200,6 +200,16 @@ def make_mla_student() -> Callable[..., tuple[MlaStudentModel, MlaStudentProcess
         return model.eval(), processor
 
     return make
+
+
+@pytest.fixture
+def dirty_memory() -> Iterator[None]:
+    """Within a test, memory that nobody has written holds NaN, and in integers the largest number."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory and torch.empty(8).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(before)
 
 
 @pytest.fixture(scope="session")

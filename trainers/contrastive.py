@@ -29,6 +29,7 @@ from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
+from .bounded_temperature import BoundTemperature
 from .finiteness import check_finite
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
@@ -105,6 +106,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         )
         if isinstance(self.train_dataset, StreamMixture):
             self.add_callback(ShareOfSteps)
+        self.add_callback(BoundTemperature)
         self.loss_is_scaled_for_ga = False
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0

@@ -58,3 +58,10 @@ def test_keys_that_a_checkpoints_configuration_drags_along_are_left_behind(tmp_p
 def test_what_cannot_be_is_refused_with_a_sentence(settings, complaint):
     with pytest.raises(ValueError, match=complaint):
         MuralConfig(**settings)
+
+
+def test_what_a_towers_folder_says_of_itself_is_no_part_of_the_model():
+    quantised = BertConfig(hidden_size=24, num_attention_heads=2)
+    quantised.quantization_config = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    assert not hasattr(MuralConfig(text_config=quantised).text_config, "quantization_config")
+    assert quantised.quantization_config["load_in_8bit"]

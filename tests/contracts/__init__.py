@@ -25,6 +25,7 @@ from .common import (
 )
 from .configurations import ConfigContract
 from .dual_encoders import DualEncoderContract
+from .loading import LoadingContract
 from .processors import ProcessorContract
 from .publishing import PublishedModelContract, PublishingContract
 from .visio_texts import TINY_RC3, answers, visio_textual_batch
@@ -36,6 +37,7 @@ __all__ = [
     "TINY_RC3",
     "ConfigContract",
     "DualEncoderContract",
+    "LoadingContract",
     "ProcessorContract",
     "PublishedModelContract",
     "PublishingContract",

@@ -19,6 +19,16 @@ from .common import (
     Contract,
 )
 
+# Keys that transformers writes into a configuration, or reads from one that other tools wrote.
+WRITTEN_BY_TRANSFORMERS = {
+    "quantization_config": {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}}},
+    "fusion_config": {"patch_embeddings": True},
+    "tie_word_embeddings": False,
+    "transformers_weights": "model.safetensors",
+    "transformers.js_config": {"dtype": "q8", "use_external_data_format": {"model.onnx": True}},
+    "gradient_checkpointing": False,
+}
+
 
 class ConfigContract(Contract):
     """Configurations come back as they were saved, and refuse what they do not know."""
@@ -75,6 +85,26 @@ class ConfigContract(Contract):
             (tmp_path / "config.json").write_text(json.dumps(content))
             with pytest.raises(ValueError, match="no_such_key"):
                 AutoConfig.from_pretrained(tmp_path)
+
+    @pytest.mark.parametrize("key", list(WRITTEN_BY_TRANSFORMERS))
+    def test_what_transformers_writes_is_read(self, config, key, tmp_path):
+        value = WRITTEN_BY_TRANSFORMERS[key]
+        towers = list(config.sub_configs_defaults)
+        for place in (lambda content: content, *(lambda content, tower=tower: content[tower] for tower in towers)):
+            config.save_pretrained(tmp_path)
+            content = json.loads((tmp_path / "config.json").read_text())
+            place(content)[key] = value
+            (tmp_path / "config.json").write_text(json.dumps(content))
+            loaded = AutoConfig.from_pretrained(tmp_path)
+            assert place(loaded.to_dict())[key] == value
+            loaded.save_pretrained(tmp_path)
+            if key != "transformers_weights" or place(content) is not content:  # says which file was read
+                assert place(AutoConfig.from_pretrained(tmp_path).to_dict())[key] == value
+
+    def test_a_misspelt_key_of_transformers_is_refused(self, config):
+        for key in ("quantisation_config", "fusion_configs", "transformers.js_configs", "tie_word_embedding"):
+            with pytest.raises(ValueError, match=f"has no key '{key}'; did you mean"):
+                type(config)(**{key: {}})
 
     def test_a_wrong_type_is_refused(self, config):
         for field in _own_fields(config):

@@ -15,7 +15,8 @@ from transformers import (
     pipeline,
 )
 
-from .common import LANGUAGES, TEXTS, Contract, assert_equal, embeddings, pictures
+from .common import LANGUAGES, TEXTS, assert_equal, embeddings, pictures
+from .loading import LoadingContract
 
 # Run with the folder of a model, the inputs as JSON, a folder for the results and for the model saved again.
 _WITHOUT_PACKAGE = """
@@ -56,7 +57,7 @@ save_file(first, results)
 """
 
 
-class PublishedModelContract(Contract):
+class PublishedModelContract(LoadingContract):
     """A saved model comes back to the same bits. A subclass whose model is no dual encoder says what it `answers`."""
 
     # What loads it beside its own class.
@@ -81,6 +82,10 @@ class PublishedModelContract(Contract):
             assert not any(info.values()), info
             assert_equal(dict(loaded.state_dict()), dict(model.state_dict()))
             assert_equal(self.answers(loaded, batch), self.answers(model, batch))
+
+    def test_no_weight_stands_alone(self, model):
+        """torchao reads weights of modules inside of a model, none of the model itself."""
+        assert [name for name in model.state_dict() if "." not in name] == []
 
     def test_loaded_in_half_precision(self, published, model, tmp_path):
         half = self.auto_classes[0].from_pretrained(published, dtype=torch.bfloat16)

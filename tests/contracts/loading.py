@@ -1,0 +1,72 @@
+"""What every loaded model keeps, whatever its folder holds."""
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from .common import Contract
+
+
+class LoadingContract(Contract):
+    """A loaded model is as a freshly made one wherever its folder does not say otherwise."""
+
+    @pytest.fixture
+    def made(self, model) -> PreTrainedModel:
+        """A new model of the same configuration, whose weights nobody has touched."""
+        torch.manual_seed(0)
+        return type(model)(model.config)
+
+    def test_what_is_frozen_when_made_is_frozen_when_loaded(self, model, made, tmp_path):
+        model.requires_grad_(True)  # a folder does not say what was trained
+        model.save_pretrained(tmp_path)
+        loaded, _ = type(model).from_pretrained(tmp_path, output_loading_info=True)
+        for other in (loaded, type(model).from_pretrained(tmp_path)):
+            assert _trained(other) == _trained(made)
+
+    @pytest.mark.parametrize("file", ["lacks them", "has other shapes"])
+    def test_weights_that_a_folder_lacks_are_drawn_as_when_made(self, model, made, tmp_path, file, dirty_memory):
+        model.save_pretrained(tmp_path)
+        weights = load_file(tmp_path / "model.safetensors")
+        other = {} if file == "lacks them" else {name: _one_larger(value) for name, value in weights.items()}
+        save_file(other, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        torch.manual_seed(1)
+        loaded = type(model).from_pretrained(tmp_path, ignore_mismatched_sizes=bool(other))
+        for name, expected in _tensors(made).items():
+            _assert_drawn_alike(name, _tensors(loaded)[name], expected)
+
+    def test_a_weight_that_a_folder_lacks_leaves_the_others_as_they_are(self, model, tmp_path):
+        model.save_pretrained(tmp_path)
+        weights = load_file(tmp_path / "model.safetensors")
+        for lacking in list(weights)[:: max(1, len(weights) // 4)]:
+            rest = {name: value for name, value in weights.items() if name != lacking}
+            save_file(rest, tmp_path / "model.safetensors", metadata={"format": "pt"})
+            found = type(model).from_pretrained(tmp_path).state_dict()
+            assert all(torch.equal(found[name], value) for name, value in rest.items()), lacking
+
+
+def _trained(model: PreTrainedModel) -> dict[str, bool]:
+    return {name: weight.requires_grad for name, weight in model.named_parameters()}
+
+
+def _tensors(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Weights and all buffers, those too that are never saved."""
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+def _one_larger(value: Tensor) -> Tensor:
+    return torch.zeros([size + 1 for size in value.shape] or [2], dtype=value.dtype)
+
+
+def _assert_drawn_alike(name: str, found: Tensor, expected: Tensor) -> None:
+    """The same constant, or numbers of the same size."""
+    assert found.shape == expected.shape and found.dtype == expected.dtype, name
+    if not expected.is_floating_point() or expected.numel() < 2 or expected.std() == 0:
+        assert torch.equal(found, expected), name
+        return
+    assert found.isfinite().all(), name
+    ratio = (found.std() / expected.std()).item()
+    # Of few numbers the standard deviation says little.
+    most = 1.5 if expected.numel() >= 100 else 2.5 if expected.numel() >= 10 else 20
+    assert 1 / most < ratio < most, (name, ratio)

@@ -1,0 +1,334 @@
+"""What loading a model may not change: what is frozen, how missing weights are drawn, what earlier versions saved."""
+
+import copy
+import json
+
+import pytest
+import torch
+from contracts import TEXTS, LoadingContract, assert_equal, image_text_batch, split, visio_textual_batch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, Trainer, TrainingArguments
+
+from babelens import (
+    CrossLingualConsistency,
+    CrossLingualConsistencyConfig,
+    LiweConfig,
+    LiweModel,
+    MlaModel,
+    SmalrConfig,
+    SmalrModel,
+)
+from babelens.modeling.modeling_rc3_pretraining import Rc3ForPreTraining
+from babelens.modeling.modeling_rc3_tasks import Rc3ForConditionalGeneration
+from babelens.modeling.modeling_smalr_latent import SmalrLatentModel
+
+# ---- Models that are not published by themselves, or in another form ----
+
+
+TINY_SMALR = {"languages": ["en", "de"], "vocabulary_sizes": [9, 7], "word_size": 5, "hidden_size": 16}
+TINY_SMALR |= {"specific_words": 2, "latent_tokens": 6, "image_feature_size": 7, "image_hidden_size": 16}
+
+
+@pytest.fixture(scope="session")
+def make_compressed_smalr(make_smalr):
+    def make():
+        model, processor = make_smalr()
+        return model.compress(), processor
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_latent_smalr(make_smalr):
+    return lambda: (SmalrLatentModel(SmalrConfig(**TINY_SMALR)), None)
+
+
+@pytest.fixture(scope="session")
+def make_consistency():
+    def make(**options):
+        return CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de", "ja"], **options)), None
+
+    return make
+
+
+class TestMlaOnMural(LoadingContract):
+    factory = "make_mla_on_mural"
+
+
+class TestMuralOnTransformers(LoadingContract):
+    """A picture tower with attention, whose weights its own class draws."""
+
+    factory = "make_mural"
+    options = {
+        "vision_config": {
+            "model_type": "clip_vision_model",
+            "hidden_size": 16,
+            "intermediate_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 32,
+            "patch_size": 8,
+        }
+    }
+
+
+class TestCompressedSmalr(LoadingContract):
+    factory = "make_compressed_smalr"
+
+
+class TestLatentSmalr(LoadingContract):
+    factory = "make_latent_smalr"
+
+
+@pytest.fixture(scope="session")
+def make_smalr_on_features():
+    return lambda **options: (SmalrModel(SmalrConfig(**TINY_SMALR | options)), None)
+
+
+class TestSmalrWithoutLatentTokens(LoadingContract):
+    factory = "make_smalr_on_features"
+    options = {"specific_words": None, "latent_tokens": 0, "language_branches": True}
+
+
+class TestConsistency(LoadingContract):
+    factory = "make_consistency"
+
+
+class TestMeanConsistency(LoadingContract):
+    factory = "make_consistency"
+    options = {"aggregation": "mean"}
+
+
+class TestRc3(LoadingContract):
+    factory = "make_rc3"
+
+
+class TestRc3PreTraining(LoadingContract):
+    factory = "make_rc3"
+    options = {"model_class": Rc3ForPreTraining}
+
+
+# ---- What is frozen ----
+
+
+def train_briefly(model, inputs, folder):
+    arguments = TrainingArguments(
+        folder,
+        max_steps=2,
+        per_device_train_batch_size=1,
+        learning_rate=1e-2,
+        weight_decay=0.1,
+        remove_unused_columns=False,
+        report_to="none",
+        disable_tqdm=True,
+        save_strategy="no",
+        use_cpu=True,
+    )
+    data = [inputs | {"return_loss": True}] * 2
+    Trainer(model, arguments, train_dataset=data, data_collator=lambda examples: dict(examples[0])).train()
+
+
+LEARNERS = [
+    ("make_mla", {}, ("native_model.",), ".mla_"),
+    ("make_mla_on_mural", {}, ("native_model.",), ".mla_"),
+    ("make_mla_student", {"strategy": "distillation"}, ("native_model.",), "text_model."),
+    ("make_mla_student", {"strategy": "acquisition"}, ("native_model.", "text_model."), ".mla_acquirers."),
+]
+
+
+@pytest.mark.parametrize(("factory", "options", "frozen", "learning"), LEARNERS)
+def test_training_a_loaded_model_leaves_the_native_one_as_it_is(request, tmp_path, factory, options, frozen, learning):
+    model, processor = request.getfixturevalue(factory)(**options)
+    model.requires_grad_(True)
+    model.save_pretrained(tmp_path / "model")
+    loaded, _ = AutoModel.from_pretrained(tmp_path / "model", output_loading_info=True)
+    before = copy.deepcopy(loaded.state_dict())
+    train_briefly(loaded, image_text_batch(processor), tmp_path / "run")
+    after = loaded.state_dict()
+    kept = [name for name in after if name.startswith(frozen) and ".mla_" not in name]
+    assert any("running_mean" in name for name in kept) == (factory == "make_mla_on_mural")  # batch norm
+    assert_equal({name: after[name] for name in kept}, {name: before[name] for name in kept})
+    assert all(not torch.equal(after[name], before[name]) for name in after if learning in name and "up." in name)
+    assert any(not torch.equal(after[name], before[name]) for name in after if learning in name)
+
+
+WITHOUT_PACKAGE = """
+import sys, torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, Trainer, TrainingArguments
+
+folder, inputs, run, result = sys.argv[1:]
+model = AutoModel.from_pretrained(folder, trust_remote_code=True)
+assert type(model).__module__.startswith("transformers_modules.")
+arguments = TrainingArguments(run, max_steps=2, per_device_train_batch_size=1, learning_rate=1e-2, save_strategy="no",
+    remove_unused_columns=False, report_to="none", disable_tqdm=True, use_cpu=True)
+data = [load_file(inputs) | {"return_loss": True}] * 2
+Trainer(model, arguments, train_dataset=data, data_collator=lambda examples: dict(examples[0])).train()
+save_file({name: value.contiguous() for name, value in model.state_dict().items()}, result)
+"""
+
+
+@pytest.mark.parametrize(("factory", "options", "frozen", "learning"), [LEARNERS[0], *LEARNERS[2:]])
+def test_nor_does_it_without_the_package(request, tmp_path, run_without_babelens, factory, options, frozen, learning):
+    model, processor = request.getfixturevalue(factory)(**options)
+    model.save_pretrained(tmp_path / "model")
+    save_file({k: v.contiguous() for k, v in image_text_batch(processor).items()}, tmp_path / "inputs")
+    run_without_babelens(
+        WITHOUT_PACKAGE, tmp_path / "model", tmp_path / "inputs", tmp_path / "run", tmp_path / "result"
+    )
+    before, after = model.state_dict(), load_file(tmp_path / "result")
+    kept = [name for name in after if name.startswith(frozen) and ".mla_" not in name]
+    assert_equal({name: after[name] for name in kept}, {name: before[name] for name in kept})
+    assert any(not torch.equal(after[name], before[name]) for name in after if learning in name)
+
+
+def test_a_language_that_is_added_to_a_loaded_model_is_trained(make_mla, tmp_path):
+    model, _ = make_mla()
+    model.save_pretrained(tmp_path)
+    loaded = MlaModel.from_pretrained(tmp_path)
+    expected = {name for name, weight in loaded.named_parameters() if weight.requires_grad}
+    loaded.add_language("ja")
+    trained = {name for name, weight in loaded.named_parameters() if weight.requires_grad}
+    assert {name for name in trained if ".mla_acquirers.ja." not in name} == expected and len(trained) > len(expected)
+    again = loaded.reconfigured(languages=[*loaded.config.languages, "ko"])
+    assert not any(weight.requires_grad for weight in again.native_model.vision_model.parameters())
+
+
+# ---- Names of earlier versions ----
+
+
+def as_earlier_versions_saved(folder):
+    """The weights of a folder under the names that they had, and whether there are any of those."""
+    path = folder / "model.safetensors"
+    weights = {name: value.clone() for name, value in load_file(path).items()}
+    renamed = {
+        name.replace("similarity.temperature", "temperature")
+        .replace("word_table.weight", "word_table")
+        .replace("word_bias.final_logits_bias", "final_logits_bias"): value
+        for name, value in weights.items()
+    }
+    save_file(renamed, path, metadata={"format": "pt"})
+    return weights, renamed
+
+
+@pytest.mark.parametrize(
+    "factory", ["make_mural", "make_etcl", "make_mla_on_mural", "make_compressed_smalr", "make_writer"]
+)
+def test_weights_are_found_under_the_names_of_earlier_versions(request, tmp_path, factory):
+    model, _ = request.getfixturevalue(factory)()
+    if hasattr(model, "temperature"):
+        with torch.no_grad():
+            model.temperature.fill_(0.0625)
+    model.save_pretrained(tmp_path)
+    weights, old = as_earlier_versions_saved(tmp_path)
+    assert old.keys() != weights.keys()
+    loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    assert_equal(dict(loaded.state_dict()), dict(model.state_dict()))
+    loaded.save_pretrained(tmp_path / "again")
+    assert_equal(load_file(tmp_path / "again/model.safetensors"), weights)
+    # As trainers read a checkpoint.
+    other = type(model)(model.config)
+    missing, unexpected = other.load_state_dict(old, strict=False)
+    assert not unexpected and not [name for name in missing if name in weights]
+    assert_equal(dict(other.state_dict()), dict(model.state_dict()))
+
+
+@pytest.fixture(scope="session")
+def make_writer(make_rc3):
+    return lambda: make_rc3(Rc3ForConditionalGeneration)
+
+
+OLD_NAMES_WITHOUT_PACKAGE = """
+import sys, json
+from safetensors.torch import save_file
+from transformers import AutoModel
+folder, again, result = sys.argv[1:]
+model, info = AutoModel.from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
+assert not any(info.values()), info
+model.save_pretrained(again)
+print(json.dumps(model.temperature.item()))
+"""
+
+
+def test_so_they_are_without_the_package(make_mural, run_without_babelens, tmp_path):
+    model, _ = make_mural()
+    with torch.no_grad():
+        model.temperature.fill_(0.0625)
+    model.save_pretrained(tmp_path / "model")
+    weights, _ = as_earlier_versions_saved(tmp_path / "model")
+    found = run_without_babelens(
+        OLD_NAMES_WITHOUT_PACKAGE, tmp_path / "model", tmp_path / "again", tmp_path / "result"
+    )
+    assert json.loads(found) == 0.0625
+    assert_equal(load_file(tmp_path / "again/model.safetensors"), weights)
+
+
+def test_native_weights_are_taken_under_the_names_of_earlier_versions(make_mural, make_mla_on_mural):
+    native, _ = make_mural()
+    old = {name.replace("similarity.", ""): value for name, value in native.state_dict().items()}
+    model, _ = make_mla_on_mural()
+    model.load_native(old)
+    assert_equal(dict(model.unload().state_dict()), dict(native.state_dict()))
+
+
+def test_the_temperature_is_the_first_weight_as_it_was(make_mural):
+    """An optimiser's state of an earlier version goes by the order of the weights."""
+    model, _ = make_mural()
+    first, weight = next(iter(model.named_parameters()))
+    assert first == "similarity.temperature" and model.temperature is weight
+
+
+# ---- Numbers of another precision ----
+
+
+@pytest.mark.parametrize(
+    "factory",
+    ["make_mural", "make_etcl", "make_mla", "make_mla_on_mural", "make_mla_student", "make_smalr", "make_liwe"],
+)
+def test_pictures_may_have_another_precision_than_the_model(request, factory):
+    model, processor = request.getfixturevalue(factory)()
+    _, images = split(image_text_batch(processor))
+    pixels = images["pixel_values"]
+    model = model.eval().to(torch.bfloat16)
+    with torch.no_grad():
+        expected = model.get_image_features(pixel_values=pixels.bfloat16()).pooler_output
+        for dtype in (torch.float32, torch.float64):
+            found = model.get_image_features(pixel_values=pixels.to(dtype)).pooler_output
+            assert found.dtype == torch.bfloat16 and found.shape[0] == len(TEXTS)
+            assert torch.equal(found, expected)
+
+
+def test_pictures_of_rc3_may_have_another_precision_than_the_model(make_rc3):
+    model = make_rc3()[0].to(torch.bfloat16)
+    batch = visio_textual_batch()
+    found = []
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        inputs = {k: v.bfloat16().to(dtype) if v.is_floating_point() else v for k, v in batch.items()}
+        found.append(model.encode(**inputs).pooler_output)
+    assert all(torch.equal(one, found[0]) for one in found)
+
+
+def test_features_of_pictures_may_have_another_precision_than_the_model():
+    for model in (SmalrModel(SmalrConfig(**TINY_SMALR)), LiweModel(LiweConfig(image_feature_size=7, hidden_size=8))):
+        model.eval().to(torch.bfloat16)
+        assert model.get_image_features(image_features=torch.rand(2, 7)).pooler_output.dtype == torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # in the file of BitNet's layers
+def test_a_quantised_model_is_saved_and_loaded_again(make_mural, tmp_path):
+    """By the one method of transformers that needs no other package: of BitNet, with all layers left out."""
+    model, processor = make_mural()
+    left_out = [name for name, _ in model.named_children()]
+    model.config.quantization_config = {"quant_method": "bitnet", "modules_to_not_convert": left_out}
+    model.save_pretrained(tmp_path / "first")
+    batch, expected = image_text_batch(processor), None
+    for folder, next_folder in (("first", "second"), ("second", "third")):
+        loaded, info = AutoModel.from_pretrained(tmp_path / folder, output_loading_info=True)
+        assert loaded.hf_quantizer is not None and loaded.config.quantization_config.quant_method == "bitnet"
+        assert not any(info.values()), info
+        with torch.no_grad():
+            found = loaded(**batch).logits_per_image
+        expected = found if expected is None else expected
+        assert torch.equal(found, expected)
+        loaded.save_pretrained(tmp_path / next_folder)
