@@ -8,7 +8,7 @@ that same function on embeddings gathered from many chunks or processes.
 
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from transformers.models.align.modeling_align import AlignTextModel, AlignVision
 from transformers.utils import ModelOutput
 
 from ..configuration.hub_code import HubCodeMixin
+from ..configuration.input_errors import MissingInputError
+from .forward_keywords import Call, tower_keywords
 
 # ALIGN's towers, BERT and EfficientNet without its head convolution, stand outside of AutoModel.
 _ALIGN_TOWERS = {"align_text_model": AlignTextModel, "align_vision_model": AlignVisionModel}
@@ -32,9 +34,14 @@ class DualEncoderOutput(ModelOutput):
         logits_per_text ([n_texts, n_images]): its transpose.
         text_embeds ([n_texts, d]): normalised.
         image_embeds ([n_images, d]): normalised.
+        text_model_output: of the texts, as `get_text_features` gives it.
+        vision_model_output: of the pictures, as `get_image_features` gives it.
         paired_text_embeds ([n_texts, d]): normalised embeddings of the texts' translations.
         temperature ([]): the learned temperature, part of the graph, so that a wrapped model's loss can be computed
             outside of it.
+
+    The towers' outputs hold the states of all places. With `return_logits=False`, as large batches are trained, they
+    are left out unless hidden states or attentions are asked for.
     """
 
     loss: Tensor | None = None
@@ -42,8 +49,13 @@ class DualEncoderOutput(ModelOutput):
     logits_per_text: Tensor | None = None
     text_embeds: Tensor | None = None
     image_embeds: Tensor | None = None
+    text_model_output: BaseModelOutputWithPooling | None = None
+    vision_model_output: BaseModelOutputWithPooling | None = None
     paired_text_embeds: Tensor | None = None
     temperature: Tensor | None = None
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        return tuple(value.to_tuple() if isinstance(value, ModelOutput) else value for value in self.values())
 
 
 OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
@@ -76,19 +88,46 @@ class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
         """The training loss on the embeddings in `output`; `positives` and `tile_size` as in `contrastive_loss`."""
         raise NotImplementedError
 
+    def keywords_of_towers(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the text tower and the image tower are to be given of a call's further keywords.
+
+        Raises:
+            UnknownKeywordError: for a keyword that nobody knows.
+        """
+        text, image = tower_keywords(self, given, self.text_calls(), self.image_calls())
+        return text, image
+
+    def text_calls(self) -> list[Call]:
+        """The functions that keywords go through on their way to the text tower."""
+        return [self.text_model.forward]
+
+    def image_calls(self) -> list[Call]:
+        """The same of the image tower."""
+        return [self.vision_model.forward]
+
     @property
     def logit_bias(self) -> Tensor | float:
         """What is added to the logits; SigLIP has one."""
         return 0.0
 
-    def completed(self, output: OutputT, *, return_logits: bool, return_loss: bool | None) -> OutputT:
+    def completed(
+        self, output: OutputT, *, return_logits: bool, return_loss: bool | None, positives: Tensor | None = None
+    ) -> OutputT:
         """`output` with the similarities of all pictures with all texts, and with the loss, where they are asked
-        for."""
+        for; `positives` ask for a loss unless `return_loss` says otherwise.
+
+        Raises:
+            MissingInputError: when nothing was embedded.
+        """
+        if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
+            raise MissingInputError(f"{type(self).__name__} was called without texts (input_ids) and pictures")
+        if return_loss is None:
+            return_loss = positives is not None
         if return_logits and output.text_embeds is not None and output.image_embeds is not None:
             logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
             logits = logits + self.logit_bias
             output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
-        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
+        return replace(output, loss=self.contrastive_objective(output, positives=positives)) if return_loss else output
 
     def parameter_parts(self) -> dict[str, int]:
         """Numbers of parameters by part, as the papers count them; they add up to the total."""
@@ -139,6 +178,16 @@ def pool_image(output: BaseModelOutputWithPooling) -> Tensor:
         last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]
         pooled = last.mean((-2, -1)) if last.dim() == 4 else last.mean(1)
     return pooled.flatten(1)
+
+
+def without_states(output: BaseModelOutputWithPooling) -> BaseModelOutputWithPooling:
+    """The pooled features alone, so that the states of all places need not be held."""
+    return BaseModelOutputWithPooling(pooler_output=output.pooler_output)
+
+
+def with_states(output: BaseModelOutputWithPooling | None) -> BaseModelOutputWithPooling | None:
+    """A tower's output, or None where it has pooled features alone."""
+    return None if output is None or output.last_hidden_state is None else output
 
 
 def normalize(features: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_liwe import LiweConfig
+from .forward_keywords import tower_keywords
 from .hinge_loss import annealed_hinge_loss, hinge_hardness
 from .modeling_captioned_pictures import CaptionedPicturesModel
 from .modeling_dual_encoder import count_parameters, normalize
@@ -91,6 +92,7 @@ class LiweModel(CaptionedPicturesModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         output_hidden_states: bool = False,
+        language_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embeds texts.
@@ -98,21 +100,31 @@ class LiweModel(CaptionedPicturesModel):
         Args:
             input_ids ([N, W, C]): the characters of the texts' words, 0 behind the last of each.
             attention_mask ([N, W]): 0 at padding; default: at words without characters.
+            language_ids: of no effect; no language has parameters of its own.
 
         Returns:
             `last_hidden_state` [N, W, width], the mean of the GRU's directions; `pooler_output` [N, width], not
             normalised.
         """
+        tower_keywords(self, kwargs, self.text_calls())
         mask = (input_ids != PADDING).any(-1).long() if attention_mask is None else attention_mask
         pooled, words, states = self.text_model(input_ids, mask)
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
 
     def _embed_texts(
-        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
-    ) -> dict[str, Tensor]:
-        features = self.get_text_features(input_ids, attention_mask).pooler_output
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        language_ids: Tensor | None,
+        output_hidden_states: bool,
+    ) -> dict[str, Any]:
+        texts = self.get_text_features(input_ids, attention_mask, output_hidden_states, return_dict=True)
         languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
-        return {"text_embeds": normalize(features), "language_ids": languages}
+        return {
+            "text_embeds": normalize(texts.pooler_output),
+            "text_model_output": texts,
+            "language_ids": languages,
+        }
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
         pooled = self.image_projection(features)

@@ -26,6 +26,7 @@ from .acquirer import (
     initialize_linears,
     load_plain_state_dict,
 )
+from .forward_keywords import tower_keywords
 from .modeling_dual_encoder import build_tower, count_parameters, image_width
 from .modeling_native_guided import NativeGuidedModel, Trainable
 
@@ -120,7 +121,8 @@ class MlaStudentModel(NativeGuidedModel):
         Returns:
             The text encoder's output; `pooler_output` [N, d] is the embedding, not normalised.
         """
-        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+        (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
+        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         pooled = self.projection(output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
         return BaseModelOutputWithPooling(
             output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")

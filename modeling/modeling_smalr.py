@@ -16,6 +16,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_smalr import SmalrConfig
+from .forward_keywords import tower_keywords
 from .modeling_captioned_pictures import CaptionedPicturesModel, CaptionedPicturesOutput
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import SmalrLatentModel
@@ -172,8 +173,9 @@ class SmalrModel(CaptionedPicturesModel):
         Returns:
             `last_hidden_state` [N, T, width], the sentence encoder's; `pooler_output` [N, width], not normalised.
         """
+        tower_keywords(self, kwargs, self.text_calls())
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
+        languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
         table, places = self._distinct_words(self.words(input_ids, languages))
         pooled, states = self._encode(table, places, mask.sum(1), languages)
         hidden = (nn.functional.embedding(places, table), states) if output_hidden_states else None
@@ -183,8 +185,12 @@ class SmalrModel(CaptionedPicturesModel):
         return self.image_branch(features)
 
     def _embed_texts(
-        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
-    ) -> dict[str, Tensor]:
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        language_ids: Tensor | None,
+        output_hidden_states: bool,
+    ) -> dict[str, Any]:
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
         rows, lengths, count = self.words(input_ids, languages), mask.sum(1), len(input_ids)
@@ -193,9 +199,15 @@ class SmalrModel(CaptionedPicturesModel):
             rows = torch.cat([rows, torch.where(is_masked & (mask > 0), MASK, rows)])
             mask, lengths = torch.cat([mask, mask * ~is_masked]), lengths.repeat(2)
         table, places = self._distinct_words(rows)
-        pooled, _ = self._encode(table, places, lengths, languages.repeat(len(rows) // count))
+        pooled, states = self._encode(table, places, lengths, languages.repeat(len(rows) // count))
         texts, means = normalize(pooled), _means(table, places, mask)
-        found = {"text_embeds": texts[:count], "sentence_embeds": means[:count], "language_ids": languages}
+        hidden = (nn.functional.embedding(places[:count], table), states[:count]) if output_hidden_states else None
+        found = {
+            "text_embeds": texts[:count],
+            "text_model_output": BaseModelOutputWithPooling(states[:count], pooled[:count], hidden),
+            "sentence_embeds": means[:count],
+            "language_ids": languages,
+        }
         if len(rows) > count:
             found |= {"masked_text_embeds": texts[count:], "masked_sentence_embeds": means[count:]}
         return found
