@@ -22,6 +22,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.hub_code import HubCodeMixin
+from ..configuration.input_errors import MissingInputError
 from ..configuration.languages import MissingLanguageError
 from ..configuration.rc3_errors import (
     ImageCountError,
@@ -30,6 +31,7 @@ from ..configuration.rc3_errors import (
     TooManyRegionsError,
     VisualInputError,
 )
+from .forward_keywords import tower_keywords
 
 
 @dataclass
@@ -101,7 +103,7 @@ class Rc3Encoder(MBartEncoder):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         region_features: Tensor | None = None,
         region_mask: Tensor | None = None,
@@ -120,14 +122,20 @@ class Rc3Encoder(MBartEncoder):
             pixel_values ([N, 3, H, W]): pictures.
             pixel_mask ([N]): which rows have one; default: all.
             picture_embeds: what `embed_pictures` made of visual inputs, in their place.
+            kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …
 
         Raises:
+            MissingInputError: without texts; a picture is read beside one, if only `[BOS] [LANG]`.
+            UnknownKeywordError: for a keyword that nobody knows, and for `inputs_embeds`.
             VisualInputError: for visual inputs that the model has no layer for, or of another size.
             NoRegionsError, TooManyRegionsError, RegionSizeError: for regions that it cannot use.
             ImageCountError: for one picture where it compares two, or two where it reads one.
             MissingLanguageError: for a text that does not end with a language's token.
             ValueError: for more tokens than there are positions.
         """
+        (kwargs,) = tower_keywords(self, kwargs, ())
+        if input_ids is None:
+            raise MissingInputError("RC3 reads pictures beside a text: give input_ids, if only `[BOS] [LANG]`")
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         self._check_languages(input_ids, text_mask)
         special, text = self._embed_tokens(input_ids)
@@ -155,7 +163,7 @@ class Rc3Encoder(MBartEncoder):
         """
         config = self.config
         special = [config.cls_token_id, config.image_separator_token_id, config.eos_token_id]
-        before = input_ids.new_tensor(special).expand(len(input_ids), -1)
+        before = input_ids.new_tensor(special).expand(input_ids.shape[0], -1)
         embeds = self.embed_tokens(torch.cat([before, input_ids], dim=1))
         return dict(zip(special, embeds.split(1, dim=1), strict=False)), embeds[:, len(special) :]
 
@@ -173,8 +181,9 @@ class Rc3Encoder(MBartEncoder):
         given = pixel_values if region_features is None else region_features
         if given is None:
             return None
-        regions = self._embed_regions(len(given), region_features, region_mask)
-        return PictureEmbeds(*regions, *self._embed_patches(len(given), pixel_values, pixel_mask))
+        rows = given.shape[0]
+        regions = self._embed_regions(rows, region_features, region_mask)
+        return PictureEmbeds(*regions, *self._embed_patches(rows, pixel_values, pixel_mask))
 
     def _visual_segments(self, special: dict[int, Tensor], pictures: PictureEmbeds) -> list[tuple[Tensor, Tensor]]:
         """What stands before the text, as embeddings [N, L, d] with masks [N, L]."""
@@ -272,6 +281,7 @@ class Rc3PreTrainedModel(HubCodeMixin, PreTrainedModel):
     _no_split_modules = ("MBartDecoderLayer", "MBartEncoderLayer")
     _supports_sdpa = True
     _supports_flash_attn = True
+    _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: the losses here are means already.
     accepts_loss_kwargs = False
 
@@ -367,7 +377,7 @@ class Rc3Model(Rc3PreTrainedModel):
 
     def encode(self, **inputs: Any) -> Rc3EncoderOutput:
         """Encodes texts, with or without pictures: see `Rc3Encoder.forward`."""
-        return self.encoder(**inputs)
+        return self.encoder(**{"return_dict": True} | inputs)
 
     @can_return_tuple
     def forward(
@@ -406,6 +416,7 @@ class Rc3Model(Rc3PreTrainedModel):
             )
         if decoder_input_ids is None:
             return encoded
+        (kwargs,) = tower_keywords(self, kwargs, ())
         decoded = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
+from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import Seq2SeqLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.languages import MissingLanguageError, UnknownLanguageError
-from ..configuration.rc3_errors import LabelError
+from ..configuration.rc3_errors import CandidateError, LabelError
 from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
 
 # A logit at which a softmax gives exactly 0, also in half precision, and that label smoothing can still add up.
@@ -163,7 +164,21 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
                 )
 
 
-class Rc3ForClassification(Rc3PreTrainedModel):
+class Rc3EncoderTaskModel(Rc3PreTrainedModel):
+    """A task that is decided by the encoder. The decoder stays, so that the weights are those of the pre-training, but
+    no gradient reaches it."""
+
+    model: Rc3Model
+
+    def post_init(self) -> None:
+        super().post_init()
+        # Else processes that train together wait for its gradients; that they look for what is not used is not
+        # possible where gradients are checkpointed. The embedding, which the encoder shares, comes first by its name.
+        unused = [f"model.decoder.{name}" for name, _ in self.model.decoder.named_parameters()]
+        self._ddp_params_and_buffers_to_ignore = [name for name in unused if not name.endswith("embed_tokens.weight")]
+
+
+class Rc3ForClassification(Rc3EncoderTaskModel):
     """What the tasks with labels share. Subclasses say their labels, and may have a head and a loss of their own."""
 
     # Labels where the configuration has none, and what else a task asks of the configuration.
@@ -195,10 +210,26 @@ class Rc3ForClassification(Rc3PreTrainedModel):
         """
         return checked_cross_entropy(logits, labels)
 
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """`objective`; with a `problem_type` in the configuration, what transformers' classifiers lose then: the mean
+        squared error of `regression`, the cross-entropy of `single_label_classification`, or the mean binary
+        cross-entropy of `multi_label_classification`.
+
+        Raises:
+            LabelError: for labels of another shape, or a label that there is not.
+        """
+        if self.config.problem_type is None:
+            return self.objective(logits, labels)
+        if self.config.problem_type == "single_label_classification":
+            return checked_cross_entropy(logits, labels)
+        if labels.shape != logits.shape and (logits.shape[1] > 1 or labels.shape != logits.shape[:1]):
+            raise LabelError(f"labels {list(labels.shape)}: {self.config.problem_type} needs {list(logits.shape)}")
+        return ForSequenceClassificationLoss(labels.reshape(logits.shape).float(), logits.float(), self.config)
+
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         region_features: Tensor | None = None,
         region_mask: Tensor | None = None,
@@ -207,7 +238,7 @@ class Rc3ForClassification(Rc3PreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Logits [N, labels]; inputs as in `Rc3Encoder.forward`, labels as in `objective`."""
+        """Logits [N, labels]; inputs as in `Rc3Encoder.forward`, labels as in `loss`."""
         encoded = self.model.encode(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -219,7 +250,7 @@ class Rc3ForClassification(Rc3PreTrainedModel):
         )
         logits = self.classifier(self.dropout(encoded.pooler_output))
         return SequenceClassifierOutput(
-            loss=None if labels is None else self.objective(logits, labels),
+            loss=None if labels is None else self.loss(logits, labels),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
@@ -282,7 +313,7 @@ class Rc3RetrievalOutput(SequenceClassifierOutput):
     scores: Tensor | None = None
 
 
-class Rc3ForImageTextRetrieval(Rc3PreTrainedModel):
+class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
     """How well a text and a picture fit; trained to tell which of several candidates is right (Flickr30K, MSCOCO)."""
 
     auto_classes = ("AutoModelForMultipleChoice",)
@@ -297,7 +328,7 @@ class Rc3ForImageTextRetrieval(Rc3PreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         region_features: Tensor | None = None,
         region_mask: Tensor | None = None,
@@ -309,27 +340,33 @@ class Rc3ForImageTextRetrieval(Rc3PreTrainedModel):
     ) -> Rc3RetrievalOutput:
         """Scores of N texts with their pictures, inputs as in `Rc3Encoder.forward`.
 
+        As transformers' models for multiple choice do, it also takes questions with their candidates: `input_ids` [N,
+        C, T], and C of all other inputs.
+
         Args:
-            candidates: how many rows, one after the other, answer one question; default: 4 with labels, as in IGLUE
-                (the right pair, another caption, another picture, a hard caption), else 1.
+            candidates: how many rows, one after the other, answer one question; default: C of questions, else 4 with
+                labels, as in IGLUE (the right pair, another caption, another picture, a hard caption), else 1.
             labels ([N / candidates]): which of them is right; the loss is the cross-entropy over them.
 
         Raises:
             LabelError: for a label that is no candidate, or rows that do not come in questions of `candidates`.
+            CandidateError: for questions of which an input has another number of candidates.
         """
-        encoded = self.model.encode(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            region_features=region_features,
-            region_mask=region_mask,
-            pixel_values=pixel_values,
-            pixel_mask=pixel_mask,
-            **kwargs,
-        )
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "region_features": region_features,
+            "region_mask": region_mask,
+            "pixel_values": pixel_values,
+            "pixel_mask": pixel_mask,
+        }
+        if input_ids is not None and input_ids.dim() == 3:
+            inputs, candidates = _rows_of_questions(inputs, candidates)
+        encoded = self.model.encode(**inputs, **kwargs)
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
-        if len(scores) % size:
-            raise LabelError(f"{len(scores)} rows are no questions of {size} candidates each")
+        if scores.shape[0] % size:
+            raise LabelError(f"{scores.shape[0]} rows are no questions of {size} candidates each")
         logits = scores.reshape(-1, size)
         return Rc3RetrievalOutput(
             loss=None if labels is None else checked_cross_entropy(logits, labels),
@@ -338,6 +375,25 @@ class Rc3ForImageTextRetrieval(Rc3PreTrainedModel):
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
+
+
+def _rows_of_questions(
+    inputs: dict[str, Tensor | None], candidates: int | None
+) -> tuple[dict[str, Tensor | None], int]:
+    """Inputs of questions with candidates as rows, [N, C, …] -> [N C, …], and C."""
+    assert inputs["input_ids"] is not None
+    questions, size = inputs["input_ids"].shape[:2]
+    if candidates not in (None, size):
+        raise CandidateError(
+            f"input_ids [{questions}, {size}, …] are questions of {size}, not {candidates} candidates"
+        )
+    for name, value in inputs.items():
+        if value is not None and value.shape[:2] != (questions, size):
+            raise CandidateError(
+                f"{name} {list(value.shape)} does not fit input_ids [{questions}, {size}, …]: every candidate of a "
+                "question needs its own"
+            )
+    return {name: None if value is None else value.flatten(0, 1) for name, value in inputs.items()}, size
 
 
 def checked_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

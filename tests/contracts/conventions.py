@@ -49,7 +49,9 @@ class ConventionsContract(Contract):
         for states in (output.text_model_output, output.vision_model_output):
             for weights in states.attentions or ():
                 assert weights.shape[0] == len(TEXTS) and weights.dim() == 4
-        attends = [m for m in model.modules() if getattr(m, "config", None) and hasattr(m.config, "num_attention_heads")]
+        attends = [
+            m for m in model.modules() if getattr(m, "config", None) and hasattr(m.config, "num_attention_heads")
+        ]
         if attends:
             assert output.text_model_output.attentions
 
