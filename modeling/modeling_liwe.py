@@ -19,6 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_liwe import LiweConfig
+from .exporting import is_exporting
 from .forward_keywords import tower_keywords
 from .hinge_loss import annealed_hinge_loss, hinge_hardness
 from .modeling_captioned_pictures import CaptionedPicturesModel
@@ -65,9 +66,12 @@ class LiweTextEncoder(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[N, W, C], [N, W] -> texts [N, width], words [N, W, word size], and states [N, W, width]."""
         is_word = attention_mask > 0
-        found = self.words(input_ids[is_word])
-        words = found.new_zeros(*is_word.shape, found.shape[-1])
-        words[is_word] = found
+        if is_exporting() and not self.training:  # in training, padded words would move the batch normalisation
+            words = self.words(input_ids.flatten(0, 1)).unflatten(0, is_word.shape) * is_word[..., None]
+        else:
+            found = self.words(input_ids[is_word])
+            words = found.new_zeros(*is_word.shape, found.shape[-1])
+            words[is_word] = found
         states, last = gru_states(self.gru, words, attention_mask.sum(1))
         return last.mean(0), words, states.unflatten(-1, (2, -1)).mean(-2)
 
@@ -119,7 +123,7 @@ class LiweModel(CaptionedPicturesModel):
         output_hidden_states: bool,
     ) -> dict[str, Any]:
         texts = self.get_text_features(input_ids, attention_mask, output_hidden_states, return_dict=True)
-        languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
+        languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
         return {
             "text_embeds": normalize(texts.pooler_output),
             "text_model_output": texts,

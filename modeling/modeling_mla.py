@@ -20,12 +20,15 @@ from .acquirer import (
     AcquiredBlock,
     AcquiredEmbedding,
     Acquirer,
+    LanguageMask,
     LanguageRows,
     NonNativeEmbedding,
+    RowLanguages,
     end_token_id,
     languages_of_rows,
     text_tower,
 )
+from .exporting import is_exporting
 from .forward_keywords import Call, tower_keywords
 from .modeling_dual_encoder import count_parameters
 from .modeling_native_guided import NativeGuidedModel, Trainable
@@ -195,7 +198,9 @@ class MlaModel(NativeGuidedModel):
         tower = native.get_submodule(text_tower(self.config.base_config.model_type).path)
         return [native.get_text_features, tower.forward]
 
-    def _rows(self, language_ids: Tensor | None) -> LanguageRows | None:
+    def _rows(self, language_ids: Tensor | None) -> RowLanguages | None:
+        if language_ids is not None and is_exporting():
+            return LanguageMask([None, *self.config.languages], language_ids)
         numbers = [] if language_ids is None else language_ids.tolist()
         if not any(numbers):
             return None

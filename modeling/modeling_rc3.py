@@ -31,6 +31,7 @@ from ..configuration.rc3_errors import (
     TooManyRegionsError,
     VisualInputError,
 )
+from .exporting import is_exporting
 from .forward_keywords import tower_keywords
 
 
@@ -77,11 +78,14 @@ def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
 
 
 def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Moves what the mask keeps to the left, in its order, and drops columns in which nothing is left.
+    """Moves what the mask keeps to the left, in its order, and drops columns in which nothing is left; not in an
+    exported graph, whose sizes do not depend on what is read.
 
     [N, S, d], [N, S] -> [N, longest, d], [N, longest]
     """
-    order = mask.int().argsort(dim=1, descending=True, stable=True)[:, : int(mask.sum(1).max())]
+    order = mask.int().argsort(dim=1, descending=True, stable=True)
+    if not is_exporting():
+        order = order[:, : int(mask.sum(1).max())]
     return embeds.gather(1, order[..., None].expand(-1, -1, embeds.shape[2])), mask.gather(1, order)
 
 
@@ -137,7 +141,8 @@ class Rc3Encoder(MBartEncoder):
         if input_ids is None:
             raise MissingInputError("RC3 reads pictures beside a text: give input_ids, if only `[BOS] [LANG]`")
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-        self._check_languages(input_ids, text_mask)
+        if not is_exporting():
+            self._check_languages(input_ids, text_mask)
         special, text = self._embed_tokens(input_ids)
         if picture_embeds is None:
             picture_embeds = self.embed_pictures(region_features, region_mask, pixel_values, pixel_mask)
@@ -165,7 +170,8 @@ class Rc3Encoder(MBartEncoder):
         special = [config.cls_token_id, config.image_separator_token_id, config.eos_token_id]
         before = input_ids.new_tensor(special).expand(input_ids.shape[0], -1)
         embeds = self.embed_tokens(torch.cat([before, input_ids], dim=1))
-        return dict(zip(special, embeds.split(1, dim=1), strict=False)), embeds[:, len(special) :]
+        count = len(special)
+        return dict(zip(special, embeds[:, :count].split(1, dim=1), strict=True)), embeds[:, count:]
 
     def embed_pictures(
         self,
@@ -190,7 +196,7 @@ class Rc3Encoder(MBartEncoder):
         regions, region_mask, patches, patch_mask = pictures
         has_regions, has_patches = region_mask.any(-1), patch_mask.any(-1)
         has_picture = has_regions | has_patches  # [N, K]
-        if not (has_picture == has_picture[:, :1]).all():
+        if not is_exporting() and not (has_picture == has_picture[:, :1]).all():
             row = int((has_picture != has_picture[:, :1]).any(1).nonzero()[0])
             raise ImageCountError(f"row {row} has one picture, where the model compares two")
         is_visual = has_picture[:, :1]  # [N, 1]

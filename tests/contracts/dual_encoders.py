@@ -23,9 +23,10 @@ from .common import (
     split,
 )
 from .conventions import ConventionsContract
+from .exports import ExportContract
 
 
-class DualEncoderContract(ConventionsContract):
+class DualEncoderContract(ConventionsContract, ExportContract):
     """The model computes what it says, however it is called."""
 
     # Largest distance of an embedding in bfloat16 from that in float32; both have length 1.
