@@ -7,6 +7,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
+from .feature_width import check_projection_dim, feature_width
 from .hub_code import HubCodeMixin
 from .languages import normalize_language
 from .strict_config import StrictConfig
@@ -52,7 +53,14 @@ class NativeGuidedConfig(HubCodeMixin, StrictConfig):
         for name in ("acquirer_size", "logit_scale"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        width = kwargs.pop("projection_dim", None)
         super().__post_init__(**kwargs)
+        check_projection_dim(self, width)
+
+    @property
+    def projection_dim(self) -> int:
+        """The width of the shared space, which follows from the native model."""
+        return feature_width(self.base_config)
 
     @property
     def known_languages(self) -> list[str]:

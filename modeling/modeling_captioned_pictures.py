@@ -9,13 +9,13 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from ..configuration.feature_width import image_width
 from ..configuration.input_errors import MissingInputError
 from .forward_keywords import Call, asks_for_states, tower_keywords
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     build_tower,
-    image_width,
     normalize,
     pool_image,
 )

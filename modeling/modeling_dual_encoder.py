@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.models.align.modeling_align import AlignTextModel, AlignVisionModel, round_filters
+from transformers.models.align.modeling_align import AlignTextModel, AlignVisionModel
 from transformers.utils import ModelOutput
 
 from ..configuration.hub_code import HubCodeMixin
@@ -71,6 +71,7 @@ class DualEncoderPreTrainedModel(HubCodeMixin, PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = True
+    _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
     accepts_loss_kwargs = False
     # In how many groups of similar length `forward` encodes a batch's texts (`encode_by_length`); trainers set it.
@@ -149,26 +150,16 @@ def build_tower(config: PreTrainedConfig) -> PreTrainedModel:
     tower_class = _ALIGN_TOWERS.get(config.model_type) or MODEL_MAPPING.get(type(config), AutoModel)
     has_text_pooler = hasattr(config, "vocab_size") and "add_pooling_layer" in signature(tower_class).parameters
     options = {"add_pooling_layer": False} if has_text_pooler else {}
+    attends = hasattr(config, "num_attention_heads")
+    if not attends:
+        config._attn_implementation = "eager"  # transformers refuses any other, which the text tower may be asked for
     if config.model_type in _ALIGN_TOWERS:
-        return _ALIGN_TOWERS[config.model_type](config, **options)
-    return AutoModel.from_config(config, **options)
-
-
-def image_width(config: PreTrainedConfig) -> int:
-    """The width of a vision backbone's pooled features.
-
-    Raises:
-        ValueError: when the configuration does not say.
-    """
-    if (
-        config.model_type == "align_vision_model"
-    ):  # EfficientNet: the last stage's width, as there is no head convolution
-        return round_filters(config, config.out_channels[-1])
-    for name in ("hidden_dim", "hidden_size", "hidden_sizes"):
-        width = getattr(config, name, None)
-        if width is not None:
-            return width if isinstance(width, int) else width[-1]
-    raise ValueError(f"cannot tell the feature width of vision model {config.model_type!r}: it has no hidden_size")
+        tower = _ALIGN_TOWERS[config.model_type](config, **options)
+    else:
+        tower = AutoModel.from_config(config, **options)
+    if not attends:  # the same where it is set afterwards: every way to attend fits a tower that does not
+        tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
+    return tower
 
 
 def pool_image(output: BaseModelOutputWithPooling) -> Tensor:

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
+from ..configuration.feature_width import feature_width
 from .acquirer import (
     AcquiredBlock,
     Acquirer,
@@ -27,7 +28,7 @@ from .acquirer import (
     load_plain_state_dict,
 )
 from .forward_keywords import tower_keywords
-from .modeling_dual_encoder import build_tower, count_parameters, image_width
+from .modeling_dual_encoder import build_tower, count_parameters
 from .modeling_native_guided import NativeGuidedModel, Trainable
 
 _EVERY = "every"  # language
@@ -57,7 +58,7 @@ class MlaStudentModel(NativeGuidedModel):
             blocks = _blocks(self.text_model)
             for number, block in enumerate(blocks):
                 blocks[number] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
-        self.projection = nn.Linear(width, _feature_width(config.base_config))
+        self.projection = nn.Linear(width, feature_width(config.base_config))
         initialize_linears(self.projection)
         self.set_trainable("acquirers")
         self.post_init()
@@ -142,11 +143,6 @@ def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
             f"no list of {count} blocks in a {text_model.config.model_type!r} text encoder"
         )
     return found[0]
-
-
-def _feature_width(config: PreTrainedConfig) -> int:
-    """The width of a dual encoder's features: SigLIP's and MURAL's are as wide as their picture towers."""
-    return getattr(config, "projection_dim", None) or image_width(config.vision_config)
 
 
 __all__ = ["MlaStudentModel"]

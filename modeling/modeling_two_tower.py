@@ -14,13 +14,13 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from ..configuration.feature_width import image_width
 from .forward_keywords import asks_for_states, tower_keywords
 from .length_groups import encode_by_length
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     build_tower,
-    image_width,
     normalize,
     pool_image,
     with_states,

@@ -58,3 +58,9 @@ def test_keys_that_a_checkpoints_configuration_drags_along_are_left_behind(tmp_p
 def test_what_cannot_be_is_refused_with_a_sentence(settings, complaint):
     with pytest.raises(ValueError, match=complaint):
         MuralConfig(**settings)
+
+
+def test_a_shared_space_of_another_width_than_the_towers_is_refused():
+    assert MuralConfig(projection_dim=MuralConfig().projection_dim) == MuralConfig()
+    with pytest.raises(ValueError, match="projection_dim=7, but the towers' shared space is"):
+        MuralConfig(projection_dim=7)

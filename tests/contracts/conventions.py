@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from babelens.configuration.errors import BabelensError
@@ -109,3 +109,21 @@ class ConventionsContract(Contract):
         trainer = Trainer(model, arguments, train_dataset=rows, data_collator=lambda examples: dict(examples[0]))
         trainer.train()
         assert trainer.state.log_history[0]["loss"] > 0
+
+    def test_any_way_to_attend_is_taken_by_what_attends(self, model, tmp_path):
+        """A tower of convolutions refuses none of them: it does not attend."""
+        model.save_pretrained(tmp_path)
+        for implementation in ("eager", "sdpa", "flex_attention"):
+            loaded = type(model).from_pretrained(tmp_path, attn_implementation=implementation)
+            model.set_attn_implementation(implementation)
+            for found in (loaded, model):
+                assert found.config._attn_implementation == implementation
+                for part in found.modules():
+                    if isinstance(part, PreTrainedModel) and hasattr(part.config, "num_attention_heads"):
+                        assert part.config._attn_implementation == implementation
+
+    def test_the_configuration_says_how_wide_the_embeddings_are(self, model, batch):
+        config, width = model.config, model(**batch).text_embeds.shape[1]
+        assert config.projection_dim == width
+        assert type(config).from_dict(config.to_dict()).projection_dim == width  # where no file says so
+        assert type(config).from_dict(config.to_dict() | {"projection_dim": width}).projection_dim == width
