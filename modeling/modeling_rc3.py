@@ -77,6 +77,13 @@ def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
     return states.gather(1, places[..., None].expand(-1, -1, states.shape[2]))
 
 
+def without_decoder_inputs(given: dict[str, Any]) -> dict[str, Any]:
+    """Further keywords of a call without those of a decoder, which transformers' tools give to every encoder-decoder:
+    what is decided from the encoder has no use for them."""
+    of_decoder = ("decoder_input_ids", "decoder_attention_mask", "use_cache")
+    return {name: value for name, value in given.items() if name not in of_decoder}
+
+
 def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Moves what the mask keeps to the left, in its order, and drops columns in which nothing is left; not in an
     exported graph, whose sizes do not depend on what is read.

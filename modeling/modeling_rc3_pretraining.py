@@ -35,7 +35,7 @@ from .interpolated_losses import (
     row_distances,
 )
 from .length_groups import encode_by_length
-from .modeling_rc3 import PictureEmbeds, Rc3Model, Rc3PreTrainedModel, text_states
+from .modeling_rc3 import PictureEmbeds, Rc3Model, Rc3PreTrainedModel, text_states, without_decoder_inputs
 from .running_probability import RunningProbability
 
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
@@ -173,12 +173,13 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             parallel: two texts that say the same, `first` and `second`. Pairs that share one of the `identities`
                 [K, B] (such as a text, or what it is about) are not each other's negatives; none by default.
             kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …, of the rows with masked text.
+                Inputs of a decoder stand in `strict` and are of no effect beside it.
 
         Raises:
             UnknownKeywordError: for a keyword that nobody knows.
             MissingInputError: when none of them is given that has an objective of some weight.
         """
-        (kwargs,) = tower_keywords(self, kwargs, ())
+        (kwargs,) = tower_keywords(self, without_decoder_inputs(kwargs), ())
         parts: dict[str, Tensor] = {}
         states: dict[str, Any] = {}
         if strict is not None and (self._strict_pairs or self.config.mclm_weight):

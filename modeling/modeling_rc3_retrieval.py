@@ -11,7 +11,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.rc3_errors import CandidateError, LabelError
-from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
+from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel, without_decoder_inputs
 
 
 class Rc3EncoderTaskModel(Rc3PreTrainedModel):
@@ -87,6 +87,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
             candidates: how many rows, one after the other, answer one question; default: C of questions, else 4 with
                 labels, as in IGLUE (the right pair, another caption, another picture, a hard caption), else 1.
             labels ([N / candidates]): which of them is right; the loss is the cross-entropy over them.
+            kwargs: transformers' own; inputs of a decoder are of no effect.
 
         Raises:
             LabelError: for a label that is no candidate, or rows that do not come in questions of `candidates`.
@@ -102,7 +103,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         }
         if input_ids is not None and input_ids.dim() == 3:
             inputs, candidates = _rows_of_questions(inputs, candidates)
-        encoded = self.model.encode(**inputs, **kwargs)
+        encoded = self.model.encode(**inputs, **without_decoder_inputs(kwargs))
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
         if scores.shape[0] % size:

@@ -21,7 +21,7 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.languages import MissingLanguageError, UnknownLanguageError
 from ..configuration.rc3_errors import LabelError
-from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
+from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel, without_decoder_inputs
 from .modeling_rc3_retrieval import Rc3EncoderTaskModel, Rc3ForImageTextRetrieval, checked_cross_entropy
 
 # A logit at which a softmax gives exactly 0, also in half precision, and that label smoothing can still add up.
@@ -224,7 +224,8 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Logits [N, labels]; inputs as in `Rc3Encoder.forward`, labels as in `loss`."""
+        """Logits [N, labels]; inputs as in `Rc3Encoder.forward`, labels as in `loss`. Inputs of a decoder are of no
+        effect."""
         encoded = self.model.encode(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -232,7 +233,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
             region_mask=region_mask,
             pixel_values=pixel_values,
             pixel_mask=pixel_mask,
-            **kwargs,
+            **without_decoder_inputs(kwargs),
         )
         logits = self.classifier(self.dropout(encoded.pooler_output))
         return SequenceClassifierOutput(

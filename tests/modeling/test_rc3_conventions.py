@@ -66,6 +66,14 @@ def test_what_is_unknown_or_missing_is_named(model_class):
         model(**{name: value for name, value in batch.items() if name not in ("input_ids", "attention_mask")})
 
 
+@pytest.mark.parametrize("model_class", [*CLASSIFIERS, Rc3ForImageTextRetrieval])
+def test_inputs_of_a_decoder_are_of_no_effect_on_what_the_encoder_decides(model_class):
+    """transformers' own tests give them to every encoder-decoder."""
+    model, batch = make(model_class), batch_of(model_class)
+    decoder = {"decoder_input_ids": batch["input_ids"], "decoder_attention_mask": None, "use_cache": False}
+    assert torch.equal(model(**batch, **decoder).logits, model(**batch).logits)
+
+
 def test_pre_training_gives_the_states_of_the_masked_rows():
     batch = visio_textual_batch()
     text = {name: batch.pop(name) for name in ("input_ids", "attention_mask")}
