@@ -10,6 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
+from .feature_width import check_projection_dim, image_width
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
 
@@ -61,7 +62,14 @@ class EtclConfig(HubCodeMixin, StrictConfig):
                 raise ValueError(f"{name}={value} must be positive: it divides the cosines")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing={self.label_smoothing} is a probability below 1")
+        width = kwargs.pop("projection_dim", None)
         super().__post_init__(**kwargs)
+        check_projection_dim(self, width)
+
+    @property
+    def projection_dim(self) -> int:
+        """The width of the shared space, which follows from the image tower."""
+        return image_width(self.vision_config)
 
 
 __all__ = ["EtclConfig"]

@@ -33,6 +33,7 @@ class LiweConfig(HubCodeMixin, StrictConfig):
     model_type = "liwe"
     auto_classes = ("AutoConfig",)
     sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {"vision_config": AutoConfig}
+    attribute_map: ClassVar[dict[str, str]] = {"projection_dim": "hidden_size"}
 
     vocab_size: int = 4096
     character_size: int = 24

@@ -10,6 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
+from .feature_width import check_projection_dim, image_width
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
 from .tasks import IMAGE_TEXT, TEXT_TEXT
@@ -60,7 +61,14 @@ class MuralConfig(HubCodeMixin, StrictConfig):
         for name in ("temperature_init_value", "text_text_temperature"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive: it divides the cosines")
+        width = kwargs.pop("projection_dim", None)
         super().__post_init__(**kwargs)
+        check_projection_dim(self, width)
+
+    @property
+    def projection_dim(self) -> int:
+        """The width of the shared space, which follows from the image tower."""
+        return image_width(self.vision_config)
 
 
 __all__ = ["MuralConfig"]

@@ -9,6 +9,7 @@ from transformers.configuration_utils import SubConfigSpec
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_mural import MuralConfig
+from .feature_width import check_projection_dim, feature_width
 from .hub_code import HubCodeMixin
 from .languages import normalize_language
 from .strict_config import StrictConfig
@@ -59,7 +60,14 @@ class NativeGuidedConfig(HubCodeMixin, StrictConfig):
         for name in ("acquirer_size", "logit_scale"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        width = kwargs.pop("projection_dim", None)
         super().__post_init__(**kwargs)
+        check_projection_dim(self, width)
+
+    @property
+    def projection_dim(self) -> int:
+        """The width of the shared space, which follows from the native model."""
+        return feature_width(self.base_config)
 
     @property
     def known_languages(self) -> list[str]:

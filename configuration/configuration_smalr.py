@@ -57,6 +57,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
     model_type = "smalr"
     auto_classes = ("AutoConfig",)
     sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {"vision_config": AutoConfig}
+    attribute_map: ClassVar[dict[str, str]] = {"projection_dim": "hidden_size"}
 
     languages: list[str] | tuple[str, ...] = SMALR_LANGUAGES
     vocabulary_sizes: list[int] | tuple[int, ...] = ()

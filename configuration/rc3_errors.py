@@ -29,3 +29,7 @@ class ImageCountError(VisualInputError):
 
 class LabelError(BabelensError, ValueError):
     """A label, or an answer, that a task does not have."""
+
+
+class CandidateError(BabelensError, ValueError):
+    """Questions whose inputs are not of the same candidates."""

@@ -84,4 +84,11 @@ def _without_unread_keys(tower: PreTrainedConfig) -> PreTrainedConfig:
 
 def _known_keys(config_class: type[PreTrainedConfig], with_defaults: bool) -> set[str]:
     known = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map) | _COMMON_KEYS
-    return known | set(config_class().to_dict()) if with_defaults else known
+    if not with_defaults:
+        return known
+    # Of a dual encoder it follows from the towers, and may stand in its file all the same.
+    return (
+        known
+        | set(config_class().to_dict())
+        | ({"projection_dim"} if hasattr(config_class, "projection_dim") else set())
+    )

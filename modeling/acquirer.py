@@ -22,6 +22,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..configuration.errors import BabelensError
+from .exporting import is_exporting
 from .weights_as_made import drawn_by_itself
 
 
@@ -154,7 +155,9 @@ class LanguageRows:
 
     @classmethod
     def all_in(cls, language: str | None, count: int) -> "LanguageRows":
-        return cls([language] * count)
+        rows = cls([language])
+        rows.count = count  # which may be that of a graph for any batch
+        return rows
 
     @property
     def only(self) -> bool:
@@ -170,13 +173,56 @@ class LanguageRows:
 
     def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
         """`function(language, its rows)` for every language, put back in order. [N, …] -> [N, …]"""
-        if len(rows) != self.count:
-            raise ValueError(f"{self.count} rows were given a language, and the batch has {len(rows)}")
+        if rows.shape[0] != self.count:
+            raise ValueError(f"{self.count} rows were given a language, and the batch has {rows.shape[0]}")
         if self.only:
             return function(next(iter(self.groups)), rows)
         groups, places = self.positions(rows.device)
         parts = [function(language, rows[group]) for language, group in zip(self.groups, groups, strict=True)]
         return torch.cat(parts)[places]
+
+    def by_vocabulary(self) -> "LanguageRows":
+        """The rows as far as they have different vocabularies."""
+        return self
+
+    def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
+        """The token ids of a language's rows."""
+        return input_ids[rows]
+
+
+class LanguageMask:
+    """As `LanguageRows`, for a graph that takes the languages as an input: every language's function is given all
+    rows, and each row keeps what its own language's made of it.
+
+    Args:
+        languages: by their ids.
+        ids ([N]): of the rows; not checked.
+    """
+
+    def __init__(self, languages: Sequence[str | None], ids: Tensor) -> None:
+        self.languages, self.ids = list(languages), ids
+
+    def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
+        """As `LanguageRows.map`."""
+        found = function(self.languages[0], rows)
+        for language in self.languages[1:]:
+            is_mine = self._is_in(language).reshape(-1, *[1] * (found.dim() - 1))
+            found = torch.where(is_mine, function(language, rows), found)
+        return found
+
+    def by_vocabulary(self) -> "LanguageMask":
+        """All acquired languages have one vocabulary."""
+        return LanguageMask(self.languages[:2], self.ids.clamp(max=1))
+
+    def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
+        """The token ids of a language's rows; elsewhere 0, which is in every vocabulary."""
+        return torch.where(self._is_in(language)[:, None], input_ids, 0)
+
+    def _is_in(self, language: str | None) -> Tensor:
+        return self.ids == self.languages.index(language)
+
+
+RowLanguages = LanguageRows | LanguageMask
 
 
 class WrappedLayer(nn.Module):
@@ -201,15 +247,15 @@ class AcquiredBlock(WrappedLayer):
         super().__init__()
         self.base_layer = base_layer
         self.mla_acquirers = nn.ModuleDict()
-        self.rows: LanguageRows | None = None
+        self.rows: RowLanguages | None = None
 
-    def rows_of(self, count: int) -> LanguageRows | None:
+    def rows_of(self, count: int) -> RowLanguages | None:
         """The languages of a batch of `count` rows; `None` when all are native."""
         return self.rows
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         hidden_states = self.base_layer(hidden_states, *args, **kwargs)
-        rows = self.rows_of(len(hidden_states))
+        rows = self.rows_of(hidden_states.shape[0])
         return hidden_states if rows is None else rows.map(self._acquire, hidden_states)
 
     def _acquire(self, language: str | None, hidden_states: Tensor) -> Tensor:
@@ -236,10 +282,10 @@ class AcquiredEmbedding(WrappedLayer):
         self.base_layer = base_layer
         self.mla_embedding = non_native
         self.sep_token_id, self.end_token_id = sep_token_id, end_token_id
-        self.rows: LanguageRows | None = None
+        self.rows: RowLanguages | None = None
         self._unmarked_ids: Tensor | None = None
 
-    def rows_of(self, count: int) -> LanguageRows | None:
+    def rows_of(self, count: int) -> RowLanguages | None:
         """As in `AcquiredBlock`."""
         return self.rows
 
@@ -249,18 +295,20 @@ class AcquiredEmbedding(WrappedLayer):
 
     def _mark_ends(self, tower: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         input_ids = args[0] if args else kwargs.get("input_ids")
-        rows = None if input_ids is None else self.rows_of(len(input_ids))
+        rows = None if input_ids is None else self.rows_of(input_ids.shape[0])
         self._unmarked_ids = None  # of a call that failed
         if rows is None or self.end_token_id is None:
             return None
-        marked = rows.map(lambda language, ids: ids if language is None else self._marked(ids), input_ids)
+        marked = rows.by_vocabulary().map(
+            lambda language, ids: ids if language is None else self._marked(ids), input_ids
+        )
         self._unmarked_ids = input_ids
         return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {"input_ids": marked})
 
     def _marked(self, input_ids: Tensor) -> Tensor:
         """Ids of which the first end-of-text token, and the greatest id, stands where the first [SEP] does."""
         is_sep = input_ids == self.sep_token_id  # [N, T]
-        if not is_sep.any(-1).all():
+        if not is_exporting() and not is_sep.any(-1).all():
             raise ValueError(
                 f"a text has no [SEP] (id {self.sep_token_id}), whose state is pooled; the tokenizer must end texts so"
             )
@@ -270,23 +318,25 @@ class AcquiredEmbedding(WrappedLayer):
 
     def forward(self, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         ids, self._unmarked_ids = input_ids if self._unmarked_ids is None else self._unmarked_ids, None
-        rows = None if ids is None else self.rows_of(len(ids))
+        rows = None if ids is None else self.rows_of(ids.shape[0])
         if ids is None or rows is None:
             return self.base_layer(input_ids, *args, **kwargs)
         if args:
             raise TypeError("beside input_ids, the arguments of an embedding are given by name")
 
+        vocabularies, count = rows.by_vocabulary(), ids.shape[0]
+
         def embed(language: str | None, chosen: Tensor) -> Tensor:
             # Of positions or segments, one row for all or one for each.
             others = {
-                k: v[chosen] if isinstance(v, Tensor) and len(v) == len(ids) > 1 else v for k, v in kwargs.items()
+                k: v[chosen] if isinstance(v, Tensor) and v.shape[0] == count > 1 else v for k, v in kwargs.items()
             }
+            own = vocabularies.ids_of(language, ids, chosen)
             if language is None:
-                return self.base_layer(input_ids=ids[chosen], **others)
-            embeds = self.embed_non_native(ids[chosen])
-            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": embeds})
+                return self.base_layer(input_ids=own, **others)
+            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": self.embed_non_native(own)})
 
-        return rows.map(embed, torch.arange(len(ids), device=ids.device))
+        return vocabularies.map(embed, torch.arange(count, device=ids.device))
 
     def embed_non_native(self, input_ids: Tensor) -> Tensor:
         """The word pieces of acquired languages, without positions. [N, T] -> [N, T, width]"""
@@ -294,7 +344,7 @@ class AcquiredEmbedding(WrappedLayer):
 
 
 @contextmanager
-def languages_of_rows(model: nn.Module, rows: LanguageRows | None) -> Iterator[None]:
+def languages_of_rows(model: nn.Module, rows: RowLanguages | None) -> Iterator[None]:
     """Within, every wrapped layer of `model` takes the rows of a batch to be in these languages."""
     layers = [module for module in model.modules() if isinstance(module, AcquiredBlock | AcquiredEmbedding)]
     for layer in layers:

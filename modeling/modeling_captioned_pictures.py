@@ -9,11 +9,13 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from ..configuration.feature_width import image_width
+from ..configuration.input_errors import MissingInputError
+from .forward_keywords import Call, asks_for_states, tower_keywords
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     build_tower,
-    image_width,
     in_dtype_of,
     normalize,
     pool_image,
@@ -52,10 +54,20 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
         self.image_feature_size = image_width(vision) if vision else self.config.image_feature_size
         return self.image_feature_size
 
+    def text_calls(self) -> list[Call]:
+        return []  # recurrent layers know no keywords of transformers
+
+    def image_calls(self) -> list[Call]:
+        return [] if self.vision_model is None else [self.vision_model.forward]
+
     def _embed_texts(
-        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
-    ) -> dict[str, Tensor]:
-        """What the output has of texts: `text_embeds`, `language_ids` and more."""
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        language_ids: Tensor | None,
+        output_hidden_states: bool,
+    ) -> dict[str, Any]:
+        """What the output has of texts: `text_embeds`, `text_model_output`, `language_ids` and more."""
         raise NotImplementedError
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,15 +87,23 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
 
         Raises:
             ValueError: for pixels, when the model has no backbone, and for features of another width.
+            MissingInputError: for neither.
         """
+        (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
+        attentions = None
         if image_features is None:
+            if pixel_values is None:
+                raise MissingInputError(f"{type(self).__name__} needs pictures: pixel_values or image_features")
             if self.vision_model is None:
                 raise ValueError("this model has no backbone (vision_config): give image_features")
-            image_features = pool_image(self.vision_model(pixel_values=in_dtype_of(self.vision_model, pixel_values)))
+            pixel_values = in_dtype_of(self.vision_model, pixel_values)
+            output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
+            image_features, attentions = pool_image(output), output.get("attentions")
         elif (width := image_features.shape[-1]) != self.image_feature_size:
             raise ValueError(f"image_features of {width} numbers, where this model takes {self.image_feature_size}")
         pooled, hidden = self._embed_image_features(in_dtype_of(self, image_features))
-        return BaseModelOutputWithPooling(hidden, pooled, (image_features, hidden) if output_hidden_states else None)
+        states = (image_features, hidden) if output_hidden_states else None
+        return BaseModelOutputWithPooling(hidden, pooled, states, attentions)
 
     @can_return_tuple
     def forward(
@@ -97,6 +117,8 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
         text_labels: Tensor | None = None,
         return_loss: bool | None = None,
         return_logits: bool = True,
+        positives: Tensor | None = None,
+        **kwargs: Any,
     ) -> CaptionedPicturesOutput:
         """Embeds what is given and compares it.
 
@@ -105,20 +127,31 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
             pixel_values ([M, 3, H, W]) or image_features ([M, F]): pictures.
             image_labels ([M]), text_labels ([N]): what the pictures show and what the texts describe; default: the
                 n-th of both belong together.
-            return_loss: compute `contrastive_objective`.
+            return_loss: compute `contrastive_objective`; default: when `positives` are given.
             return_logits: compute the similarities of all pictures with all texts.
+            positives: of a collator's batch; the labels say the same and more.
+            kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), and what the backbone names.
+
+        Raises:
+            UnknownKeywordError: for a keyword that nobody knows.
+            MissingInputError: for nothing to embed.
         """
+        _, image_kwargs = self.keywords_of_towers(kwargs)
+        wants_states = bool(kwargs.get("output_hidden_states"))
+        keeps_states = return_logits or asks_for_states(kwargs)
         output = self.output_class(
             image_labels=image_labels,
             text_labels=text_labels,
             temperature=torch.tensor(float(self.config.temperature), device=self.device),
         )
         if input_ids is not None:
-            output = replace(output, **self._embed_texts(input_ids, attention_mask, language_ids))
+            found = self._embed_texts(input_ids, attention_mask, language_ids, wants_states)
+            output = replace(output, **found if keeps_states else found | {"text_model_output": None})
         if pixel_values is not None or image_features is not None:
-            images = self.get_image_features(pixel_values, image_features).pooler_output
-            output = replace(output, image_embeds=normalize(images))
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss)
+            images = self.get_image_features(pixel_values, image_features, return_dict=True, **image_kwargs)
+            embeds = normalize(images.pooler_output)
+            output = replace(output, image_embeds=embeds, vision_model_output=images if keeps_states else None)
+        return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
 
     @staticmethod
     def labels(output: Any) -> tuple[Tensor, Tensor]:

@@ -8,16 +8,18 @@ that same function on embeddings gathered from many chunks or processes.
 
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.models.align.modeling_align import AlignTextModel, AlignVisionModel, round_filters
+from transformers.models.align.modeling_align import AlignTextModel, AlignVisionModel
 from transformers.utils import ModelOutput
 
 from ..configuration.hub_code import HubCodeMixin
+from ..configuration.input_errors import MissingInputError
+from .forward_keywords import Call, tower_keywords
 from .weights_as_made import WeightsAsMade
 
 # ALIGN's towers, BERT and EfficientNet without its head convolution, stand outside of AutoModel.
@@ -33,9 +35,14 @@ class DualEncoderOutput(ModelOutput):
         logits_per_text ([n_texts, n_images]): its transpose.
         text_embeds ([n_texts, d]): normalised.
         image_embeds ([n_images, d]): normalised.
+        text_model_output: of the texts, as `get_text_features` gives it.
+        vision_model_output: of the pictures, as `get_image_features` gives it.
         paired_text_embeds ([n_texts, d]): normalised embeddings of the texts' translations.
         temperature ([]): the learned temperature, at least 0.01, part of the graph, so that a wrapped model's loss can
             be computed outside of it.
+
+    The towers' outputs hold the states of all places. With `return_logits=False`, as large batches are trained, they
+    are left out unless hidden states or attentions are asked for.
     """
 
     loss: Tensor | None = None
@@ -43,8 +50,13 @@ class DualEncoderOutput(ModelOutput):
     logits_per_text: Tensor | None = None
     text_embeds: Tensor | None = None
     image_embeds: Tensor | None = None
+    text_model_output: BaseModelOutputWithPooling | None = None
+    vision_model_output: BaseModelOutputWithPooling | None = None
     paired_text_embeds: Tensor | None = None
     temperature: Tensor | None = None
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        return tuple(value.to_tuple() if isinstance(value, ModelOutput) else value for value in self.values())
 
 
 OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
@@ -60,6 +72,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = True
+    _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
     accepts_loss_kwargs = False
     # In how many groups of similar length `forward` encodes a batch's texts (`encode_by_length`); trainers set it.
@@ -80,19 +93,46 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def bound_temperature(self) -> None:
         """Brings a learned temperature back to its bound; trainers call it when the optimiser has stepped."""
 
+    def keywords_of_towers(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the text tower and the image tower are to be given of a call's further keywords.
+
+        Raises:
+            UnknownKeywordError: for a keyword that nobody knows.
+        """
+        text, image = tower_keywords(self, given, self.text_calls(), self.image_calls())
+        return text, image
+
+    def text_calls(self) -> list[Call]:
+        """The functions that keywords go through on their way to the text tower."""
+        return [self.text_model.forward]
+
+    def image_calls(self) -> list[Call]:
+        """The same of the image tower."""
+        return [self.vision_model.forward]
+
     @property
     def logit_bias(self) -> Tensor | float:
         """What is added to the logits; SigLIP has one."""
         return 0.0
 
-    def completed(self, output: OutputT, *, return_logits: bool, return_loss: bool | None) -> OutputT:
+    def completed(
+        self, output: OutputT, *, return_logits: bool, return_loss: bool | None, positives: Tensor | None = None
+    ) -> OutputT:
         """`output` with the similarities of all pictures with all texts, and with the loss, where they are asked
-        for."""
+        for; `positives` ask for a loss unless `return_loss` says otherwise.
+
+        Raises:
+            MissingInputError: when nothing was embedded.
+        """
+        if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
+            raise MissingInputError(f"{type(self).__name__} was called without texts (input_ids) and pictures")
+        if return_loss is None:
+            return_loss = positives is not None
         if return_logits and output.text_embeds is not None and output.image_embeds is not None:
             logits = output.text_embeds @ output.image_embeds.T / output.temperature  # [n_texts, n_images]
             logits = logits + self.logit_bias
             output = replace(output, logits_per_text=logits, logits_per_image=logits.T)
-        return replace(output, loss=self.contrastive_objective(output)) if return_loss else output
+        return replace(output, loss=self.contrastive_objective(output, positives=positives)) if return_loss else output
 
     def parameter_parts(self) -> dict[str, int]:
         """Numbers of parameters by part, as the papers count them; they add up to the total."""
@@ -114,26 +154,16 @@ def build_tower(config: PreTrainedConfig) -> PreTrainedModel:
     tower_class = _ALIGN_TOWERS.get(config.model_type) or MODEL_MAPPING.get(type(config), AutoModel)
     has_text_pooler = hasattr(config, "vocab_size") and "add_pooling_layer" in signature(tower_class).parameters
     options = {"add_pooling_layer": False} if has_text_pooler else {}
+    attends = hasattr(config, "num_attention_heads")
+    if not attends:
+        config._attn_implementation = "eager"  # transformers refuses any other, which the text tower may be asked for
     if config.model_type in _ALIGN_TOWERS:
-        return _ALIGN_TOWERS[config.model_type](config, **options)
-    return AutoModel.from_config(config, **options)
-
-
-def image_width(config: PreTrainedConfig) -> int:
-    """The width of a vision backbone's pooled features.
-
-    Raises:
-        ValueError: when the configuration does not say.
-    """
-    if (
-        config.model_type == "align_vision_model"
-    ):  # EfficientNet: the last stage's width, as there is no head convolution
-        return round_filters(config, config.out_channels[-1])
-    for name in ("hidden_dim", "hidden_size", "hidden_sizes"):
-        width = getattr(config, name, None)
-        if width is not None:
-            return width if isinstance(width, int) else width[-1]
-    raise ValueError(f"cannot tell the feature width of vision model {config.model_type!r}: it has no hidden_size")
+        tower = _ALIGN_TOWERS[config.model_type](config, **options)
+    else:
+        tower = AutoModel.from_config(config, **options)
+    if not attends:  # the same where it is set afterwards: every way to attend fits a tower that does not
+        tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
+    return tower
 
 
 def in_dtype_of(tower: PreTrainedModel, pictures: Tensor) -> Tensor:
@@ -148,6 +178,16 @@ def pool_image(output: BaseModelOutputWithPooling) -> Tensor:
         last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]
         pooled = last.mean((-2, -1)) if last.dim() == 4 else last.mean(1)
     return pooled.flatten(1)
+
+
+def without_states(output: BaseModelOutputWithPooling) -> BaseModelOutputWithPooling:
+    """The pooled features alone, so that the states of all places need not be held."""
+    return BaseModelOutputWithPooling(pooler_output=output.pooler_output)
+
+
+def with_states(output: BaseModelOutputWithPooling | None) -> BaseModelOutputWithPooling | None:
+    """A tower's output, or None where it has pooled features alone."""
+    return None if output is None or output.last_hidden_state is None else output
 
 
 def normalize(features: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ further on triplets: a picture, its caption in one language, and a translation o
 """
 
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -48,7 +49,7 @@ class EtclModel(TwoTowerModel):
 
     @can_return_tuple
     def get_text_features(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: object
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
         """Embeds texts.
 

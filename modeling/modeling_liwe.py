@@ -19,6 +19,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_liwe import LiweConfig
+from .exporting import is_exporting
+from .forward_keywords import tower_keywords
 from .hinge_loss import annealed_hinge_loss, hinge_hardness
 from .modeling_captioned_pictures import CaptionedPicturesModel
 from .modeling_dual_encoder import count_parameters, normalize
@@ -66,9 +68,12 @@ class LiweTextEncoder(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[N, W, C], [N, W] -> texts [N, width], words [N, W, word size], and states [N, W, width]."""
         is_word = attention_mask > 0
-        found = self.words(input_ids[is_word])
-        words = found.new_zeros(*is_word.shape, found.shape[-1])
-        words[is_word] = found
+        if is_exporting() and not self.training:  # in training, padded words would move the batch normalisation
+            words = self.words(input_ids.flatten(0, 1)).unflatten(0, is_word.shape) * is_word[..., None]
+        else:
+            found = self.words(input_ids[is_word])
+            words = found.new_zeros(*is_word.shape, found.shape[-1])
+            words[is_word] = found
         states, last = gru_states(self.gru, words, attention_mask.sum(1))
         return last.mean(0), words, states.unflatten(-1, (2, -1)).mean(-2)
 
@@ -93,6 +98,7 @@ class LiweModel(CaptionedPicturesModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         output_hidden_states: bool = False,
+        language_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embeds texts.
@@ -100,21 +106,31 @@ class LiweModel(CaptionedPicturesModel):
         Args:
             input_ids ([N, W, C]): the characters of the texts' words, 0 behind the last of each.
             attention_mask ([N, W]): 0 at padding; default: at words without characters.
+            language_ids: of no effect; no language has parameters of its own.
 
         Returns:
             `last_hidden_state` [N, W, width], the mean of the GRU's directions; `pooler_output` [N, width], not
             normalised.
         """
+        tower_keywords(self, kwargs, self.text_calls())
         mask = (input_ids != PADDING).any(-1).long() if attention_mask is None else attention_mask
         pooled, words, states = self.text_model(input_ids, mask)
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
 
     def _embed_texts(
-        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
-    ) -> dict[str, Tensor]:
-        features = self.get_text_features(input_ids, attention_mask).pooler_output
-        languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
-        return {"text_embeds": normalize(features), "language_ids": languages}
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        language_ids: Tensor | None,
+        output_hidden_states: bool,
+    ) -> dict[str, Any]:
+        texts = self.get_text_features(input_ids, attention_mask, output_hidden_states, return_dict=True)
+        languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
+        return {
+            "text_embeds": normalize(texts.pooler_output),
+            "text_model_output": texts,
+            "language_ids": languages,
+        }
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
         pooled = self.image_projection(features)

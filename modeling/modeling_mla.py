@@ -20,12 +20,16 @@ from .acquirer import (
     AcquiredBlock,
     AcquiredEmbedding,
     Acquirer,
+    LanguageMask,
     LanguageRows,
     NonNativeEmbedding,
+    RowLanguages,
     end_token_id,
     languages_of_rows,
     text_tower,
 )
+from .exporting import is_exporting
+from .forward_keywords import Call, tower_keywords
 from .modeling_dual_encoder import count_parameters
 from .modeling_native_guided import NativeGuidedModel, Trainable, new_native_model
 
@@ -188,10 +192,19 @@ class MlaModel(NativeGuidedModel):
         Returns:
             The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
         """
+        (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
+        kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
         with languages_of_rows(self.native_model, self._rows(language_ids)):
-            return self.native_model.get_text_features(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+            return self.native_model.get_text_features(**kwargs)
 
-    def _rows(self, language_ids: Tensor | None) -> LanguageRows | None:
+    def text_calls(self) -> list[Call]:
+        native = self.native_model
+        tower = native.get_submodule(text_tower(self.config.base_config.model_type).path)
+        return [native.get_text_features, tower.forward]
+
+    def _rows(self, language_ids: Tensor | None) -> RowLanguages | None:
+        if language_ids is not None and is_exporting():
+            return LanguageMask([None, *self.config.languages], language_ids)
         numbers = [] if language_ids is None else language_ids.tolist()
         if not any(numbers):
             return None

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
+from ..configuration.feature_width import feature_width
 from .acquirer import (
     AcquiredBlock,
     Acquirer,
@@ -26,7 +27,8 @@ from .acquirer import (
     initialize_linears,
     load_plain_state_dict,
 )
-from .modeling_dual_encoder import build_tower, count_parameters, image_width
+from .forward_keywords import tower_keywords
+from .modeling_dual_encoder import build_tower, count_parameters
 from .modeling_native_guided import NativeGuidedModel, Trainable, new_native_model
 from .weights_as_made import drawn_by_itself
 
@@ -57,7 +59,7 @@ class MlaStudentModel(NativeGuidedModel):
             blocks = _blocks(self.text_model)
             for number, block in enumerate(blocks):
                 blocks[number] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
-        self.projection = nn.Linear(width, _feature_width(config.base_config))
+        self.projection = nn.Linear(width, feature_width(config.base_config))
         initialize_linears(self.projection)
         drawn_by_itself(self.projection)
         self.set_trainable("acquirers")
@@ -122,7 +124,8 @@ class MlaStudentModel(NativeGuidedModel):
         Returns:
             The text encoder's output; `pooler_output` [N, d] is the embedding, not normalised.
         """
-        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+        (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
+        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         pooled = self.projection(output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
         return BaseModelOutputWithPooling(
             output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
@@ -142,11 +145,6 @@ def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
             f"no list of {count} blocks in a {text_model.config.model_type!r} text encoder"
         )
     return found[0]
-
-
-def _feature_width(config: PreTrainedConfig) -> int:
-    """The width of a dual encoder's features: SigLIP's and MURAL's are as wide as their picture towers."""
-    return getattr(config, "projection_dim", None) or image_width(config.vision_config)
 
 
 __all__ = ["MlaStudentModel"]

@@ -5,6 +5,8 @@ An image tower and a text tower; the text tower's [CLS] state goes through one o
 image-text matching and one for translation matching (section 3.1).
 """
 
+from typing import Any
+
 from torch import Tensor, nn
 from transformers import AlignModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -46,7 +48,7 @@ class MuralModel(TwoTowerModel):
 
     @can_return_tuple
     def get_text_features(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, task: str = IMAGE_TEXT, **kwargs: object
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, task: str = IMAGE_TEXT, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
         """Embeds texts.
 

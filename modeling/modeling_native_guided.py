@@ -17,9 +17,17 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
+from .forward_keywords import Call, asks_for_states, tower_keywords
 from .learned_temperature import MIN_TEMPERATURE, at_least
 from .losses import symmetric_contrastive_loss
-from .modeling_dual_encoder import DualEncoderOutput, DualEncoderPreTrainedModel, in_dtype_of, normalize
+from .modeling_dual_encoder import (
+    DualEncoderOutput,
+    DualEncoderPreTrainedModel,
+    in_dtype_of,
+    normalize,
+    with_states,
+    without_states,
+)
 from .modeling_mural import MuralModel
 
 Trainable = Literal["acquirers", "native", "all"]
@@ -86,8 +94,13 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
         """Embeds pictures, pixel_values [N, 3, H, W]: the native model's own `get_image_features`."""
+        (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
         pixel_values = in_dtype_of(self.native_model.vision_model, pixel_values)
-        return self.native_model.get_image_features(pixel_values=pixel_values, **kwargs)
+        return self.native_model.get_image_features(pixel_values=pixel_values, return_dict=True, **kwargs)
+
+    def image_calls(self) -> list[Call]:
+        native = self.native_model
+        return [native.get_image_features, native.vision_model.forward]
 
     @can_return_tuple
     def forward(
@@ -103,6 +116,8 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
         paired_text_features: Tensor | None = None,
         return_loss: bool | None = None,
         return_logits: bool = True,
+        positives: Tensor | None = None,
+        **kwargs: Any,
     ) -> MlaOutput:
         """Embeds what is given and compares it: texts with pictures, or with their native translations.
 
@@ -114,27 +129,42 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
                 whose features the texts' are to meet; no gradient reaches them.
             paired_language_ids: all 0, or left out.
             paired_text_features ([N, d]): the features of these translations, computed before, instead.
-            return_loss: compute `contrastive_objective`.
+            return_loss: compute `contrastive_objective`; default: when `positives` are given.
             return_logits: compute the similarities of all pictures with all texts.
+            positives: which further pairs are right, as collators mark them; see `contrastive_loss`.
+            kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), for both towers, and what one
+                of them names.
+
+        Raises:
+            UnknownKeywordError: for a keyword that nobody knows.
+            MissingInputError: for nothing to embed.
         """
-        texts = None
+        text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
+        keeps_states = return_logits or asks_for_states(kwargs)
+        texts = images = None
         if input_ids is not None:
-            texts = self.get_text_features(input_ids, attention_mask, language_ids).pooler_output
+            texts = self.get_text_features(input_ids, attention_mask, language_ids, return_dict=True, **text_kwargs)
+            texts = texts if keeps_states else without_states(texts)
         if pixel_values is not None:
             with torch.set_grad_enabled(self.trains_native and torch.is_grad_enabled()):
-                image_features = self.get_image_features(pixel_values).pooler_output
+                images = self.get_image_features(pixel_values, return_dict=True, **image_kwargs)
+            images = images if keeps_states else without_states(images)
+            image_features = images.pooler_output
         if paired_input_ids is not None:
             paired_text_features = self._paired_features(paired_input_ids, paired_attention_mask, paired_language_ids)
+        text_features = None if texts is None else texts.pooler_output
         output = MlaOutput(
-            text_embeds=None if texts is None else normalize(texts),
+            text_embeds=None if text_features is None else normalize(text_features),
             image_embeds=None if image_features is None else normalize(image_features),
+            text_model_output=with_states(texts),
+            vision_model_output=with_states(images),
             paired_text_embeds=None if paired_text_features is None else normalize(paired_text_features),
             temperature=self._temperature(),
-            text_features=texts,
+            text_features=text_features,
             image_features=image_features,
             paired_text_features=paired_text_features,
         )
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss)
+        return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
 
     @property
     def logit_bias(self) -> Tensor | float:
@@ -147,7 +177,7 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
         if language_ids is not None and language_ids.any():
             raise ValueError("paired texts are native ones, whose features the others' are to meet")
         inputs = {} if attention_mask is None else {"attention_mask": attention_mask}
-        return self.native_model.get_text_features(input_ids=input_ids, **inputs).pooler_output
+        return self.native_model.get_text_features(input_ids=input_ids, return_dict=True, **inputs).pooler_output
 
     def _temperature(self) -> Tensor:
         """What divides the cosines in the native model."""

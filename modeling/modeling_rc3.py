@@ -22,6 +22,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.hub_code import HubCodeMixin
+from ..configuration.input_errors import MissingInputError
 from ..configuration.languages import MissingLanguageError
 from ..configuration.rc3_errors import (
     ImageCountError,
@@ -30,6 +31,8 @@ from ..configuration.rc3_errors import (
     TooManyRegionsError,
     VisualInputError,
 )
+from .exporting import is_exporting
+from .forward_keywords import tower_keywords
 from .weights_as_made import WeightsAsMade
 
 
@@ -75,12 +78,22 @@ def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
     return states.gather(1, places[..., None].expand(-1, -1, states.shape[2]))
 
 
+def without_decoder_inputs(given: dict[str, Any]) -> dict[str, Any]:
+    """Further keywords of a call without those of a decoder, which transformers' tools give to every encoder-decoder:
+    what is decided from the encoder has no use for them."""
+    of_decoder = ("decoder_input_ids", "decoder_attention_mask", "use_cache")
+    return {name: value for name, value in given.items() if name not in of_decoder}
+
+
 def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Moves what the mask keeps to the left, in its order, and drops columns in which nothing is left.
+    """Moves what the mask keeps to the left, in its order, and drops columns in which nothing is left; not in an
+    exported graph, whose sizes do not depend on what is read.
 
     [N, S, d], [N, S] -> [N, longest, d], [N, longest]
     """
-    order = mask.int().argsort(dim=1, descending=True, stable=True)[:, : int(mask.sum(1).max())]
+    order = mask.int().argsort(dim=1, descending=True, stable=True)
+    if not is_exporting():
+        order = order[:, : int(mask.sum(1).max())]
     return embeds.gather(1, order[..., None].expand(-1, -1, embeds.shape[2])), mask.gather(1, order)
 
 
@@ -102,7 +115,7 @@ class Rc3Encoder(MBartEncoder):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         region_features: Tensor | None = None,
         region_mask: Tensor | None = None,
@@ -121,16 +134,23 @@ class Rc3Encoder(MBartEncoder):
             pixel_values ([N, 3, H, W]): pictures.
             pixel_mask ([N]): which rows have one; default: all.
             picture_embeds: what `embed_pictures` made of visual inputs, in their place.
+            kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …
 
         Raises:
+            MissingInputError: without texts; a picture is read beside one, if only `[BOS] [LANG]`.
+            UnknownKeywordError: for a keyword that nobody knows, and for `inputs_embeds`.
             VisualInputError: for visual inputs that the model has no layer for, or of another size.
             NoRegionsError, TooManyRegionsError, RegionSizeError: for regions that it cannot use.
             ImageCountError: for one picture where it compares two, or two where it reads one.
             MissingLanguageError: for a text that does not end with a language's token.
             ValueError: for more tokens than there are positions.
         """
+        (kwargs,) = tower_keywords(self, kwargs, ())
+        if input_ids is None:
+            raise MissingInputError("RC3 reads pictures beside a text: give input_ids, if only `[BOS] [LANG]`")
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-        self._check_languages(input_ids, text_mask)
+        if not is_exporting():
+            self._check_languages(input_ids, text_mask)
         special, text = self._embed_tokens(input_ids)
         if picture_embeds is None:
             picture_embeds = self.embed_pictures(region_features, region_mask, pixel_values, pixel_mask)
@@ -156,9 +176,10 @@ class Rc3Encoder(MBartEncoder):
         """
         config = self.config
         special = [config.cls_token_id, config.image_separator_token_id, config.eos_token_id]
-        before = input_ids.new_tensor(special).expand(len(input_ids), -1)
+        before = input_ids.new_tensor(special).expand(input_ids.shape[0], -1)
         embeds = self.embed_tokens(torch.cat([before, input_ids], dim=1))
-        return dict(zip(special, embeds.split(1, dim=1), strict=False)), embeds[:, len(special) :]
+        count = len(special)
+        return dict(zip(special, embeds[:, :count].split(1, dim=1), strict=True)), embeds[:, count:]
 
     def embed_pictures(
         self,
@@ -174,15 +195,16 @@ class Rc3Encoder(MBartEncoder):
         given = pixel_values if region_features is None else region_features
         if given is None:
             return None
-        regions = self._embed_regions(len(given), region_features, region_mask)
-        return PictureEmbeds(*regions, *self._embed_patches(len(given), pixel_values, pixel_mask))
+        rows = given.shape[0]
+        regions = self._embed_regions(rows, region_features, region_mask)
+        return PictureEmbeds(*regions, *self._embed_patches(rows, pixel_values, pixel_mask))
 
     def _visual_segments(self, special: dict[int, Tensor], pictures: PictureEmbeds) -> list[tuple[Tensor, Tensor]]:
         """What stands before the text, as embeddings [N, L, d] with masks [N, L]."""
         regions, region_mask, patches, patch_mask = pictures
         has_regions, has_patches = region_mask.any(-1), patch_mask.any(-1)
         has_picture = has_regions | has_patches  # [N, K]
-        if not (has_picture == has_picture[:, :1]).all():
+        if not is_exporting() and not (has_picture == has_picture[:, :1]).all():
             row = int((has_picture != has_picture[:, :1]).any(1).nonzero()[0])
             raise ImageCountError(f"row {row} has one picture, where the model compares two")
         is_visual = has_picture[:, :1]  # [N, 1]
@@ -273,6 +295,7 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _no_split_modules = ("MBartDecoderLayer", "MBartEncoderLayer")
     _supports_sdpa = True
     _supports_flash_attn = True
+    _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: the losses here are means already.
     accepts_loss_kwargs = False
 
@@ -368,7 +391,7 @@ class Rc3Model(Rc3PreTrainedModel):
 
     def encode(self, **inputs: Any) -> Rc3EncoderOutput:
         """Encodes texts, with or without pictures: see `Rc3Encoder.forward`."""
-        return self.encoder(**inputs)
+        return self.encoder(**{"return_dict": True} | inputs)
 
     @can_return_tuple
     def forward(
@@ -407,6 +430,7 @@ class Rc3Model(Rc3PreTrainedModel):
             )
         if decoder_input_ids is None:
             return encoded
+        (kwargs,) = tower_keywords(self, kwargs, ())
         decoded = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,

@@ -26,6 +26,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from transformers.utils import ModelOutput, can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
+from ..configuration.input_errors import MissingInputError
+from .forward_keywords import tower_keywords
 from .interpolated_losses import (
     distance_matrix,
     interpolated_contrastive_loss,
@@ -33,7 +35,7 @@ from .interpolated_losses import (
     row_distances,
 )
 from .length_groups import encode_by_length
-from .modeling_rc3 import PictureEmbeds, Rc3Model, Rc3PreTrainedModel, text_states
+from .modeling_rc3 import PictureEmbeds, Rc3Model, Rc3PreTrainedModel, text_states, without_decoder_inputs
 from .running_probability import RunningProbability
 
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
@@ -81,6 +83,8 @@ class Rc3ForPreTrainingOutput(ModelOutput):
         rxvtcl_loss ([]): the sum of ...
         strict_contrast_loss, weak_contrast_loss ([]): the mean over the pictures of each data set.
         relevance_loss ([]): KL(P_vtr || P_tr), the mean over the pictures, multiplied with `relevance_weight`.
+        encoder_hidden_states, encoder_attentions, decoder_hidden_states, decoder_attentions, cross_attentions: of the
+            rows with masked text (MCLM), when asked for.
     """
 
     loss: Tensor | None = None
@@ -94,6 +98,11 @@ class Rc3ForPreTrainingOutput(ModelOutput):
     strict_contrast_loss: Tensor | None = None
     weak_contrast_loss: Tensor | None = None
     relevance_loss: Tensor | None = None
+    encoder_hidden_states: tuple[Tensor, ...] | None = None
+    encoder_attentions: tuple[Tensor, ...] | None = None
+    decoder_hidden_states: tuple[Tensor, ...] | None = None
+    decoder_attentions: tuple[Tensor, ...] | None = None
+    cross_attentions: tuple[Tensor, ...] | None = None
 
 
 class Rc3ForPreTraining(Rc3PreTrainedModel):
@@ -152,6 +161,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         strict: Mapping[str, Any] | None = None,
         weak: Mapping[str, Any] | None = None,
         parallel: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> Rc3ForPreTrainingOutput:
         """
         Args:
@@ -162,24 +172,30 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             weak: pictures with two texts that need not say the same; the same without `masked` and `decoder`.
             parallel: two texts that say the same, `first` and `second`. Pairs that share one of the `identities`
                 [K, B] (such as a text, or what it is about) are not each other's negatives; none by default.
+            kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …, of the rows with masked text.
+                Inputs of a decoder stand in `strict` and are of no effect beside it.
 
         Raises:
-            ValueError: when none of them is given that has an objective of some weight.
+            UnknownKeywordError: for a keyword that nobody knows.
+            MissingInputError: when none of them is given that has an objective of some weight.
         """
+        (kwargs,) = tower_keywords(self, without_decoder_inputs(kwargs), ())
         parts: dict[str, Tensor] = {}
+        states: dict[str, Any] = {}
         if strict is not None and (self._strict_pairs or self.config.mclm_weight):
-            parts |= self._learn_strict(strict)
+            learned, states = self._learn_strict(strict, kwargs)
+            parts |= learned
         if weak is not None and self.config.rxvtcl_weight:
             parts |= self._learn_weak(weak)
         if parallel is not None and self.config.xtcl_weight:
             parts |= self._learn_parallel(parallel)
         if not parts:
-            raise ValueError("no data set was given that has an objective of some weight")
+            raise MissingInputError("no data set was given that has an objective of some weight")
         if self.training and self.ends_step:
             self._end_step(parts)
-        return self._summed(parts)
+        return self._summed(parts, states)
 
-    def _summed(self, parts: dict[str, Tensor]) -> Rc3ForPreTrainingOutput:
+    def _summed(self, parts: dict[str, Tensor], states: dict[str, Any]) -> Rc3ForPreTrainingOutput:
         """The parts with the four objectives, and their weighted sum."""
         config = self.config
         relevance = {"relevance_loss": config.relevance_weight}
@@ -191,7 +207,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         for name, weights in sums.items():
             if terms := [weight * parts[term] for term, weight in weights.items() if term in parts]:
                 parts[name] = torch.stack(terms).sum()
-        return Rc3ForPreTrainingOutput(**parts)
+        return Rc3ForPreTrainingOutput(**parts, **states)
 
     def _end_step(self, parts: dict[str, Tensor]) -> None:
         if "xtcl_loss" in parts:
@@ -201,21 +217,24 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     # ---- The objectives on each data set ----
 
-    def _learn_strict(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """MCLM, ITM and the contrast of R-XVtCL."""
+    def _learn_strict(
+        self, batch: Mapping[str, Any], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """MCLM, ITM and the contrast of R-XVtCL; and the states of MCLM that are asked for."""
         parts: dict[str, Tensor] = {}
+        states: dict[str, Any] = {}
         pictures = self._embed_pictures(batch)
         if self.config.mclm_weight:
-            parts |= self._masked_language_losses(batch, pictures)
+            parts, states = self._masked_language_losses(batch, pictures, kwargs)
         if not self._strict_pairs:
-            return parts
+            return parts, states
         pairs = self._encode_pairs(batch, pictures, self._strict_pairs)
         if self.config.itm_weight:
             parts |= self._matching_losses(pairs[:_MATCHING], _MATCHES)
         if self.config.rxvtcl_weight:
             positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
             parts["strict_contrast_loss"] = self._contrast(positive, negatives, self.visio_textual_probability)
-        return parts
+        return parts, states
 
     def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """R-XVtCL with its regularisation (equation 12)."""
@@ -249,23 +268,37 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             running.observe(contrast.probability, len(positive))
         return contrast.loss
 
-    def _masked_language_losses(self, batch: Mapping[str, Any], pictures: PictureEmbeds | None) -> dict[str, Tensor]:
+    def _masked_language_losses(
+        self, batch: Mapping[str, Any], pictures: PictureEmbeds | None, kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """MCLM: words that are masked in the encoder's texts, and the other text by the decoder."""
         masked, target = batch["masked"], batch["decoder"]
         rows = self.model.encode(
-            input_ids=masked["input_ids"], attention_mask=batch["first"]["attention_mask"], picture_embeds=pictures
+            input_ids=masked["input_ids"],
+            attention_mask=batch["first"]["attention_mask"],
+            picture_embeds=pictures,
+            **kwargs,
         )
-        states = self.model.decoder(
+        decoded = self.model.decoder(
             input_ids=target["decoder_input_ids"],
             attention_mask=target["decoder_attention_mask"],
             encoder_hidden_states=rows.last_hidden_state,
             encoder_attention_mask=rows.attention_mask,
             use_cache=False,
-        ).last_hidden_state
+            return_dict=True,
+            **kwargs,
+        )
         labels = masked["labels"]
-        return {
+        losses = {
             "mlm_loss": self._word_loss(text_states(rows, labels.shape[1]), labels),
-            "decoder_loss": self._word_loss(states, target["labels"]),
+            "decoder_loss": self._word_loss(decoded.last_hidden_state, target["labels"]),
+        }
+        return losses, {
+            "encoder_hidden_states": rows.hidden_states,
+            "encoder_attentions": rows.attentions,
+            "decoder_hidden_states": decoded.hidden_states,
+            "decoder_attentions": decoded.attentions,
+            "cross_attentions": decoded.cross_attentions,
         }
 
     def _word_loss(self, states: Tensor, labels: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ The heads are those of IGLUE (Bugliarello et al. 2022), whose data and protocol 
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -15,13 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
+from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import Seq2SeqLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.languages import MissingLanguageError, UnknownLanguageError
 from ..configuration.rc3_errors import LabelError
-from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel
+from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel, without_decoder_inputs
+from .modeling_rc3_retrieval import Rc3EncoderTaskModel, Rc3ForImageTextRetrieval, checked_cross_entropy
 
 # A logit at which a softmax gives exactly 0, also in half precision, and that label smoothing can still add up.
 _NEVER = -1e4
@@ -178,7 +179,7 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
                 )
 
 
-class Rc3ForClassification(Rc3PreTrainedModel):
+class Rc3ForClassification(Rc3EncoderTaskModel):
     """What the tasks with labels share. Subclasses say their labels, and may have a head and a loss of their own."""
 
     # Labels where the configuration has none, and what else a task asks of the configuration.
@@ -210,10 +211,26 @@ class Rc3ForClassification(Rc3PreTrainedModel):
         """
         return checked_cross_entropy(logits, labels)
 
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """`objective`; with a `problem_type` in the configuration, what transformers' classifiers lose then: the mean
+        squared error of `regression`, the cross-entropy of `single_label_classification`, or the mean binary
+        cross-entropy of `multi_label_classification`.
+
+        Raises:
+            LabelError: for labels of another shape, or a label that there is not.
+        """
+        if self.config.problem_type is None:
+            return self.objective(logits, labels)
+        if self.config.problem_type == "single_label_classification":
+            return checked_cross_entropy(logits, labels)
+        if labels.shape != logits.shape and (logits.shape[1] > 1 or labels.shape != logits.shape[:1]):
+            raise LabelError(f"labels {list(labels.shape)}: {self.config.problem_type} needs {list(logits.shape)}")
+        return ForSequenceClassificationLoss(labels.reshape(logits.shape).float(), logits.float(), self.config)
+
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         region_features: Tensor | None = None,
         region_mask: Tensor | None = None,
@@ -222,7 +239,8 @@ class Rc3ForClassification(Rc3PreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Logits [N, labels]; inputs as in `Rc3Encoder.forward`, labels as in `objective`."""
+        """Logits [N, labels]; inputs as in `Rc3Encoder.forward`, labels as in `loss`. Inputs of a decoder are of no
+        effect."""
         encoded = self.model.encode(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -230,11 +248,11 @@ class Rc3ForClassification(Rc3PreTrainedModel):
             region_mask=region_mask,
             pixel_values=pixel_values,
             pixel_mask=pixel_mask,
-            **kwargs,
+            **without_decoder_inputs(kwargs),
         )
         logits = self.classifier(self.dropout(encoded.pooler_output))
         return SequenceClassifierOutput(
-            loss=None if labels is None else self.objective(logits, labels),
+            loss=None if labels is None else self.loss(logits, labels),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
@@ -284,89 +302,6 @@ class Rc3ForVisualQuestionAnswering(Rc3ForClassification):
             raise LabelError(f"labels[{row}, {answer}]={labels[row, answer]} must be between 0 and 1")
         loss = F.binary_cross_entropy_with_logits(logits.float(), labels.float())
         return loss * logits.shape[1]
-
-
-@dataclass
-class Rc3RetrievalOutput(SequenceClassifierOutput):
-    """
-    Args, beside transformers':
-        logits ([N / candidates, candidates]): the scores by question.
-        scores ([N]): how well a row's text and picture fit.
-    """
-
-    scores: Tensor | None = None
-
-
-class Rc3ForImageTextRetrieval(Rc3PreTrainedModel):
-    """How well a text and a picture fit; trained to tell which of several candidates is right (Flickr30K, MSCOCO)."""
-
-    auto_classes = ("AutoModelForMultipleChoice",)
-
-    def __init__(self, config: Rc3Config) -> None:
-        super().__init__(config)
-        self.model = Rc3Model(config)
-        self.dropout = nn.Dropout(config.dropout)
-        self.scorer = nn.Linear(config.d_model, 1)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        region_features: Tensor | None = None,
-        region_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        pixel_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-        candidates: int | None = None,
-        **kwargs: Any,
-    ) -> Rc3RetrievalOutput:
-        """Scores of N texts with their pictures, inputs as in `Rc3Encoder.forward`.
-
-        Args:
-            candidates: how many rows, one after the other, answer one question; default: 4 with labels, as in IGLUE
-                (the right pair, another caption, another picture, a hard caption), else 1.
-            labels ([N / candidates]): which of them is right; the loss is the cross-entropy over them.
-
-        Raises:
-            LabelError: for a label that is no candidate, or rows that do not come in questions of `candidates`.
-        """
-        encoded = self.model.encode(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            region_features=region_features,
-            region_mask=region_mask,
-            pixel_values=pixel_values,
-            pixel_mask=pixel_mask,
-            **kwargs,
-        )
-        scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
-        size = candidates or (1 if labels is None else 4)
-        if len(scores) % size:
-            raise LabelError(f"{len(scores)} rows are no questions of {size} candidates each")
-        logits = scores.reshape(-1, size)
-        return Rc3RetrievalOutput(
-            loss=None if labels is None else checked_cross_entropy(logits, labels),
-            logits=logits,
-            scores=scores,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
-
-
-def checked_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of logits [N, C] and labels [N].
-
-    Raises:
-        LabelError: for a label outside of 0 to C - 1, or another number of labels than rows.
-    """
-    if labels.shape != logits.shape[:1]:
-        raise LabelError(f"labels {list(labels.shape)} for logits {list(logits.shape)}: one for each row is needed")
-    if not (known := (labels >= 0) & (labels < logits.shape[1])).all():
-        row = int((~known).nonzero()[0])
-        raise LabelError(f"labels[{row}]={int(labels[row])}; there are labels 0 to {logits.shape[1] - 1}")
-    return F.cross_entropy(logits.float(), labels)
 
 
 TASK_MODELS: tuple[type[Rc3PreTrainedModel], ...] = (

@@ -16,10 +16,12 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_smalr import SmalrConfig
+from .exporting import is_exporting
+from .forward_keywords import tower_keywords
 from .modeling_captioned_pictures import CaptionedPicturesModel, CaptionedPicturesOutput
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import SmalrLatentModel
-from .recurrent import pack, pad
+from .recurrent import gru_states, pack, pad
 from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
 from .triplet_losses import (
     SentenceGrid,
@@ -142,13 +144,24 @@ class SmalrModel(CaptionedPicturesModel):
         """Texts [N, width] and the states at their words, [N, T, width]; neither embeds padding."""
         if not self.config.language_branches:
             return self._encode_by(0, table, places, lengths)
-        pooled, states = table.new_zeros(len(places), table.shape[1]), table.new_zeros(*places.shape, table.shape[1])
+        pooled = table.new_zeros(places.shape[0], table.shape[1])
+        states = table.new_zeros(*places.shape, table.shape[1])
+        if is_exporting():
+            for language in range(len(self.text_model)):
+                is_mine = (language_ids == language)[:, None]
+                found, found_states = self._encode_by(language, table, places, lengths)
+                pooled = torch.where(is_mine, found, pooled)
+                states = torch.where(is_mine[..., None], found_states, states)
+            return pooled, states
         for language in language_ids.unique().tolist():
             mine = language_ids == language
             pooled[mine], states[mine] = self._encode_by(language, table, places[mine], lengths[mine])
         return pooled, states
 
     def _encode_by(self, branch: int, table: Tensor, places: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        if is_exporting():
+            states, last = gru_states(self.text_model[branch].gru, nn.functional.embedding(places, table), lengths)
+            return self.text_model[branch].projection(last[-1]), states
         packed = pack(places, lengths)
         words = nn.functional.embedding(packed.data, table)
         pooled, states = self.text_model[branch](PackedSequence(words, *packed[1:]))
@@ -173,8 +186,9 @@ class SmalrModel(CaptionedPicturesModel):
         Returns:
             `last_hidden_state` [N, T, width], the sentence encoder's; `pooler_output` [N, width], not normalised.
         """
+        tower_keywords(self, kwargs, self.text_calls())
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
+        languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
         table, places = self._distinct_words(self.words(input_ids, languages))
         pooled, states = self._encode(table, places, mask.sum(1), languages)
         hidden = (nn.functional.embedding(places, table), states) if output_hidden_states else None
@@ -184,20 +198,31 @@ class SmalrModel(CaptionedPicturesModel):
         return self.image_branch(features)
 
     def _embed_texts(
-        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
-    ) -> dict[str, Tensor]:
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        language_ids: Tensor | None,
+        output_hidden_states: bool,
+    ) -> dict[str, Any]:
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        languages = input_ids.new_zeros(len(input_ids)) if language_ids is None else language_ids
-        rows, lengths, count = self.words(input_ids, languages), mask.sum(1), len(input_ids)
+        count = input_ids.shape[0]
+        languages = input_ids.new_zeros(count) if language_ids is None else language_ids
+        rows, lengths = self.words(input_ids, languages), mask.sum(1)
         if self.training and self.config.mask_weight:
             is_masked = torch.rand(rows.shape, device=rows.device) < self.config.mask_probability
             rows = torch.cat([rows, torch.where(is_masked & (mask > 0), MASK, rows)])
             mask, lengths = torch.cat([mask, mask * ~is_masked]), lengths.repeat(2)
         table, places = self._distinct_words(rows)
-        pooled, _ = self._encode(table, places, lengths, languages.repeat(len(rows) // count))
+        pooled, states = self._encode(table, places, lengths, languages.repeat(rows.shape[0] // count))
         texts, means = normalize(pooled), _means(table, places, mask)
-        found = {"text_embeds": texts[:count], "sentence_embeds": means[:count], "language_ids": languages}
-        if len(rows) > count:
+        hidden = (nn.functional.embedding(places[:count], table), states[:count]) if output_hidden_states else None
+        found = {
+            "text_embeds": texts[:count],
+            "text_model_output": BaseModelOutputWithPooling(states[:count], pooled[:count], hidden),
+            "sentence_embeds": means[:count],
+            "language_ids": languages,
+        }
+        if rows.shape[0] > count:
             found |= {"masked_text_embeds": texts[count:], "masked_sentence_embeds": means[count:]}
         return found
 

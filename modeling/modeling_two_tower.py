@@ -5,7 +5,7 @@ There is no image projection: the backbone's pooled width is the width of the sh
 3.1; Lee et al. 2022, section 3.3).
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +14,19 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from ..configuration.feature_width import image_width
+from .forward_keywords import asks_for_states, tower_keywords
 from .learned_temperature import LearnedTemperature
 from .length_groups import encode_by_length
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     build_tower,
-    image_width,
     in_dtype_of,
     normalize,
     pool_image,
+    with_states,
+    without_states,
 )
 
 
@@ -62,19 +65,22 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         raise NotImplementedError
 
     def embed_text(
-        self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, **kwargs: object
+        self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
         """The text tower's output; `pooler_output` [N, d] is its [CLS] state, projected."""
-        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+        (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
+        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         pooled = head(output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
         return BaseModelOutputWithPooling(
             output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
         )
 
     @can_return_tuple
-    def get_image_features(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
+    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
         """Embeds pictures, pixel_values [N, 3, H, W]; `pooler_output` [N, d] is the embedding, not normalised."""
-        output = self.vision_model(pixel_values=in_dtype_of(self.vision_model, pixel_values), **kwargs)
+        (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
+        pixel_values = in_dtype_of(self.vision_model, pixel_values)
+        output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
         pooled = pool_image(output)
         return BaseModelOutputWithPooling(
             output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
@@ -90,6 +96,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         paired_attention_mask: Tensor | None = None,
         return_loss: bool | None = None,
         return_logits: bool = True,
+        positives: Tensor | None = None,
+        **kwargs: Any,
     ) -> DualEncoderOutput:
         """Embeds what is given and compares it: pictures, texts, and translations of the texts.
 
@@ -97,34 +105,52 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             input_ids ([N, T]), attention_mask ([N, T]): texts.
             pixel_values ([M, 3, H, W]): pictures; M = N for a loss.
             paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts.
-            return_loss: compute `contrastive_objective`.
+            return_loss: compute `contrastive_objective`; default: when `positives` are given.
             return_logits: compute the similarities of all pictures with all texts, which large training batches cannot
                 afford.
+            positives: which further pairs are right, as collators mark them; see `contrastive_loss`.
+            kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), for both towers, and what one
+                of them names.
+
+        Texts that are read in groups of similar length (`text_length_groups`) have states of different lengths: the
+        output then has no `text_model_output`, unless hidden states or attentions are asked for, which undoes the
+        grouping.
+
+        Raises:
+            UnknownKeywordError: for a keyword that nobody knows.
+            MissingInputError: for nothing to embed.
         """
+        text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
         head = self.training_head(pixel_values is not None, paired_input_ids is not None)
+        keeps_states = return_logits or asks_for_states(kwargs)
         images = texts = translations = None
         if pixel_values is not None:
-            images = normalize(self.get_image_features(pixel_values).pooler_output)
+            images = self.get_image_features(pixel_values, return_dict=True, **image_kwargs)
+            images = images if keeps_states else without_states(images)
         if input_ids is not None:
-            texts = self._text_embeds(input_ids, attention_mask, head)
+            texts = self._text_output(input_ids, attention_mask, head, text_kwargs)
+            texts = texts if keeps_states else without_states(texts)
         if paired_input_ids is not None:
-            translations = self._text_embeds(paired_input_ids, paired_attention_mask, head)
+            translations = without_states(self._text_output(paired_input_ids, paired_attention_mask, head, {}))
         output = DualEncoderOutput(
-            text_embeds=texts,
-            image_embeds=images,
-            paired_text_embeds=translations,
+            text_embeds=None if texts is None else normalize(texts.pooler_output),
+            image_embeds=None if images is None else normalize(images.pooler_output),
+            text_model_output=with_states(texts),
+            vision_model_output=with_states(images),
+            paired_text_embeds=None if translations is None else normalize(translations.pooler_output),
             temperature=self.similarity(),
         )
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss)
+        return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
 
-    def _text_embeds(self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module) -> Tensor:
-        def encode(ids: Tensor, mask: Tensor | None) -> Tensor:
-            return self.embed_text(ids, mask, head).pooler_output
-
-        if attention_mask is None or self.text_length_groups == 1:
-            return normalize(encode(input_ids, attention_mask))
+    def _text_output(
+        self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, kwargs: dict[str, Any]
+    ) -> BaseModelOutputWithPooling:
+        """As `embed_text`; texts in groups of similar length have no states in common."""
+        if attention_mask is None or self.text_length_groups == 1 or asks_for_states(kwargs):
+            return self.embed_text(input_ids, attention_mask, head, **kwargs)
 
         def encode_rows(rows: Tensor, longest: int) -> Tensor:
-            return encode(input_ids[rows, :longest], attention_mask[rows, :longest])
+            return self.embed_text(input_ids[rows, :longest], attention_mask[rows, :longest], head).pooler_output
 
-        return normalize(encode_by_length(encode_rows, attention_mask, self.text_length_groups))
+        pooled = encode_by_length(encode_rows, attention_mask, self.text_length_groups)
+        return BaseModelOutputWithPooling(pooler_output=pooled)

@@ -1,13 +1,17 @@
 """Recurrent layers over texts of different lengths."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from .exporting import is_exporting
 
 
 def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The states at all words, and the last of each direction, which padding does not change.
 
-    A text without words is read as one word, so that it has states as well.
+    A text without words is read as one word, so that it has states as well. An exported graph has as many places as
+    the texts that it was made with: torch.export unrolls a GRU over its places.
 
     Args:
         gru: of one layer, `batch_first`.
@@ -17,8 +21,35 @@ def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Ten
     Returns:
         States [N, T, directions * width], zeros at padding, and last states [directions, N, width].
     """
+    if is_exporting():
+        return _gru_states_by_mask(gru, words, lengths.clamp(min=1))
     states, last = gru(pack(words, lengths))
     return pad(states, words.shape[1]), last
+
+
+def _gru_states_by_mask(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of lengths from 1, without packing."""
+    places = torch.arange(words.shape[1], device=words.device)  # [T]
+    is_word = (places < lengths[:, None])[..., None]  # [N, T, 1]
+    states, last = _read(gru, "", words, lengths)
+    if not gru.bidirectional:
+        return states * is_word, last[None]
+    # Backwards from the last word of each text; applied again, the order is the first one.
+    order = (lengths[:, None] - 1 - places).clamp(min=0)[..., None]  # [N, T, 1]
+    backward, first = _read(gru, "_reverse", words.gather(1, order.expand_as(words)), lengths)
+    backward = backward.gather(1, order.expand_as(backward))
+    return torch.cat([states, backward], dim=-1) * is_word, torch.stack([last, first])
+
+
+def _read(gru: nn.GRU, direction: str, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """What one direction's weights make of words from left to right: states [N, T, width], and that at each text's
+    last word [N, width]."""
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    weights = [getattr(gru, f"{name}_l0{direction}") for name in names]
+    start = words.new_zeros(1, words.shape[0], gru.hidden_size)
+    states, _ = torch.gru(words, start, weights, True, 1, 0.0, False, False, True)
+    ends = (lengths - 1)[:, None, None].expand(-1, 1, states.shape[2])
+    return states, states.gather(1, ends)[:, 0]
 
 
 def pack(words: Tensor, lengths: Tensor) -> PackedSequence:

@@ -19,6 +19,7 @@ from transformers.pipelines.base import Pipeline
 
 TASK = "image-text-retrieval"
 _CANDIDATES_AT_ONCE = 64
+_PARTS = ("text", "visual", "candidates")
 
 
 class ImageTextRetrievalPipeline(Pipeline):
@@ -66,18 +67,24 @@ class ImageTextRetrievalPipeline(Pipeline):
         pictures = [load_image(image) for image in images or [query]]
         words = self.processor(text=texts or [query], language=language, return_tensors="pt")
         visual = self.processor(images=pictures, return_tensors="pt").to(self.dtype)
-        return {"text": dict(words), "visual": dict(visual), "candidates": len(texts or pictures)}
+        return dict(zip(_PARTS, (dict(words), dict(visual), len(texts or pictures)), strict=True))
 
     def _forward(self, inputs: dict[str, Any]) -> Tensor:
-        """The scores of all candidates, [n]."""
+        """The scores of all candidates, [n]; of a batch of queries, whose inputs come as lists, [queries, n]."""
+        if isinstance(inputs["candidates"], int):
+            return self._scores(**inputs)
+        return torch.stack([self._scores(*each) for each in zip(*map(inputs.get, _PARTS), strict=True)])
+
+    def _scores(self, text: dict[str, Tensor], visual: dict[str, Tensor], candidates: int) -> Tensor:
+        """Of one query with its candidates, which are themselves a batch: [n]."""
         scores = []
-        for chunk in torch.arange(inputs["candidates"]).split(_CANDIDATES_AT_ONCE):
-            rows = {name: _rows(given, chunk) for side in ("text", "visual") for name, given in inputs[side].items()}
+        for chunk in torch.arange(candidates).split(_CANDIDATES_AT_ONCE):
+            rows = {name: _rows(given, chunk) for side in (text, visual) for name, given in side.items()}
             scores.append(self.model(**rows).scores)
         return torch.cat(scores)
 
     def postprocess(self, scores: Tensor, top_k: int | None = None) -> list[dict[str, Any]]:
-        found = scores.float().sort(descending=True, stable=True)
+        found = scores.float().flatten().sort(descending=True, stable=True)  # [n], or [1, n] out of a batch
         pairs = zip(found.values.tolist(), found.indices.tolist(), strict=True)
         return [{"score": score, "index": index} for score, index in pairs][:top_k]
 

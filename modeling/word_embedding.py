@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from ..configuration.configuration_smalr import SmalrConfig
+from .exporting import is_exporting
 
 SPECIAL_TOKENS = 3  # padding, [MASK] and [UNK], the first ids of every language
 PADDING, MASK, UNKNOWN = range(SPECIAL_TOKENS)
@@ -87,7 +88,10 @@ class HybridWordEmbedding(nn.Module):
         return nn.functional.embedding(places, table)
 
     def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings of the rows that occur, each computed once, [n, width], and where in these each row is, [...]."""
+        """Embeddings of the rows that occur, each computed once, [n, width], and where in these each row is, [...]; of
+        all rows in an exported graph."""
+        if is_exporting():
+            return self.table(), rows
         distinct, places = rows.unique(return_inverse=True)  # ascending, so that the rows of a part are neighbours
         ends = torch.tensor(self.sizes, device=rows.device).cumsum(0)
         counts = torch.searchsorted(distinct, ends).diff(prepend=ends.new_zeros(1)).tolist()
@@ -101,4 +105,7 @@ class HybridWordEmbedding(nn.Module):
 
     def table(self) -> Tensor:
         """The universal embeddings of all rows, [rows, width]."""
-        return self(torch.arange(sum(self.sizes), device=self.special.device))
+        is_token = torch.arange(SPECIAL_TOKENS, device=self.special.device) != PADDING
+        specific = self.specific.split(self.sizes[1:-1])
+        own = [layer(vectors) for layer, vectors in zip(self.projections, specific, strict=True)]
+        return torch.cat([self.special * is_token[:, None], *own, self.latent])

@@ -10,16 +10,16 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, LanguageRows, NonNativeEmbedding
+from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, LanguageRows, NonNativeEmbedding, RowLanguages
 from .peft_mla_config import MlaAdapterConfig
 
 
 class MlaLayer(BaseTunerLayer):
     """What the embedding and the blocks of a text tower have in common."""
 
-    rows: LanguageRows | None
+    rows: RowLanguages | None
 
-    def rows_of(self, count: int) -> LanguageRows | None:
+    def rows_of(self, count: int) -> RowLanguages | None:
         """The adapters of `count` rows: those set for the batch, else the active one; `None` for the plain model."""
         if self.disable_adapters:
             return None

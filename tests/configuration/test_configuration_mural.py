@@ -65,3 +65,9 @@ def test_what_a_towers_folder_says_of_itself_is_no_part_of_the_model():
     quantised.quantization_config = {"quant_method": "bitsandbytes", "load_in_8bit": True}
     assert not hasattr(MuralConfig(text_config=quantised).text_config, "quantization_config")
     assert quantised.quantization_config["load_in_8bit"]
+
+
+def test_a_shared_space_of_another_width_than_the_towers_is_refused():
+    assert MuralConfig(projection_dim=MuralConfig().projection_dim) == MuralConfig()
+    with pytest.raises(ValueError, match="projection_dim=7, but the towers' shared space is"):
+        MuralConfig(projection_dim=7)

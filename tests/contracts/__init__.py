@@ -25,16 +25,19 @@ from .common import (
 )
 from .configurations import ConfigContract
 from .dual_encoders import DualEncoderContract
+from .exports import BATCH, Called, check_export
 from .loading import LoadingContract
 from .processors import ProcessorContract
 from .publishing import PublishedModelContract, PublishingContract
 from .visio_texts import TINY_RC3, answers, visio_textual_batch
 
 __all__ = [
+    "BATCH",
     "CAPTIONS",
     "LANGUAGES",
     "TEXTS",
     "TINY_RC3",
+    "Called",
     "ConfigContract",
     "DualEncoderContract",
     "LoadingContract",
@@ -43,6 +46,7 @@ __all__ = [
     "PublishingContract",
     "answers",
     "assert_equal",
+    "check_export",
     "embeddings",
     "image_text_batch",
     "pictures",

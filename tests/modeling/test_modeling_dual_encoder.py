@@ -6,7 +6,8 @@ from contracts import translation_batch
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from babelens.modeling.modeling_dual_encoder import build_tower, image_width, normalize, pool_image
+from babelens.configuration.feature_width import image_width
+from babelens.modeling.modeling_dual_encoder import build_tower, normalize, pool_image
 
 TRANSFORMER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 PATCHES = TRANSFORMER | {"image_size": 32, "patch_size": 8}

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contracts import LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, pictures
+from contracts import BATCH, LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, pictures
 
 from babelens import LiweConfig, LiweModel
 from babelens.modeling.hinge_loss import annealed_hinge_loss
@@ -22,6 +22,7 @@ TINY = {
 
 class TestLiwe(DualEncoderContract, PublishingContract):
     factory = "make_liwe"
+    free_in_texts = BATCH  # a GRU is unrolled over the places of its texts
     freezable = ("text_model", "image_projection")
     in_pipelines = False
 

@@ -2,7 +2,16 @@
 
 import pytest
 import torch
-from contracts import CAPTIONS, LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, image_text_batch, pictures
+from contracts import (
+    BATCH,
+    CAPTIONS,
+    LANGUAGES,
+    TEXTS,
+    DualEncoderContract,
+    PublishingContract,
+    image_text_batch,
+    pictures,
+)
 
 from babelens import SmalrConfig, SmalrModel, load_preset
 from babelens.modeling.modeling_smalr_latent import HardAttention, SmalrLatentModel
@@ -30,6 +39,7 @@ TINY = {
 
 class SmalrContract(DualEncoderContract):
     factory = "make_smalr"
+    free_in_texts = BATCH  # a GRU is unrolled over the places of its texts
     freezable = ("text_model", "image_branch")
     has_one_vocabulary = False
 

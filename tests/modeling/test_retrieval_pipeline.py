@@ -57,6 +57,15 @@ def test_several_queries_and_the_best_only(retrieve, scores, tmp_path):
         assert_best_first(found, scores[:, column])
 
 
+@pytest.mark.parametrize("batch_size", [2, 3])
+def test_batches_of_queries_change_nothing(retrieve, batch_size):
+    """Five queries, so that the last batch is a short one."""
+    for queries, candidates in ((TEXTS[:5], {"images": pictures(7)}), (pictures(7)[:5], {"texts": TEXTS})):
+        one_by_one = retrieve(queries, **candidates, language="de", top_k=4)
+        assert retrieve(queries, **candidates, language="de", top_k=4, batch_size=batch_size) == one_by_one
+    assert retrieve(TEXTS[0], images=pictures(2), language="de", batch_size=2)[0]["score"]
+
+
 def test_one_candidate(retrieve, scores):
     assert_best_first(retrieve(TEXTS[0], images=pictures(7)[:1], language="de"), scores[0, :1])
 

@@ -1,0 +1,61 @@
+"""The keywords that every `forward` takes beside its own inputs: those of transformers, such as
+`output_hidden_states`, which its towers are given. Any other is refused by name: a misspelt input would be missed in
+silence."""
+
+from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
+from typing import Any
+
+from torch import nn
+from transformers.utils import TransformersKwargs
+
+from ..configuration.input_errors import UnknownKeywordError
+
+# What transformers hands to all layers of a model. Positions are an input of texts; `num_items_in_batch` is for losses
+# that are sums over items, and those here are means.
+_SHARED = frozenset(TransformersKwargs.__annotations__) - {"position_ids", "num_items_in_batch"}
+# Named in every call by PEFT and Trainer, and not read.
+_UNREAD = frozenset(["inputs_embeds", "decoder_inputs_embeds", "num_items_in_batch"])
+
+Call = Callable[..., Any]
+
+
+def tower_keywords(
+    model: nn.Module, given: dict[str, Any], *towers: Sequence[Call], own: Sequence[str] = ()
+) -> tuple[dict[str, Any], ...]:
+    """What each tower is to be given of a call's further keywords.
+
+    Args:
+        model: that was called.
+        given: its keywords beside those it names.
+        towers: of each tower, the functions that the keywords go through, whose parameters it therefore knows.
+        own: further keywords that all towers know.
+
+    Raises:
+        UnknownKeywordError: for a keyword that nobody knows, or embeddings in the place of token ids.
+    """
+    shared: dict[str, Any] = {}
+    chosen: tuple[dict[str, Any], ...] = tuple({} for _ in towers)
+    for name, value in given.items():
+        if name in _SHARED or name in own:
+            shared[name] = value
+            continue
+        if name == "num_items_in_batch" or (name in _UNREAD and value is None):
+            continue
+        takers = [mine for mine, calls in zip(chosen, towers, strict=True) if any(_names(c, name) for c in calls)]
+        if not takers or name in _UNREAD:
+            reason = "reads token ids, not" if name in _UNREAD else "takes no keyword"
+            raise UnknownKeywordError(f"{type(model).__name__} {reason} {name!r}")
+        for mine in takers:
+            mine[name] = value
+    return tuple(shared | mine for mine in chosen)
+
+
+def asks_for_states(given: dict[str, Any]) -> bool:
+    """Whether a call's keywords ask for what the towers' layers said."""
+    return bool(given.get("output_hidden_states") or given.get("output_attentions"))
+
+
+def _names(call: Call, name: str) -> bool:
+    parameter = signature(call).parameters.get(name)
+    return parameter is not None and parameter.kind is not Parameter.VAR_KEYWORD

@@ -1,0 +1,71 @@
+"""What can be exported is the model: for any batch, and where nothing is recurrent for any length."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from .common import LANGUAGES, TEXTS, Contract, pictures, split
+
+# In which dimensions inputs differ from batch to batch.
+BATCH, BATCH_AND_LENGTH = (0,), (0, 1)
+
+
+class Called(nn.Module):
+    """A model's method as a module, which gives one of its outputs."""
+
+    def __init__(self, model: nn.Module, method: str, output: str) -> None:
+        super().__init__()
+        self.model, self.method, self.output = model, method, output
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        return getattr(self.model, self.method)(**inputs)[self.output]
+
+
+def check_export(called: nn.Module, inputs: dict[str, Tensor], others: Iterable[dict[str, Tensor]], free: Any) -> None:
+    """Exports with some inputs and compares with the model on others.
+
+    Args:
+        free: the dimensions of each input that may differ, by name.
+    """
+    shapes = {name: {d: Dim.DYNAMIC for d in free(name) if d < value.dim()} for name, value in inputs.items()}
+    with torch.no_grad():
+        exported = torch.export.export(called, (inputs,), dynamic_shapes=(shapes,)).module()
+        for other in others:
+            torch.testing.assert_close(exported(other), called(other), rtol=0, atol=1e-5)
+
+
+class ExportContract(Contract):
+    """Both towers can be exported, with everything that tells rows apart as an input."""
+
+    # Which dimensions of texts may differ from those that were exported with.
+    free_in_texts: ClassVar[tuple[int, ...]] = BATCH_AND_LENGTH
+
+    def texts(self, processor: Any, count: int, length: int | None = None) -> dict[str, Tensor]:
+        inputs = dict(processor(text=TEXTS[:count], language=LANGUAGES[:count], return_tensors="pt"))
+        return {name: value[:, :length] if value.dim() > 1 else value for name, value in inputs.items()}
+
+    def test_texts_of_any_number(self, model, processor):
+        called = Called(model, "get_text_features", "pooler_output").eval()
+        every = self.texts(processor, len(TEXTS))
+        # Of another order as well: nothing about a language or a length may be written into the graph.
+        others = [{name: value[rows] for name, value in every.items()} for rows in ([5, 0], [4, 3, 2, 1, 0, 5, 5])]
+        if self.free_in_texts == BATCH_AND_LENGTH:
+            others.append(self.texts(processor, 2, length=int(every["attention_mask"][:2].sum(1).max())))
+        check_export(called, {n: value[:3] for n, value in every.items()}, others, lambda name: self.free_in_texts)
+
+    def test_pictures_of_any_number(self, model, processor):
+        images = processor(images=pictures(6), return_tensors="pt")["pixel_values"]
+        called = Called(model, "get_image_features", "pooler_output").eval()
+        others = [{"pixel_values": images[:2]}, {"pixel_values": images}]
+        check_export(called, {"pixel_values": images[:3]}, others, lambda name: BATCH)
+
+    def test_logits_of_any_numbers(self, model, batch):
+        """Texts and pictures together, as many as each other."""
+        called = Called(model, "forward", "logits_per_text").eval()
+        inputs = {name: value[:3] for name, value in batch.items()}
+        others = [{name: value[rows] for name, value in batch.items()} for rows in ([5, 0], [4, 3, 2, 1, 0, 5, 5])]
+        assert split(inputs)[1]
+        check_export(called, inputs, others, lambda name: BATCH)

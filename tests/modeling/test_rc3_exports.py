@@ -1,0 +1,63 @@
+"""RC3's encoder and what is decided from it can be exported, with texts of any number and length."""
+
+import pytest
+import torch
+from contracts import Called, check_export, visio_textual_batch
+
+from babelens import (
+    Rc3ForImageTextRetrieval,
+    Rc3ForVisualEntailment,
+    Rc3ForVisualQuestionAnswering,
+    Rc3ForVisualReasoning,
+    Rc3Model,
+)
+
+CASES = [
+    (Rc3Model, "pooler_output", {}),
+    (Rc3Model, "pooler_output", {"visual": "patches"}),
+    (Rc3Model, "pooler_output", {"visual": "regions"}),
+    (Rc3ForVisualEntailment, "logits", {}),
+    (Rc3ForVisualQuestionAnswering, "logits", {"num_labels": 7}),
+    (Rc3ForVisualReasoning, "logits", {}),
+    (Rc3ForImageTextRetrieval, "scores", {}),
+]
+
+
+def free(name: str) -> tuple[int, ...]:
+    """Texts may be of any number and length; pictures of any number."""
+    return (0, 1) if name in ("input_ids", "attention_mask") else (0,)
+
+
+@pytest.mark.parametrize(("model_class", "output", "options"), CASES)
+def test_the_encoder_and_its_heads(make_rc3, model_class, output, options):
+    model, _ = make_rc3(model_class, **options)
+    left_out = {"patches": "region_", "regions": "pixel_"}.get(model.config.visual, "nothing")
+    batch = visio_textual_batch(images=model.config.images_per_text)
+    batch = {name: value for name, value in batch.items() if not name.startswith(left_out)}
+    # The rows have other modalities, languages and lengths than those that the graph is made with.
+    others = [{n: v[rows] for n, v in batch.items()} for rows in ([3, 2], [3, 2, 1, 0, 0, 2])]
+    shorter = {n: v[[0, 3]] for n, v in batch.items()}
+    others.append(shorter | {name: shorter[name][:, :5] for name in ("input_ids", "attention_mask")})
+    check_export(Called(model, "forward", output), {n: v[:3] for n, v in batch.items()}, others, free)
+
+
+def test_texts_alone(make_rc3):
+    batch = {name: value for name, value in visio_textual_batch().items() if name in ("input_ids", "attention_mask")}
+    others = [{name: value[rows] for name, value in batch.items()} for rows in ([3, 2], [3, 2, 1, 0, 0, 2])]
+    called = Called(make_rc3()[0], "encode", "pooler_output")
+    check_export(called, {name: value[:3] for name, value in batch.items()}, others, free)
+
+
+def test_the_states_of_an_exported_encoder_are_those_of_the_model_and_padding(make_rc3):
+    model, batch = make_rc3()[0], visio_textual_batch()
+    expected = model(**batch)
+    exported = torch.export.export(model, (), batch).module()
+    found = exported(**batch)
+    assert found.last_hidden_state.shape[1] > expected.last_hidden_state.shape[1]
+    length = expected.attention_mask.shape[1]
+    assert torch.equal(found.attention_mask[:, :length], expected.attention_mask)
+    assert not found.attention_mask[:, length:].any()
+    kept = expected.attention_mask
+    torch.testing.assert_close(
+        found.last_hidden_state[:, :length][kept], expected.last_hidden_state[kept], rtol=0, atol=1e-5
+    )
