@@ -22,9 +22,12 @@ from transformers import (
 )
 from transformers.image_processing_utils import BaseImageProcessor
 
+from .argument_checks import made_arguments
+from .configuration.languages import normalize_languages
 from .configuration.presets import load_preset
-from .configuration.tasks import TEXT_TEXT
+from .configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from .data.corpus import captions_of, languages_of
+from .data.views import image_text_pairs, translation_pairs
 from .evaluation.embedder import Embedder
 from .evaluation.emoji import EmojiBenchmark, print_report
 from .methods import METHODS
@@ -32,8 +35,11 @@ from .model_cards.cards import write_card
 from .model_cards.emoji import emoji_results, emoji_sources
 from .model_cards.facts import DataSource as CardSource
 from .model_cards.facts import ModelCardFacts, training_run
+from .model_cards.licences import OTHER
 from .processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
-from .recipe import EMOJI, WEAK_EMOJI, Recipe, RecipeError, Stage, TokenizerSource
+from .recipe import EMOJI, WEAK_EMOJI, ImageSizes, Recipe, RecipeError, Stage, TokenizerSource
+from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start, overrides_checked
+from .recipe_file import did_you_mean
 from .trainers.arguments import ContrastiveTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
 from .trainers.contrastive import ContrastiveTrainer, TaskData
@@ -47,8 +53,11 @@ def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
     """The run of a recipe, as its method runs them.
 
     Raises:
-        RecipeError: for the fine-tuning of a method that has none.
+        RecipeError: for an unknown method, and for the fine-tuning of a method that has none.
     """
+    if recipe.method not in METHODS:
+        hint = did_you_mean(recipe.method, METHODS)
+        raise RecipeError(f"method: there is no {recipe.method!r}{hint}; there are {', '.join(METHODS)}")
     method = METHODS[recipe.method]
     run = method.run if recipe.task is None else method.task_run
     if run is None:
@@ -74,6 +83,19 @@ class RecipeRun:
     in_pipelines: ClassVar[bool] = True
     # The tasks whose data are translations, without pictures.
     translation_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT,)
+    # The tasks whose data are taken by pairs of languages.
+    paired_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT, TRIPLET)
+    # Which of the recipe's sections are read, and which only for a model that is new.
+    sections: ClassVar[tuple[str, ...]] = ()
+    sections_of_new: ClassVar[tuple[str, ...]] = ("tokenizer", "image")
+    # What `report` may ask for.
+    reports: ClassVar[tuple[str, ...]] = (EMOJI,)
+    # The types of models that training can go on from; without any, the model says what it cannot start from.
+    starts: ClassVar[tuple[str, ...]] = ()
+    # Whether the recipe's overrides change a model that training goes on from.
+    overrides_start: ClassVar[bool] = False
+    # Whether a language may be its own translation: a student reads the native one as well.
+    pairs_with_itself: ClassVar[bool] = False
 
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
@@ -101,7 +123,7 @@ class RecipeRun:
     def image_languages(self) -> list[str]:
         """Languages with captioned pictures in training, in any stage."""
         found = (
-            stage.languages or self._languages(task)
+            stage.tags or self._languages(task)
             for stage in self.stages
             for task in stage.tasks
             if task not in self.translation_tasks
@@ -120,7 +142,17 @@ class RecipeRun:
             return list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
         if source.languages is None and task in self.streams:
             raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
-        return source.languages or list(languages_of(self.corpora[task]))
+        return source.tags or list(languages_of(self.corpora[task]))
+
+    def check(self) -> None:
+        """Whatever can be known of the recipe before data is read; also what is only needed at the end.
+
+        Raises:
+            RecipeError: for a recipe that does not fit its method.
+        """
+        self._check_tasks()
+        check_recipe(self)
+        self._check_overrides()
 
     def train(self, *, resume: bool = False) -> ContrastiveTrainer:
         """Trains and saves model and processor; `resume` goes on from the newest checkpoint where there is one.
@@ -132,8 +164,11 @@ class RecipeRun:
         has_stages = any((self.output / CHECKPOINTS).glob(f"*/{FINISHED}"))
         if (has_stages or newest_checkpoint(self.output / CHECKPOINTS / self.stages[0].name)) and not resume:
             raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
-        self._check_tasks()
+        self.check()
         arguments = [self._arguments(stage) for stage in self.stages]  # all, before the first is trained
+        check_arguments_fit(self, arguments)
+        check_start(self)
+        check_data(self, arguments)
         set_seed(arguments[0].seed)
         processor = self.make_processor()
         model = self.make_model(processor)
@@ -227,7 +262,8 @@ class RecipeRun:
             pair_languages=self.pair_languages,
             unseen_languages=self.recipe.unseen_languages if report else [],
             training_data=sources,
-            license=self.recipe.license or ("other" if is_unknown else None),
+            license=self.recipe.license or (OTHER if is_unknown else None),
+            license_name=self.recipe.license_name,
             parameters=sum(trainer.model.parameter_parts().values()),
             base_model=self.recipe.model.from_pretrained,
             results=emoji_results(report, command=self.command) if report else [],
@@ -258,12 +294,10 @@ class RecipeRun:
         return getattr(import_module(module), name)
 
     def _arguments(self, stage: Stage) -> ContrastiveTrainingArguments:
+        where = f"stage {stage.name!r}: training" if stage.name else "training"
+        folder = str(self.output / CHECKPOINTS / stage.name)
         given = self.recipe.training | stage.training
-        try:
-            return self._trainer_class.arguments_class(output_dir=str(self.output / CHECKPOINTS / stage.name), **given)
-        except (TypeError, ValueError) as error:
-            where = f"stage {stage.name!r}" if stage.name else "training"
-            raise RecipeError(f"{where}: {error}") from error
+        return made_arguments(self._trainer_class.arguments_class, given, where, output_dir=folder)
 
     @property
     def _known_tasks(self) -> list[str]:
@@ -275,10 +309,24 @@ class RecipeRun:
                 tasks = ", ".join(self._known_tasks)
                 raise RecipeError(f"train.{task}: {self.recipe.method} has no such task; it has {tasks}")
 
+    def _check_overrides(self) -> None:
+        """Whether the preset can be had with the recipe's overrides."""
+        source = self.recipe.model
+        if source.preset:
+            with overrides_checked():
+                load_preset(source.preset, **source.overrides)
+
     def _task_data(self, task: str, stage: Stage) -> TaskData:
         source = self.recipe.train[task]
-        languages = source.languages if task in self.translation_tasks else stage.languages or source.languages
+        languages = source.tags if task in self.translation_tasks else stage.tags or source.tags
         return TaskData(self.corpora[task], languages, source.language_pairs)
+
+    def count_examples(self, task: str, stage: Stage) -> int | None:
+        """How many a task has in a stage; None where that takes the model."""
+        data = self._task_data(task, stage)
+        if task == IMAGE_TEXT:
+            return len(image_text_pairs(data.corpus, data.languages))
+        return len(translation_pairs(data.corpus, data.pairs)) if task == TEXT_TEXT else None
 
     def make_processor(self) -> ProcessorMixin:
         """The processor of the model to train: that of the model it goes on from, or a new one."""
@@ -304,7 +352,7 @@ class RecipeRun:
         return model
 
     def new_image_processor(self) -> BaseImageProcessor:
-        sizes = self.recipe.image
+        sizes = self.recipe.image or ImageSizes()
         resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
         return METHODS[self.recipe.method].image_processor(size=resize, crop_size=crop)
 
@@ -338,7 +386,7 @@ class RecipeRun:
                 f"{key}.vocab_size: word pieces are trained on captions at hand, and train.{self.streams[0]} is a "
                 f"stream: give {key}.from_pretrained"
             )
-        texts = self._texts_in(source.languages or languages)
+        texts = self._texts_in(normalize_languages(source.languages) if source.languages else languages)
         return self.train_vocabulary(source, texts, source.vocab_size, self._texts_in(spelled))
 
     def _texts_in(self, languages: Iterable[str]) -> list[str]:

@@ -11,11 +11,13 @@ from transformers import (
     TrainingArguments,
 )
 
-from .configuration.presets import load_preset
+from .argument_checks import check_arguments, made_arguments
+from .configuration.presets import load_preset, preset_facts
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .processing.processing_mla_student import MlaStudentProcessor
 from .recipe import RecipeError, TextModelSource
+from .recipe_checks import overrides_checked
 from .run import CHECKPOINTS, FINISHED
 from .run_mla import MlaRun
 from .trainers.checkpoints import written_whole
@@ -31,6 +33,21 @@ class MlaStudentRun(MlaRun):
     `model.overrides` are `MlaStudentConfig`'s keys, `languages` those beside the native one. `text_model` is the text
     encoder of a new student, whose tokenizer is the encoder's own or `multilingual_tokenizer`.
     """
+
+    sections = ("text_model", "multilingual_tokenizer")
+    sections_of_new = ()
+    pairs_with_itself = True
+
+    def _check_overrides(self) -> None:
+        if self.recipe.model.preset:
+            raise RecipeError("model.from_pretrained: a student learns from a trained native model, and has no preset")
+        source = self.recipe.text_model
+        if source is not None:
+            check_arguments(TrainingArguments, source.training, "text_model.training")
+        if source is not None and source.preset:
+            with overrides_checked("text_model.preset"):
+                if "text_config" not in preset_facts(source.preset)["config"]:
+                    raise RecipeError(f"text_model.preset: {source.preset!r} has no text_config")
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         return processor.tokenizer
@@ -67,7 +84,7 @@ class MlaStudentRun(MlaRun):
         finished = self.output / CHECKPOINTS / TEXT_MODEL / FINISHED
         if source.preset and not finished.is_dir():
             arguments = {"seed": self._arguments(self.stages[0]).seed} | source.training
-            args = TrainingArguments(output_dir=str(finished.parent), **arguments)
+            args = made_arguments(TrainingArguments, arguments, "text_model.training", output_dir=str(finished.parent))
             text = {
                 "vocab_size": len(tokenizer),
                 "pad_token_id": tokenizer.pad_token_id,

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 
-from ..recipe import find_recipe, load_recipe
+from ..recipe import RecipeError, find_recipe, load_recipe
+from ..recipe_file import parse
 from ..run import recipe_run
 
 
@@ -60,4 +60,7 @@ def _setting(text: str) -> tuple[str, object]:
     key, found, value = text.partition("=")
     if not found:
         raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
-    return key, yaml.safe_load(value)
+    try:
+        return key, parse(value)
+    except RecipeError as error:
+        raise RecipeError(f"--set {key}: {error}") from error
