@@ -30,7 +30,7 @@ EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
 
 # A stage's checkpoints lie in a folder of its name, beside what a run keeps under these.
-KEPT_FOLDERS = ("text_model", "processor")
+TEXT_MODEL, PROCESSOR = KEPT_FOLDERS = ("text_model", "processor")
 _STAGE_NAME = re.compile(r"\w[\w .+-]*")
 _CHECKPOINT_NAME = re.compile(r"checkpoint-\d+")
 

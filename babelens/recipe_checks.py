@@ -23,6 +23,7 @@ from .model_cards.licences import LicenseError, check_hub_license, weights_licen
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, RecipeError, check_languages
 from .recipe_file import did_you_mean
 from .recipe_types import check_known, value_of
+from .trainers.arguments import ContrastiveTrainingArguments
 
 if TYPE_CHECKING:
     from .run import RecipeRun
@@ -143,6 +144,8 @@ def _check_source(run: "RecipeRun", key: str, source: DataSource) -> None:
         known = _options_of(source, translations=task in run.translation_tasks)
         check_known(name, known, f"{key}.options.")
         value_of(known[name], value, f"{key}.options.{name}")
+    if key == "validation" and source.options.get("streaming"):
+        raise RecipeError(f"{key}.options.streaming: evaluation ranks all pictures at once, and a stream has no end")
     if source.pairs is not None and task not in run.paired_tasks:
         raise RecipeError(f"{key}.pairs: {task} takes captions by languages, not by pairs of them")
     for pair in source.language_pairs or ():
@@ -212,6 +215,13 @@ def check_arguments_fit(run: "RecipeRun", arguments: Sequence[TrainingArguments]
         for name in ("task_weights", "task_learning_rates", "data_set_batch_sizes"):
             check_names(getattr(args, name, None), tasks, f"{where}.{name}")
         check_names((getattr(args, "text_augmentation", None) or {}).get("tasks"), tasks, f"{where}.text_augmentation")
+        metric = args.metric_for_best_model
+        by_recall = isinstance(args, ContrastiveTrainingArguments) and metric is not None
+        if by_recall and not metric.removeprefix("eval_").startswith("mean_recall"):
+            raise RecipeError(
+                f"{where}.metric_for_best_model={metric}: there is no such metric; there are mean_recall and, for a "
+                "language, such as mean_recall_de"
+            )
         if args.eval_strategy != "no" and run.recipe.validation is None:
             raise RecipeError(
                 f"{where}.eval_strategy={args.eval_strategy.value}: there are no data for it in validation"
@@ -261,7 +271,17 @@ def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None
                     f"stage {stage.name!r}: train.{task} has {count} examples, fewer than a batch of "
                     f"{args.per_device_train_batch_size} (per_device_train_batch_size)"
                 )
+    _check_evaluated_languages(run, arguments)
     _check_reported_languages(run)
+
+
+def _check_evaluated_languages(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
+    for stage, args in zip(run.stages, arguments, strict=True):
+        wanted = getattr(args, "eval_languages", None)
+        if wanted and run.recipe.validation is not None:
+            where = f"stage {stage.name!r}: training" if stage.name else "training"
+            found = languages_of(run.validation_data())
+            _check_present(normalize_languages(wanted), found, f"{where}.eval_languages")
 
 
 def _check_present(wanted: Sequence[str] | None, found: Any, key: str) -> None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from datasets import Dataset, IterableDataset
 from rich.console import Console
 from transformers import (
     AutoModel,
@@ -25,9 +24,6 @@ from transformers.image_processing_utils import BaseImageProcessor
 from .argument_checks import made_arguments
 from .configuration.languages import normalize_languages
 from .configuration.presets import load_preset
-from .configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
-from .data.corpus import captions_of, languages_of
-from .data.views import image_text_pairs, translation_pairs
 from .evaluation.embedder import Embedder
 from .evaluation.emoji import EmojiBenchmark, print_report
 from .methods import METHODS
@@ -40,11 +36,13 @@ from .processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, un
 from .recipe import EMOJI, WEAK_EMOJI, ImageSizes, Recipe, RecipeError, Stage, TokenizerSource
 from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start, overrides_checked
 from .recipe_file import did_you_mean
+from .resuming import CHECKPOINTS as CHECKPOINTS
+from .resuming import record_start, resumed_processor
+from .run_data import RecipeData
 from .trainers.arguments import ContrastiveTrainingArguments
 from .trainers.checkpoints import newest_checkpoint, written_whole
-from .trainers.contrastive import ContrastiveTrainer, TaskData
+from .trainers.contrastive import ContrastiveTrainer
 
-CHECKPOINTS = "checkpoints"
 FINISHED = "finished"
 EVALUATION = "evaluation"
 
@@ -67,82 +65,8 @@ def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
 
 
 @dataclass
-class RecipeRun:
-    """One run of a recipe into `output`.
-
-    Args:
-        recipe: what to do.
-        output: the model folder; checkpoints lie in `output/checkpoints`, reports in `output/evaluation`.
-        command: what was typed, for the card.
-    """
-
-    recipe: Recipe
-    output: Path
-    command: str
-    # Whether transformers' pipelines, which read texts with a tokenizer, take the model.
-    in_pipelines: ClassVar[bool] = True
-    # The tasks whose data are translations, without pictures.
-    translation_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT,)
-    # The tasks whose data are taken by pairs of languages.
-    paired_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT, TRIPLET)
-    # Which of the recipe's sections are read, and which only for a model that is new.
-    sections: ClassVar[tuple[str, ...]] = ()
-    sections_of_new: ClassVar[tuple[str, ...]] = ("tokenizer", "image")
-    # What `report` may ask for.
-    reports: ClassVar[tuple[str, ...]] = (EMOJI,)
-    # The types of models that training can go on from; without any, the model says what it cannot start from.
-    starts: ClassVar[tuple[str, ...]] = ()
-    # Whether the recipe's overrides change a model that training goes on from.
-    overrides_start: ClassVar[bool] = False
-    # Whether a language may be its own translation: a student reads the native one as well.
-    pairs_with_itself: ClassVar[bool] = False
-
-    @cached_property
-    def corpora(self) -> dict[str, Dataset | IterableDataset]:
-        """The corpus of each task."""
-        return {
-            task: source.load(translations=task in self.translation_tasks)
-            for task, source in self.recipe.train.items()
-        }
-
-    @cached_property
-    def streams(self) -> list[str]:
-        """The tasks whose corpus is read in passing."""
-        return [task for task, corpus in self.corpora.items() if isinstance(corpus, IterableDataset)]
-
-    @cached_property
-    def captions(self) -> dict[str, list[str]]:
-        """The captions of all tasks' corpora that are no streams, by language; what several rows say counts once."""
-        found: dict[str, dict[str, None]] = {}
-        for corpus in (corpus for task, corpus in self.corpora.items() if task not in self.streams):
-            for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
-                found.setdefault(caption["language"], {}).setdefault(caption["text"])
-        return {language: list(found[language]) for language in sorted(found)}
-
-    @cached_property
-    def image_languages(self) -> list[str]:
-        """Languages with captioned pictures in training, in any stage."""
-        found = (
-            stage.tags or self._languages(task)
-            for stage in self.stages
-            for task in stage.tasks
-            if task not in self.translation_tasks
-        )
-        return list(dict.fromkeys(tag for languages in found for tag in languages))
-
-    @cached_property
-    def pair_languages(self) -> list[str]:
-        """Languages with translations only."""
-        paired = [tag for task in self.recipe.train for tag in self._languages(task)]
-        return [tag for tag in dict.fromkeys(paired) if tag not in self.image_languages]
-
-    def _languages(self, task: str) -> list[str]:
-        source = self.recipe.train[task]
-        if source.language_pairs:
-            return list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
-        if source.languages is None and task in self.streams:
-            raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
-        return source.tags or list(languages_of(self.corpora[task]))
+class RecipeRun(RecipeData):
+    """One run of a recipe into `output`."""
 
     def check(self) -> None:
         """Whatever can be known of the recipe before data is read; also what is only needed at the end.
@@ -159,10 +83,12 @@ class RecipeRun:
 
         Raises:
             RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
+            ChangedRunError: when data or settings are not those that the run to resume began with.
             FileExistsError: when `output` holds a run already and `resume` was not asked for.
         """
         has_stages = any((self.output / CHECKPOINTS).glob(f"*/{FINISHED}"))
-        if (has_stages or newest_checkpoint(self.output / CHECKPOINTS / self.stages[0].name)) and not resume:
+        has_run = has_stages or newest_checkpoint(self.output / CHECKPOINTS / self.stages[0].name) is not None
+        if has_run and not resume:
             raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
         self.check()
         arguments = [self._arguments(stage) for stage in self.stages]  # all, before the first is trained
@@ -170,8 +96,10 @@ class RecipeRun:
         check_start(self)
         check_data(self, arguments)
         set_seed(arguments[0].seed)
-        processor = self.make_processor()
+        processor = (resumed_processor(self) if has_run else None) or self.make_processor()
         model = self.make_model(processor)
+        if not has_run and arguments[0].process_index == 0:
+            record_start(self, processor)
         *earlier, last = self.stages
         for stage in earlier:
             finished = self.output / CHECKPOINTS / stage.name / FINISHED
@@ -191,10 +119,6 @@ class RecipeRun:
             self._write_json("tokenizer.json", self.unknown_rates(self.vocabulary(processor)))
         trainer.accelerator.wait_for_everyone()
         return trainer
-
-    @property
-    def stages(self) -> list[Stage]:
-        return self.recipe.stages or [Stage("", list(self.recipe.train))]
 
     def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> ContrastiveTrainer:
         """Trains a stage, or goes on with it where a run broke off."""
@@ -316,18 +240,6 @@ class RecipeRun:
             with overrides_checked():
                 load_preset(source.preset, **source.overrides)
 
-    def _task_data(self, task: str, stage: Stage) -> TaskData:
-        source = self.recipe.train[task]
-        languages = source.tags if task in self.translation_tasks else stage.tags or source.tags
-        return TaskData(self.corpora[task], languages, source.language_pairs)
-
-    def count_examples(self, task: str, stage: Stage) -> int | None:
-        """How many a task has in a stage; None where that takes the model."""
-        data = self._task_data(task, stage)
-        if task == IMAGE_TEXT:
-            return len(image_text_pairs(data.corpus, data.languages))
-        return len(translation_pairs(data.corpus, data.pairs)) if task == TEXT_TEXT else None
-
     def make_processor(self) -> ProcessorMixin:
         """The processor of the model to train: that of the model it goes on from, or a new one."""
         if self.recipe.model.from_pretrained:
@@ -387,7 +299,12 @@ class RecipeRun:
                 f"stream: give {key}.from_pretrained"
             )
         texts = self._texts_in(normalize_languages(source.languages) if source.languages else languages)
-        return self.train_vocabulary(source, texts, source.vocab_size, self._texts_in(spelled))
+        try:
+            return self.train_vocabulary(source, texts, source.vocab_size, self._texts_in(spelled))
+        except RecipeError:
+            raise
+        except ValueError as error:  # too few for the characters
+            raise RecipeError(f"{key}.vocab_size: {error}") from error
 
     def _texts_in(self, languages: Iterable[str]) -> list[str]:
         return [text for language in languages for text in self.captions.get(language, [])]

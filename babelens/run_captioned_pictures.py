@@ -29,6 +29,10 @@ class CaptionedPicturesRun(RecipeRun):
         return len(CaptionedPictures(data.corpus, data.languages, with_pictures=task == IMAGE_TEXT))
 
     @property
+    def readable_languages(self) -> list[str] | None:
+        return self.languages
+
+    @property
     def _words(self) -> WordsSource:
         return self.recipe.words or WordsSource()
 

@@ -45,6 +45,10 @@ class MlaRun(RecipeRun):
     def _acquired(self) -> list[str]:
         return self.recipe.model.overrides.get("languages", [])
 
+    @property
+    def readable_languages(self) -> list[str] | None:
+        return [self._native_language, *self._acquired]
+
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         return processor.multilingual_tokenizer
 

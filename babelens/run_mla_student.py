@@ -16,14 +16,12 @@ from .configuration.presets import load_preset, preset_facts
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .processing.processing_mla_student import MlaStudentProcessor
-from .recipe import RecipeError, TextModelSource
+from .recipe import TEXT_MODEL, RecipeError, TextModelSource
 from .recipe_checks import overrides_checked
 from .run import CHECKPOINTS, FINISHED
 from .run_mla import MlaRun
 from .trainers.checkpoints import written_whole
 from .trainers.masked_language import train_masked_language
-
-TEXT_MODEL = "text_model"
 
 
 class MlaStudentRun(MlaRun):
@@ -44,6 +42,10 @@ class MlaStudentRun(MlaRun):
         source = self.recipe.text_model
         if source is not None:
             check_arguments(TrainingArguments, source.training, "text_model.training")
+            if source.training.get("save_strategy", "no") != "no":
+                raise RecipeError(
+                    "text_model.training.save_strategy: the encoder is saved when it is trained; it has no checkpoints"
+                )
         if source is not None and source.preset:
             with overrides_checked("text_model.preset"):
                 if "text_config" not in preset_facts(source.preset)["config"]:
@@ -83,7 +85,8 @@ class MlaStudentRun(MlaRun):
         source, attention = self._text_source, self.recipe.model.attn_implementation
         finished = self.output / CHECKPOINTS / TEXT_MODEL / FINISHED
         if source.preset and not finished.is_dir():
-            arguments = {"seed": self._arguments(self.stages[0]).seed} | source.training
+            own = {"seed": self._arguments(self.stages[0]).seed, "save_strategy": "no"}
+            arguments = own | source.training
             args = made_arguments(TrainingArguments, arguments, "text_model.training", output_dir=str(finished.parent))
             text = {
                 "vocab_size": len(tokenizer),

@@ -23,6 +23,7 @@ from .model_cards.task_facts import TaskCardFacts
 from .rc3_task_data import joined, read_task_data
 from .recipe import EMOJI, DataSource, RecipeError, Stage
 from .run_rc3 import Rc3Run
+from .run_record import corpus_digest
 from .trainers.contrastive import TaskData
 from .trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer
 
@@ -77,6 +78,9 @@ class Rc3TaskRun(Rc3Run):
         """The texts that are trained on, by language."""
         found = _texts_of(self.training_data.corpus)
         return {language: found[language] for language in self.image_languages}
+
+    def data_digests(self) -> dict[str, str]:
+        return {"train": corpus_digest(self.training_data.corpus)}
 
     # ---- Parts ----
 

@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 import yaml
 from tiny_native import saved, tiny_clip
-from tiny_training import TEXT, VISION, write_shapes
+from tiny_recipes import mla, mural, rc3, smalr, student
+from tiny_training import write_shapes
 from transformers.trainer_callback import CallbackHandler
 from typer.testing import CliRunner
 
@@ -22,57 +23,6 @@ def folder(tmp_path_factory):
     folder = write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de"))
     saved(tiny_clip(), folder / "clip")
     return folder
-
-
-def mural(folder):
-    return {
-        "method": "mural",
-        "model": {"preset": "mural-tiny", "overrides": {"text_config": TEXT, "vision_config": VISION}},
-        "tokenizer": {"vocab_size": 200},
-        "image": {"resize": 36, "crop": 32},
-        "train": {
-            "image_text": {"source": str(folder), "languages": ["en", "de"], "license": "CC0-1.0"},
-            "text_text": {"source": str(folder / "pairs.tsv"), "pairs": [["en", "fr"]], "license": "CC0-1.0"},
-        },
-        "validation": {"source": str(folder)},
-        "training": {"per_device_train_batch_size": 8, "max_steps": 1, "report_to": "none", "use_cpu": True},
-    }
-
-
-def mla(folder):
-    return mural(folder) | {
-        "method": "mla",
-        "model": {"from_pretrained": str(folder / "clip"), "overrides": {"languages": ["de", "fr"]}},
-        "tokenizer": None,
-        "multilingual_tokenizer": {"vocab_size": 200},
-        "image": None,
-        "train": {"text_text": {"source": str(folder / "pairs.tsv"), "license": "CC0-1.0"}},
-    }
-
-
-def student(folder):
-    text = {"preset": "mkd-tiny", "training": {"max_steps": 1, "use_cpu": True, "report_to": "none"}}
-    return mla(folder) | {"method": "mla_student", "text_model": text}
-
-
-def smalr(folder):
-    return {
-        "method": "smalr",
-        "model": {"preset": "smalr-tiny"},
-        "words": {"min_frequency": 1},
-        "image": {"resize": 36, "crop": 32},
-        "train": {"image_text": {"source": str(folder), "license": "CC0-1.0"}},
-        "training": {"per_device_train_batch_size": 8, "max_steps": 1, "report_to": "none", "use_cpu": True},
-    }
-
-
-def rc3(folder):
-    pictures = {"source": str(folder), "license": "CC0-1.0"}
-    return mural(folder) | {
-        "method": "rc3",
-        "model": {"preset": "rc3-tiny"},
-        "train": {"strict": pictures, "weak": pictures, "parallel": {"source": str(folder / "pairs.tsv")}},
-    }
 
 
 def set_in(content, dotted, value):
@@ -252,6 +202,9 @@ MURAL = [
     ("training.report_to", "wandbb", "training.report_to: there is no 'wandbb'; did you mean 'wandb'"),
     ("training.dataloader_persistent_workers", True, "training.dataloader_persistent_workers: there are none"),
     ("training.load_best_model_at_end", True, "training: .*load_best_model_at_end"),
+    ("training.metric_for_best_model", "accuracy", "training.metric_for_best_model=accuracy: there is no such"),
+    ("training.eval_languages", ["fr"], "training.eval_languages: the data has no text in 'fr'"),
+    ("validation.options", {"streaming": True}, "validation.options.streaming: evaluation ranks"),
     ("training.languages", ["xx"], "training.languages: 'xx' names no"),
     ("training.task_weights", {"image_txt": 1}, "training.task_weights: there is no 'image_txt'"),
     ("training.task_weights", {"image_text": "1"}, "training.task_weights must be a mapping of names to numbers"),
@@ -292,6 +245,9 @@ OTHERS = [
     (smalr, "words.dictionary", {"files": {"de": "x"}}, "words.dictionary.threshold is missing"),
     (smalr, "training.sentences_per_picture", 0, "training: sentences_per_picture=0 must be at least 1"),
     (smalr, "tokenizer", {"vocab_size": 9}, "tokenizer: smalr reads nothing there"),
+    (mural, "tokenizer.vocab_size", 5, "tokenizer.vocab_size: vocab_size=5 is too small"),
+    (rc3, "tokenizer.vocab_size", 200, "tokenizer.vocab_size: vocab_size=200 is too small"),
+    (student, "text_model.training.save_strategy", "steps", "text_model.training.save_strategy: .*no checkpoints"),
     (rc3, "report", "emoji", "report: there is no 'emoji'"),
     (rc3, "regions", {"grid": 2, "detector": "x"}, "regions: give either features, a detector or a grid"),
     (rc3, "regions", {"grid": 0}, "regions: grid is a number of cells, not 0"),
