@@ -77,6 +77,8 @@ def trim(source: str, texts: Sequence[str], output: Path, *, coverage: float = 0
         OSError: for a source that cannot be loaded, and a folder that cannot be written.
         VocabularyTrimmingError, EmbeddingTrimmingError: for what cannot be trimmed.
     """
+    if not 0 <= coverage <= 1:
+        raise VocabularyTrimmingError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
     if (output / "config.json").is_file():
         raise FileExistsError(f"{output} holds a model already: choose another folder")
     model = _load_model(source)
