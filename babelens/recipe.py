@@ -2,7 +2,7 @@
 
 A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published
 experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME, seen from the same folder. Every
-key is checked: one that nobody reads is refused by name.
+key is checked: one that nobody reads is refused by name, and so is a value that cannot be meant (`recipe_checks`).
 """
 
 import dataclasses

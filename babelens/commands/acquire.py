@@ -109,7 +109,8 @@ def acquire(
         int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.", rich_help_panel=_TRAINING)
     ] = 42,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that broke off.", rich_help_panel=_TRAINING)
+        bool,
+        typer.Option("--resume", help="Go on with a run that broke off, on the same data.", rich_help_panel=_TRAINING),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

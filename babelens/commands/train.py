@@ -24,7 +24,9 @@ def train(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on from the newest complete checkpoint, to the same weights as an unbroken run."
+            "--resume",
+            help="Go on from the newest complete checkpoint, to the same weights as an unbroken run. The data must be "
+            "those that the run began with.",
         ),
     ] = False,
     settings: Annotated[
