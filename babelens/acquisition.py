@@ -6,7 +6,7 @@ stays bitwise what it was.
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from .argument_checks import check_arguments
 from .configuration.errors import BabelensError
 from .configuration.languages import KnownLanguageError, normalize_language
 from .configuration.tasks import IMAGE_TEXT, TEXT_TEXT
@@ -32,7 +33,9 @@ from .data.errors import CorpusError
 from .data.loading import load_captions, load_translations
 from .data.views import translation_pairs
 from .evaluation.embedder import Embedder, load_dual_encoder
+from .evaluation.retrieval import translation_retrieval
 from .model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
+from .model_cards.licences import check_hub_license
 from .modeling.acquirer import text_tower
 from .modeling.modeling_mla import MlaModel
 from .modeling.peft_mla import MlaAdapterConfig
@@ -40,6 +43,8 @@ from .modeling.peft_mla.peft_mla_conversion import save_adapter
 from .modeling.peft_mla.peft_mla_embedding import save_embedding
 from .processing.processing_mla import MlaProcessor, TokenizerError
 from .processing.tokenizer_training import train_wordpiece
+from .recipe_file import RecipeError
+from .run_record import RunRecord, corpus_digest, flattened
 from .trainers.arguments import MlaTrainingArguments
 from .trainers.checkpoints import has_checkpoint, newest_checkpoint
 from .trainers.mla import MlaTrainer
@@ -53,11 +58,17 @@ EMBEDDING, MODEL, CHECKPOINTS = "embedding", "model", "checkpoints"
 _HELD_OUT = 1000  # translations at most
 _FIRST_LANGUAGE_CHOICES = ("native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size")
 _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
+# What a run that is resumed goes on with when it has changed: its weights are in the checkpoint.
+_MAY_CHANGE = ("base", "steps", "exposure_steps", *(f"training.{f.name}" for f in fields(MlaTrainingArguments)))
 _EXPOSURE_SHARE = 10  # the paper's language exposure has a tenth of the steps of its transfer
 
 
 class EmbeddingInUseError(BabelensError, ValueError):
     """Training what earlier languages depend on."""
+
+
+class AcquisitionOptionError(BabelensError, ValueError):
+    """Choices that cannot be had, or contradict each other."""
 
 
 class SettledByBaseError(BabelensError, ValueError):
@@ -109,8 +120,32 @@ class Acquisition:
     def __post_init__(self) -> None:
         self.language = normalize_language(self.language)
         self.output = Path(self.output)
+        if self.native_language is not None:
+            self.native_language = normalize_language(self.native_language)
+        check_hub_license(self.license)
+        for name in ("new_vocabulary", "acquirer_size", "steps", "exposure_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise AcquisitionOptionError(f"{name}={value} must be at least 1")
+        if self.vocabulary is not None and self.new_vocabulary is not None:
+            raise AcquisitionOptionError(
+                f"vocabulary={self.vocabulary} and new_vocabulary={self.new_vocabulary}: one of them can be taken"
+            )
+        if self.exposure_steps is not None and self.captions is None:
+            raise AcquisitionOptionError(
+                f"exposure_steps={self.exposure_steps} is for language exposure, which takes captions"
+            )
+        try:
+            check_arguments(MlaTrainingArguments, self.training, "training")
+        except RecipeError as error:
+            raise AcquisitionOptionError(str(error).replace("training.", "", 1)) from error
 
     # ---- Data ----
+
+    @cached_property
+    def corpus(self) -> Dataset:
+        """The translations, in whatever languages."""
+        return load_translations(self.translations)
 
     @cached_property
     def pairs(self) -> Dataset:
@@ -120,8 +155,7 @@ class Acquisition:
             CorpusError: when there are none, or too few.
         """
         native = self.model.config.native_language
-        corpus = load_translations(self.translations)
-        present = languages_of(corpus)
+        present = languages_of(self.corpus)
         for tag in (self.language, native):
             if tag not in present:
                 raise CorpusError(f"{self.translations} has no text in {tag!r}, only in {', '.join(present)}")
@@ -215,8 +249,7 @@ class Acquisition:
         """The multilingual tokenizer."""
         if self.new_vocabulary is None:
             return AutoTokenizer.from_pretrained(self._vocabulary)
-        corpus = load_translations(self.translations)
-        texts = captions_of(corpus).combine_chunks().flatten().field("text").to_pylist()
+        texts = captions_of(self.corpus).combine_chunks().flatten().field("text").to_pylist()
         try:
             return train_wordpiece(texts, self.new_vocabulary)
         except ValueError as error:
@@ -237,6 +270,7 @@ class Acquisition:
 
         Raises:
             FileExistsError: when `output` holds an adapter, or a run and `resume` was not asked for.
+            ChangedRunError: when data or choices are not those that the run to resume began with.
             CorpusError: for captions that cannot be used, or fewer captions or translations than a batch has.
             SaveError: when nothing can be saved to `output`.
         """
@@ -253,6 +287,7 @@ class Acquisition:
         if self.captions is not None:
             captions = load_captions(self.captions, languages=[self.language])
             self._check_count(self.captions, languages_of(captions).get(self.language, 0))
+        self._compare_or_record(captions, is_broken_off)
         steps = self.steps or min(max(_PASSES * len(train) // self._batch_size, _FEWEST_STEPS), _PAPER_STEPS)
         trainer = self._train(TEXT_TEXT, train, max_steps=steps)
         if captions is not None:
@@ -261,6 +296,18 @@ class Acquisition:
         trainer.accelerator.wait_for_everyone()
         self._precision = str(trainer.args.chosen_precision)
         return self.retrieval(held_out)
+
+    def _compare_or_record(self, captions: Dataset | None, has_run: bool) -> None:
+        """Compares a run that goes on with what it began with; keeps what a new one begins with."""
+        names = ("base", "language", "native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size")
+        settings = {name: getattr(self, name) for name in (*names, "train_embedding", "steps", "exposure_steps")}
+        corpora = {"translations": self.corpus} | ({} if captions is None else {"captions": captions})
+        data = {name: corpus_digest(corpus) for name, corpus in corpora.items()}
+        record = RunRecord(settings | flattened({"training": self.training}), data)
+        if has_run:
+            record.check(self.output / CHECKPOINTS, may_change=_MAY_CHANGE.__contains__)
+        elif PartialState().is_main_process:
+            record.write(self.output / CHECKPOINTS)
 
     def _check_count(self, source: str, count: int) -> None:
         if count < self._batch_size:
@@ -293,21 +340,13 @@ class Acquisition:
 
     def retrieval(self, held_out: Dataset) -> dict[str, float]:
         """Of held-out texts, how many per cent find their native translation first among all, and in the first ten."""
-        native = self.model.config.native_language
-        view = translation_pairs(held_out, [(self.language, native)]) if len(held_out) else []
-        examples: Sequence[dict[str, Any]] = view[:] if len(held_out) else []
-        if not examples:
+        if not len(held_out):
             return {}
-        embedder = Embedder(self.model, self.processor)
-        texts = embedder.encode_text([example["text_a"] for example in examples], language=self.language)
-        natives = embedder.encode_text([example["text_b"] for example in examples], language=native)
-        scores = texts @ natives.T
-        better = (scores > scores.diagonal()[:, None]).sum(1)
-        return {
-            "pairs": len(examples),
-            "r1": 100 * float((better < 1).mean()),
-            "r10": 100 * float((better < 10).mean()),
-        }
+        languages = (self.language, self.model.config.native_language)
+        examples: Sequence[dict[str, Any]] = translation_pairs(held_out, [languages])[:]
+        texts, natives = ([example[side] for example in examples] for side in ("text_a", "text_b"))
+        found = translation_retrieval(Embedder(self.model, self.processor), texts, natives, languages=languages)
+        return {"pairs": len(examples)} | found
 
     # ---- Output ----
 

@@ -2,31 +2,37 @@
 
 A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published
 experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME, seen from the same folder. Every
-key is checked: one that nobody reads is refused by name.
+key is checked: one that nobody reads is refused by name, and so is a value that cannot be meant (`recipe_checks`).
 """
 
 import dataclasses
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
 from datasets import Dataset, IterableDataset
 
-from .configuration.errors import BabelensError
+from .configuration.languages import LanguageTagError, normalize_language, normalize_languages
 from .data.emoji import load_emoji
 from .data.emoji_weak import weakly_aligned_emoji
 from .data.loading import load_captions, load_translations
+from .recipe_file import RECIPES as RECIPES
+from .recipe_file import RecipeError as RecipeError
+from .recipe_file import find_recipe as find_recipe
+from .recipe_file import merged as merged
+from .recipe_file import read_recipe, with_key
+from .recipe_types import build
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
-RECIPES = Path(str(files("babelens.recipes")))
 
-
-class RecipeError(BabelensError, ValueError):
-    """A recipe that cannot be run; the message names the file and the key."""
+# A stage's checkpoints lie in a folder of its name, beside what a run keeps under these.
+TEXT_MODEL, PROCESSOR = KEPT_FOLDERS = ("text_model", "processor")
+_STAGE_NAME = re.compile(r"\w[\w .+-]*")
+_CHECKPOINT_NAME = re.compile(r"checkpoint-\d+")
 
 
 @dataclass(frozen=True)
@@ -52,24 +58,52 @@ class DataSource:
     license: str = "unknown"
     attribution: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise RecipeError("source is empty: say where the data is")
+        check_languages(self.languages, "languages")
+        if isinstance(self.pairs, dict):
+            if sorted(self.pairs) != ["from", "to"]:
+                raise RecipeError(f"pairs: a mapping has from and to, not {', '.join(self.pairs) or 'nothing'}")
+            for side, tags in self.pairs.items():
+                check_languages(tags, f"pairs.{side}")
+        for pair in self.pairs if isinstance(self.pairs, list) else ():
+            if len(pair) != 2:
+                raise RecipeError(f"pairs: {pair} is no pair of languages; pairs look like [[en, de], [en, fr]]")
+            check_languages(pair, "pairs")
+        if self.pairs is not None and not self.language_pairs:
+            raise RecipeError(f"pairs: {self.pairs} has no pair of two languages")
+
+    @property
+    def tags(self) -> list[str] | None:
+        """`languages` in their canonical spelling, each once."""
+        return None if self.languages is None else normalize_languages(self.languages)
+
     @property
     def language_pairs(self) -> list[tuple[str, str]] | None:
-        if isinstance(self.pairs, dict):
-            return [(a, b) for a in self.pairs["from"] for b in self.pairs["to"] if a != b]
-        return [(a, b) for a, b in self.pairs] if self.pairs else None
+        """`pairs` in their canonical spelling."""
+        if self.pairs is None:
+            return None
+        given = self.pairs
+        pairs = [(a, b) for a in given["from"] for b in given["to"]] if isinstance(given, dict) else given
+        normal = [(normalize_language(a), normalize_language(b)) for a, b in pairs]
+        return [(a, b) for a, b in normal if a != b or isinstance(given, list)]
+
+    def loader(self, *, translations: bool = False) -> Callable[..., Dataset | IterableDataset]:
+        """What reads the corpus, with `options`."""
+        if self.source == WEAK_EMOJI:
+            return _load_weak_emoji
+        if self.source == EMOJI:
+            return load_emoji
+        return partial(load_translations if translations else load_captions, self.source)
 
     def load(self, *, translations: bool = False) -> Dataset | IterableDataset:
         """The caption corpus, or the translation corpus."""
-        if self.source == WEAK_EMOJI:
-            drawn = {name: value for name, value in self.options.items() if name in ("pairs", "seed")}
-            shown = {name: value for name, value in self.options.items() if name not in drawn}
-            return weakly_aligned_emoji(load_emoji(**shown), **drawn)
-        load = (
-            load_emoji
-            if self.source == EMOJI
-            else partial(load_translations if translations else load_captions, self.source)
-        )
-        return load(**self.options)
+        return self.loader(translations=translations)(**self.options)
+
+
+def _load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:
+    return weakly_aligned_emoji(load_emoji(**options), pairs=pairs, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -91,7 +125,7 @@ class ModelSource:
 
     def __post_init__(self) -> None:
         if (self.preset is None) == (self.from_pretrained is None):
-            raise RecipeError("model: give either a preset or from_pretrained")
+            raise RecipeError("give either a preset or from_pretrained")
 
 
 @dataclass(frozen=True)
@@ -115,11 +149,14 @@ class TokenizerSource:
 
     def __post_init__(self) -> None:
         if (self.vocab_size is None) == (self.from_pretrained is None):
-            raise RecipeError("tokenizer: give either vocab_size or from_pretrained")
+            raise RecipeError("give either vocab_size or from_pretrained")
+        if self.vocab_size is not None and self.vocab_size < 1:
+            raise RecipeError(f"vocab_size is a number of word pieces, not {self.vocab_size}")
+        check_languages(self.languages, "languages")
         if self.from_pretrained:
             for key in dataclasses.fields(self):
                 if key.name != "from_pretrained" and getattr(self, key.name) != key.default:
-                    raise RecipeError(f"tokenizer: {key.name} is for pieces that are trained, with vocab_size")
+                    raise RecipeError(f"{key.name} is for pieces that are trained, with vocab_size")
 
 
 @dataclass(frozen=True)
@@ -139,7 +176,7 @@ class TextModelSource:
 
     def __post_init__(self) -> None:
         if (self.preset is None) == (self.from_pretrained is None):
-            raise RecipeError("text_model: give either a preset or from_pretrained")
+            raise RecipeError("give either a preset or from_pretrained")
 
 
 @dataclass(frozen=True)
@@ -156,6 +193,10 @@ class DictionarySource:
     files: dict[str, str]
     threshold: int
     target: str = "en"
+
+    def __post_init__(self) -> None:
+        check_languages([self.target], "target")
+        check_languages(self.files, "files")
 
 
 @dataclass(frozen=True)
@@ -179,6 +220,12 @@ class WordsSource:
     dictionary: DictionarySource | None = None
     max_text_length: int = 40
 
+    def __post_init__(self) -> None:
+        check_languages(self.vectors, "vectors")
+        for name in ("max_size", "min_frequency", "max_text_length"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise RecipeError(f"{name} is a number of words, not {getattr(self, name)}")
+
 
 @dataclass(frozen=True)
 class RegionsSource:
@@ -196,7 +243,9 @@ class RegionsSource:
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.features, self.detector, self.grid)) != 1:
-            raise RecipeError("regions: give either features, a detector or a grid")
+            raise RecipeError("give either features, a detector or a grid")
+        if self.grid is not None and self.grid < 1:
+            raise RecipeError(f"grid is a number of cells, not {self.grid}")
 
 
 @dataclass(frozen=True)
@@ -205,6 +254,10 @@ class ImageSizes:
 
     resize: int = 346
     crop: int = 289
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.crop <= self.resize:
+            raise RecipeError(f"crop: of {self.resize} pixels, 1 to {self.resize} can be seen, not {self.crop}")
 
 
 @dataclass(frozen=True)
@@ -222,6 +275,14 @@ class Stage:
     tasks: list[str]
     training: dict[str, Any] = field(default_factory=dict)
     languages: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_languages(self.languages, "languages")
+
+    @property
+    def tags(self) -> list[str] | None:
+        """`languages` in their canonical spelling, each once."""
+        return None if self.languages is None else normalize_languages(self.languages)
 
 
 @dataclass(frozen=True)
@@ -249,6 +310,7 @@ class Recipe:
         unseen_languages: languages for the report that the model was never trained on.
         license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that
             is unknown.
+        license_name: what the licence is called, with `license: other`.
     """
 
     method: str
@@ -265,14 +327,23 @@ class Recipe:
     words: WordsSource | None = None
     backbone: str | None = None
     regions: RegionsSource | None = None
-    image: ImageSizes = ImageSizes()
+    image: ImageSizes | None = None
     report: str | None = None
     unseen_languages: list[str] = field(default_factory=list)
     license: str | None = None
+    license_name: str | None = None
 
     def __post_init__(self) -> None:
+        if not self.train:
+            raise RecipeError("train: there are no data to train on")
+        check_languages(self.unseen_languages, "unseen_languages")
         names = [stage.name for stage in self.stages]
         for stage in self.stages:
+            if stage.name and not _is_folder_name(stage.name):
+                raise RecipeError(
+                    f"stages: {stage.name!r} must be a plain folder name, of letters and digits, for its checkpoints"
+                    f"; {', '.join(KEPT_FOLDERS)} and checkpoint-1 are taken"
+                )
             if not stage.name or names.count(stage.name) > 1:
                 raise RecipeError(
                     f"every stage has a name of its own, for its checkpoints, and not two stages {stage.name!r}"
@@ -284,34 +355,20 @@ class Recipe:
                     raise RecipeError(f"stage {stage.name!r} names {task!r}, for which train has no data")
 
 
-_NESTED: dict[type, dict[str, type]] = {
-    Recipe: {
-        "model": ModelSource,
-        "tokenizer": TokenizerSource,
-        "multilingual_tokenizer": TokenizerSource,
-        "text_model": TextModelSource,
-        "words": WordsSource,
-        "regions": RegionsSource,
-        "image": ImageSizes,
-        "validation": DataSource,
-    },
-    WordsSource: {"dictionary": DictionarySource},
-}
+def check_languages(tags: Collection[str] | None, key: str) -> None:
+    """Raises a `RecipeError` for what is no language, and for an empty list of languages."""
+    if tags is not None and not len(tags) and key in ("languages", "pairs.from", "pairs.to"):
+        raise RecipeError(f"{key} is empty: name some, or leave it out")
+    for tag in tags or ():
+        try:
+            normalize_language(tag)
+        except LanguageTagError as error:
+            raise RecipeError(f"{key}: {error}") from error
 
 
-def find_recipe(name: str | Path) -> Path:
-    """A recipe file, by its path or by its name among the package's own, such as `emoji/mural`.
-
-    Raises:
-        RecipeError: when there is neither.
-    """
-    if Path(name).is_file():
-        return Path(name)
-    shipped = RECIPES / f"{str(name).removeprefix('recipes/').removesuffix('.yaml')}.yaml"
-    if shipped.is_file():
-        return shipped
-    known = sorted(str(path.relative_to(RECIPES).with_suffix("")) for path in RECIPES.rglob("*.yaml"))
-    raise RecipeError(f"there is no recipe {str(name)!r}; the package has {', '.join(known)}")
+def _is_folder_name(name: str) -> bool:
+    is_plain = _STAGE_NAME.fullmatch(name) is not None and name == name.strip() and len(name) <= 100
+    return is_plain and name not in KEPT_FOLDERS and not _CHECKPOINT_NAME.fullmatch(name)
 
 
 def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Recipe:
@@ -321,62 +378,10 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
         RecipeError: for a file that is no recipe, an unknown key, a wrong type.
     """
     path = find_recipe(name)
-    content = _read(path)
-    for dotted, value in (overrides or {}).items():
-        *parents, key = dotted.split(".")
-        section = content
-        for parent in parents:
-            section = section.setdefault(parent, {})
-        section[key] = value
+    content = read_recipe(path)
     try:
-        return _build(Recipe, content, "")
-    except (RecipeError, TypeError) as error:
+        for dotted, value in (overrides or {}).items():
+            content = with_key(content, dotted, value)
+        return build(Recipe, content)
+    except RecipeError as error:
         raise RecipeError(f"{path}: {error}") from error
-
-
-def _read(path: Path) -> Any:
-    """The content of a recipe's file, on top of that of the recipe beside it that `extends` names."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{path}: not YAML: {error}") from error
-    if not isinstance(content, dict) or "extends" not in content:
-        return content
-    return merged(_read(find_recipe(path.parent / f"{content.pop('extends')}.yaml")), content)
-
-
-def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Nested settings with nested changes; lists are replaced as a whole."""
-    nested = {
-        k: merged(settings[k], v)
-        for k, v in changes.items()
-        if isinstance(settings.get(k), dict) and isinstance(v, dict)
-    }
-    return settings | changes | nested
-
-
-def _build(cls: type, content: Any, where: str) -> Any:
-    """A dataclass from a mapping, its dataclass fields and dicts of them built in turn; unknown and missing keys are
-    refused."""
-    if not isinstance(content, dict):
-        raise RecipeError(f"{where or 'the recipe'} must be a mapping, not {content!r}")
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    for key in content:
-        if key not in fields:
-            raise RecipeError(f"unknown key {where}{key}; there are: {', '.join(fields)}")
-    for name, f in fields.items():
-        if name not in content and f.default is f.default_factory is dataclasses.MISSING:
-            raise RecipeError(f"{where}{name} is missing")
-    values = dict(content)
-    for key, part in _NESTED.get(cls, {}).items():
-        if values.get(key) is not None:
-            values[key] = _build(part, values[key], f"{where}{key}.")
-    if cls is Recipe:
-        for key in ("train", "test"):
-            values[key] = {
-                name: _build(DataSource, source, f"{key}.{name}.") for name, source in values.get(key, {}).items()
-            }
-        values["stages"] = [
-            _build(Stage, stage, f"stages[{number}].") for number, stage in enumerate(values.get("stages") or [])
-        ]
-    return cls(**values)

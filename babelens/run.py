@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from datasets import Dataset, IterableDataset
 from rich.console import Console
 from transformers import (
     AutoModel,
@@ -22,9 +21,9 @@ from transformers import (
 )
 from transformers.image_processing_utils import BaseImageProcessor
 
+from .argument_checks import made_arguments
+from .configuration.languages import normalize_languages
 from .configuration.presets import load_preset
-from .configuration.tasks import TEXT_TEXT
-from .data.corpus import captions_of, languages_of
 from .evaluation.embedder import Embedder
 from .evaluation.emoji import EmojiBenchmark, print_report
 from .methods import METHODS
@@ -32,14 +31,19 @@ from .model_cards.cards import write_card
 from .model_cards.emoji import emoji_results, emoji_sources
 from .model_cards.facts import DataSource as CardSource
 from .model_cards.facts import ModelCardFacts, training_run
+from .model_cards.licences import OTHER
 from .processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
-from .recipe import EMOJI, WEAK_EMOJI, Recipe, RecipeError, Stage, TokenizerSource
+from .recipe import EMOJI, WEAK_EMOJI, ImageSizes, Recipe, RecipeError, Stage, TokenizerSource
+from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start, overrides_checked
+from .recipe_file import did_you_mean
+from .resuming import CHECKPOINTS as CHECKPOINTS
+from .resuming import record_start, resumed_processor
+from .run_data import RecipeData
 from .trainers.arguments import ContrastiveTrainingArguments
 from .trainers.checkpoints import has_checkpoint, newest_checkpoint
-from .trainers.contrastive import ContrastiveTrainer, TaskData
+from .trainers.contrastive import ContrastiveTrainer
 from .trainers.saving import finish_saving, prepare_saving, written_whole
 
-CHECKPOINTS = "checkpoints"
 FINISHED = "finished"
 EVALUATION = "evaluation"
 
@@ -48,8 +52,11 @@ def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
     """The run of a recipe, as its method runs them.
 
     Raises:
-        RecipeError: for the fine-tuning of a method that has none.
+        RecipeError: for an unknown method, and for the fine-tuning of a method that has none.
     """
+    if recipe.method not in METHODS:
+        hint = did_you_mean(recipe.method, METHODS)
+        raise RecipeError(f"method: there is no {recipe.method!r}{hint}; there are {', '.join(METHODS)}")
     method = METHODS[recipe.method]
     run = method.run if recipe.task is None else method.task_run
     if run is None:
@@ -64,89 +71,45 @@ def is_finished(stage: Path) -> bool:
 
 
 @dataclass
-class RecipeRun:
-    """One run of a recipe into `output`.
+class RecipeRun(RecipeData):
+    """One run of a recipe into `output`."""
 
-    Args:
-        recipe: what to do.
-        output: the model folder; checkpoints lie in `output/checkpoints`, reports in `output/evaluation`.
-        command: what was typed, for the card.
-    """
+    def check(self) -> None:
+        """Whatever can be known of the recipe before data is read; also what is only needed at the end.
 
-    recipe: Recipe
-    output: Path
-    command: str
-    # Whether transformers' pipelines, which read texts with a tokenizer, take the model.
-    in_pipelines: ClassVar[bool] = True
-    # The tasks whose data are translations, without pictures.
-    translation_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT,)
-
-    @cached_property
-    def corpora(self) -> dict[str, Dataset | IterableDataset]:
-        """The corpus of each task."""
-        return {
-            task: source.load(translations=task in self.translation_tasks)
-            for task, source in self.recipe.train.items()
-        }
-
-    @cached_property
-    def streams(self) -> list[str]:
-        """The tasks whose corpus is read in passing."""
-        return [task for task, corpus in self.corpora.items() if isinstance(corpus, IterableDataset)]
-
-    @cached_property
-    def captions(self) -> dict[str, list[str]]:
-        """The captions of all tasks' corpora that are no streams, by language; what several rows say counts once."""
-        found: dict[str, dict[str, None]] = {}
-        for corpus in (corpus for task, corpus in self.corpora.items() if task not in self.streams):
-            for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
-                found.setdefault(caption["language"], {}).setdefault(caption["text"])
-        return {language: list(found[language]) for language in sorted(found)}
-
-    @cached_property
-    def image_languages(self) -> list[str]:
-        """Languages with captioned pictures in training, in any stage."""
-        found = (
-            stage.languages or self._languages(task)
-            for stage in self.stages
-            for task in stage.tasks
-            if task not in self.translation_tasks
-        )
-        return list(dict.fromkeys(tag for languages in found for tag in languages))
-
-    @cached_property
-    def pair_languages(self) -> list[str]:
-        """Languages with translations only."""
-        paired = [tag for task in self.recipe.train for tag in self._languages(task)]
-        return [tag for tag in dict.fromkeys(paired) if tag not in self.image_languages]
-
-    def _languages(self, task: str) -> list[str]:
-        source = self.recipe.train[task]
-        if source.language_pairs:
-            return list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
-        if source.languages is None and task in self.streams:
-            raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
-        return source.languages or list(languages_of(self.corpora[task]))
+        Raises:
+            RecipeError: for a recipe that does not fit its method.
+        """
+        self._check_tasks()
+        check_recipe(self)
+        self._check_overrides()
 
     def train(self, *, resume: bool = False) -> ContrastiveTrainer:
         """Trains and saves model and processor; `resume` goes on from the newest checkpoint where there is one.
 
         Raises:
             RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
+            ChangedRunError: when data or settings are not those that the run to resume began with.
             FileExistsError: when `output` holds a run already and `resume` was not asked for.
             SaveError: when nothing can be saved to `output`.
         """
         has_stages = any((self.output / CHECKPOINTS).glob(f"*/{FINISHED}"))
-        if (has_stages or has_checkpoint(self.output / CHECKPOINTS / self.stages[0].name)) and not resume:
+        has_run = has_stages or has_checkpoint(self.output / CHECKPOINTS / self.stages[0].name)
+        if has_run and not resume:
             raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
-        self._check_tasks()
+        self.check()
         arguments = [self._arguments(stage) for stage in self.stages]  # all, before the first is trained
+        check_arguments_fit(self, arguments)
+        check_start(self)
         with arguments[0].main_process_first(local=False, desc="the output folder"):
             if arguments[0].process_index == 0:
                 self._prepare_output()
+        check_data(self, arguments)
         set_seed(arguments[0].seed)
-        processor = self.make_processor()
+        processor = (resumed_processor(self) if has_run else None) or self.make_processor()
         model = self.make_model(processor)
+        if not has_run and arguments[0].process_index == 0:
+            record_start(self, processor)
         *earlier, last = self.stages
         for stage in earlier:
             finished = self.output / CHECKPOINTS / stage.name / FINISHED
@@ -171,10 +134,6 @@ class RecipeRun:
         for finished in (self.output / CHECKPOINTS).glob(f"*/{FINISHED}"):
             finish_saving(finished)
         prepare_saving(self.output)
-
-    @property
-    def stages(self) -> list[Stage]:
-        return self.recipe.stages or [Stage("", list(self.recipe.train))]
 
     def _train_stage(self, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> ContrastiveTrainer:
         """Trains a stage, or goes on with it where a run broke off."""
@@ -245,7 +204,8 @@ class RecipeRun:
             pair_languages=self.pair_languages,
             unseen_languages=self.recipe.unseen_languages if report else [],
             training_data=sources,
-            license=self.recipe.license or ("other" if is_unknown else None),
+            license=self.recipe.license or (OTHER if is_unknown else None),
+            license_name=self.recipe.license_name,
             parameters=sum(trainer.model.parameter_parts().values()),
             base_model=self.recipe.model.from_pretrained,
             results=emoji_results(report, command=self.command) if report else [],
@@ -276,12 +236,10 @@ class RecipeRun:
         return getattr(import_module(module), name)
 
     def _arguments(self, stage: Stage) -> ContrastiveTrainingArguments:
+        where = f"stage {stage.name!r}: training" if stage.name else "training"
+        folder = str(self.output / CHECKPOINTS / stage.name)
         given = self.recipe.training | stage.training
-        try:
-            return self._trainer_class.arguments_class(output_dir=str(self.output / CHECKPOINTS / stage.name), **given)
-        except (TypeError, ValueError) as error:
-            where = f"stage {stage.name!r}" if stage.name else "training"
-            raise RecipeError(f"{where}: {error}") from error
+        return made_arguments(self._trainer_class.arguments_class, given, where, output_dir=folder)
 
     @property
     def _known_tasks(self) -> list[str]:
@@ -293,10 +251,12 @@ class RecipeRun:
                 tasks = ", ".join(self._known_tasks)
                 raise RecipeError(f"train.{task}: {self.recipe.method} has no such task; it has {tasks}")
 
-    def _task_data(self, task: str, stage: Stage) -> TaskData:
-        source = self.recipe.train[task]
-        languages = source.languages if task in self.translation_tasks else stage.languages or source.languages
-        return TaskData(self.corpora[task], languages, source.language_pairs)
+    def _check_overrides(self) -> None:
+        """Whether the preset can be had with the recipe's overrides."""
+        source = self.recipe.model
+        if source.preset:
+            with overrides_checked():
+                load_preset(source.preset, **source.overrides)
 
     def make_processor(self) -> ProcessorMixin:
         """The processor of the model to train: that of the model it goes on from, or a new one."""
@@ -322,7 +282,7 @@ class RecipeRun:
         return model
 
     def new_image_processor(self) -> BaseImageProcessor:
-        sizes = self.recipe.image
+        sizes = self.recipe.image or ImageSizes()
         resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
         return METHODS[self.recipe.method].image_processor(size=resize, crop_size=crop)
 
@@ -356,8 +316,13 @@ class RecipeRun:
                 f"{key}.vocab_size: word pieces are trained on captions at hand, and train.{self.streams[0]} is a "
                 f"stream: give {key}.from_pretrained"
             )
-        texts = self._texts_in(source.languages or languages)
-        return self.train_vocabulary(source, texts, source.vocab_size, self._texts_in(spelled))
+        texts = self._texts_in(normalize_languages(source.languages) if source.languages else languages)
+        try:
+            return self.train_vocabulary(source, texts, source.vocab_size, self._texts_in(spelled))
+        except RecipeError:
+            raise
+        except ValueError as error:  # too few for the characters
+            raise RecipeError(f"{key}.vocab_size: {error}") from error
 
     def _texts_in(self, languages: Iterable[str]) -> list[str]:
         return [text for language in languages for text in self.captions.get(language, [])]

@@ -8,8 +8,9 @@ from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from .configuration.presets import load_preset
 from .configuration.tasks import IMAGE_TEXT
+from .data.captioned_pictures import CaptionedPictures
 from .processing.backbones import load_backbone
-from .recipe import WordsSource
+from .recipe import Stage, WordsSource
 from .run import RecipeRun
 
 
@@ -17,10 +18,19 @@ class CaptionedPicturesRun(RecipeRun):
     """`words` says how texts are read, `backbone` whose vision tower sees the pictures."""
 
     in_pipelines = False
+    sections_of_new = ("image", "words", "backbone")
 
     @cached_property
     def languages(self) -> list[str]:
         return self.recipe.model.overrides.get("languages") or self.image_languages
+
+    def count_examples(self, task: str, stage: Stage) -> int | None:
+        data = self._task_data(task, stage)
+        return len(CaptionedPictures(data.corpus, data.languages, with_pictures=task == IMAGE_TEXT))
+
+    @property
+    def readable_languages(self) -> list[str] | None:
+        return self.languages
 
     @property
     def _words(self) -> WordsSource:

@@ -12,6 +12,9 @@ class EtclRun(RecipeRun):
     """A recipe of ETCL; `model.from_pretrained` may be a MURAL's folder, and `model.overrides` are then `EtclConfig`'s
     keys."""
 
+    starts = ("etcl", "mural")
+    overrides_start = True
+
     def make_processor(self) -> ProcessorMixin:
         processor = super().make_processor()
         return EtclProcessor(processor.image_processor, processor.tokenizer)

@@ -1,7 +1,7 @@
 """MLA's recipes: a native model, plain or with languages already, acquires those that the recipe names."""
 
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -11,6 +11,7 @@ from .configuration.tasks import IMAGE_TEXT
 from .modeling.modeling_mla import MlaModel
 from .processing.processing_mla import MlaProcessor
 from .recipe import merged
+from .recipe_checks import overrides_checked
 from .run import RecipeRun
 from .vocabulary import pretrained_table
 
@@ -22,6 +23,9 @@ class MlaRun(RecipeRun):
     model; `model.overrides` are `MlaConfig`'s keys, `languages` those to acquire. With `model.preset` the native model
     is new as well, and `tokenizer` is its own.
     """
+
+    sections: ClassVar[tuple[str, ...]] = ("multilingual_tokenizer",)
+    overrides_start = True
 
     @cached_property
     def image_languages(self) -> list[str]:
@@ -41,6 +45,10 @@ class MlaRun(RecipeRun):
     def _acquired(self) -> list[str]:
         return self.recipe.model.overrides.get("languages", [])
 
+    @property
+    def readable_languages(self) -> list[str] | None:
+        return [self._native_language, *self._acquired]
+
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         return processor.multilingual_tokenizer
 
@@ -50,6 +58,14 @@ class MlaRun(RecipeRun):
         source = self.recipe.model
         model = AutoModel.from_pretrained(source.from_pretrained, attn_implementation=source.attn_implementation)
         return model, AutoProcessor.from_pretrained(source.from_pretrained)
+
+    def _check_overrides(self) -> None:
+        source = self.recipe.model
+        if source.preset:
+            with overrides_checked():
+                base = load_preset(source.preset).base_config.to_dict()
+                base = merged(base, source.overrides.get("base_config", {}))
+                load_preset(source.preset, **source.overrides | {"base_config": base})
 
     def make_processor(self) -> ProcessorMixin:
         languages: dict[str, Any] = {"native_language": self._native_language, "languages": self._acquired}

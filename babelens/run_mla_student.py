@@ -10,18 +10,18 @@ from transformers import (
     ProcessorMixin,
 )
 
-from .configuration.presets import load_preset
+from .argument_checks import check_arguments, made_arguments
+from .configuration.presets import load_preset, preset_facts
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .processing.processing_mla_student import MlaStudentProcessor
-from .recipe import RecipeError, TextModelSource
+from .recipe import TEXT_MODEL, RecipeError, TextModelSource
+from .recipe_checks import overrides_checked
 from .run import CHECKPOINTS, FINISHED, is_finished
 from .run_mla import MlaRun
 from .trainers.masked_language import train_masked_language
 from .trainers.precision import PrecisionTrainingArguments
 from .trainers.saving import written_whole
-
-TEXT_MODEL = "text_model"
 
 
 class MlaStudentRun(MlaRun):
@@ -31,6 +31,25 @@ class MlaStudentRun(MlaRun):
     `model.overrides` are `MlaStudentConfig`'s keys, `languages` those beside the native one. `text_model` is the text
     encoder of a new student, whose tokenizer is the encoder's own or `multilingual_tokenizer`.
     """
+
+    sections = ("text_model", "multilingual_tokenizer")
+    sections_of_new = ()
+    pairs_with_itself = True
+
+    def _check_overrides(self) -> None:
+        if self.recipe.model.preset:
+            raise RecipeError("model.from_pretrained: a student learns from a trained native model, and has no preset")
+        source = self.recipe.text_model
+        if source is not None:
+            check_arguments(PrecisionTrainingArguments, source.training, "text_model.training")
+            if source.training.get("save_strategy", "no") != "no":
+                raise RecipeError(
+                    "text_model.training.save_strategy: the encoder is saved when it is trained; it has no checkpoints"
+                )
+        if source is not None and source.preset:
+            with overrides_checked("text_model.preset"):
+                if "text_config" not in preset_facts(source.preset)["config"]:
+                    raise RecipeError(f"text_model.preset: {source.preset!r} has no text_config")
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         return processor.tokenizer
@@ -66,8 +85,10 @@ class MlaStudentRun(MlaRun):
         source, attention = self._text_source, self.recipe.model.attn_implementation
         finished = self.output / CHECKPOINTS / TEXT_MODEL / FINISHED
         if source.preset and not is_finished(finished):
-            arguments = {"seed": self._arguments(self.stages[0]).seed} | source.training
-            args = PrecisionTrainingArguments(output_dir=str(finished.parent), **arguments)
+            own = {"seed": self._arguments(self.stages[0]).seed, "save_strategy": "no"}
+            arguments = own | source.training
+            where = "text_model.training"
+            args = made_arguments(PrecisionTrainingArguments, arguments, where, output_dir=str(finished.parent))
             text = {
                 "vocab_size": len(tokenizer),
                 "pad_token_id": tokenizer.pad_token_id,

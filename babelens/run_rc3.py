@@ -1,7 +1,7 @@
 """RC3's recipes: from three data sets to a pre-trained encoder-decoder."""
 
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import (
     AutoConfig,
@@ -16,7 +16,7 @@ from transformers import (
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.languages import normalize_languages
 from .configuration.presets import load_preset
-from .configuration.tasks import PARALLEL
+from .configuration.tasks import PARALLEL, STRICT
 from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .processing.processing_rc3 import Rc3Processor
 from .processing.region_extraction import RegionExtractor
@@ -39,6 +39,12 @@ class Rc3Run(RecipeRun):
 
     in_pipelines = False
     translation_tasks = (PARALLEL,)
+    paired_tasks = (STRICT, PARALLEL)
+    sections: ClassVar[tuple[str, ...]] = ("regions", "backbone", "image")
+    sections_of_new: ClassVar[tuple[str, ...]] = ("tokenizer",)
+    reports = ()
+    starts: ClassVar[tuple[str, ...]] = (Rc3Config.model_type, MBART)
+    overrides_start = True
 
     @property
     def _known_tasks(self) -> list[str]:

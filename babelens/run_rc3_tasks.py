@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoConfig, AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
+from .configuration.configuration_rc3 import Rc3Config
 from .configuration.languages import language_id
 from .data.corpus import captions_of
 from .evaluation.rc3_tasks import Results
@@ -17,10 +18,12 @@ from .model_cards.cards import write_card
 from .model_cards.emoji import emoji_sources
 from .model_cards.facts import DataSource as CardSource
 from .model_cards.facts import Result, training_run
+from .model_cards.licences import OTHER
 from .model_cards.task_facts import TaskCardFacts
 from .rc3_task_data import joined, read_task_data
 from .recipe import EMOJI, DataSource, RecipeError, Stage
 from .run_rc3 import Rc3Run
+from .run_record import corpus_digest
 from .trainers.contrastive import TaskData
 from .trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer
 
@@ -33,6 +36,10 @@ class Rc3TaskRun(Rc3Run):
     The answers of a task with labels are those of its data, in their order, unless the model comes from the same task
     and has its own.
     """
+
+    sections = ("task", "test", "regions", "backbone")
+    sections_of_new = ()
+    starts = (Rc3Config.model_type,)
 
     @cached_property
     def task(self) -> Rc3Task:
@@ -71,6 +78,9 @@ class Rc3TaskRun(Rc3Run):
         """The texts that are trained on, by language."""
         found = _texts_of(self.training_data.corpus)
         return {language: found[language] for language in self.image_languages}
+
+    def data_digests(self) -> dict[str, str]:
+        return {"train": corpus_digest(self.training_data.corpus)}
 
     # ---- Parts ----
 
@@ -162,7 +172,8 @@ class Rc3TaskRun(Rc3Run):
             image_languages=self.image_languages,
             unseen_languages=self._unseen_languages() if report else [],
             training_data=sources,
-            license=self.recipe.license or ("other" if is_unknown else None),
+            license=self.recipe.license or (OTHER if is_unknown else None),
+            license_name=self.recipe.license_name,
             parameters=trainer.model.num_parameters(),
             base_model=None if Path(start).is_dir() else start,  # what is not on the Hub cannot be linked to
             results=[

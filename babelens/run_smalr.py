@@ -18,6 +18,7 @@ from .processing.word_vectors import word_vectors
 from .processing.word_vocabulary import frequent_words
 from .recipe import RecipeError
 from .run_captioned_pictures import CaptionedPicturesRun
+from .run_record import file_digest
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,13 @@ class SmalrRun(CaptionedPicturesRun):
         if not isinstance(model, SmalrLatentModel):
             return model
         return self._with_backbone(SmalrModel.from_latent(model, **self.recipe.model.overrides))
+
+    def data_digests(self) -> dict[str, str]:
+        """Of the dictionaries as well, which say whose embedding a word has."""
+        files = self._words.dictionary.files if self._words.dictionary else {}
+        return super().data_digests() | {
+            f"words.dictionary.files.{language}": file_digest(path) for language, path in files.items()
+        }
 
     def _config(self, processor: ProcessorMixin) -> PreTrainedConfig:
         sizes = [len(processor.vocabularies[language].words) for language in processor.languages]

@@ -79,6 +79,8 @@ def trim(source: str, texts: Sequence[str], output: Path, *, coverage: float = 0
         VocabularyTrimmingError, EmbeddingTrimmingError: for what cannot be trimmed.
         OutputInUseError: when another process writes to `output`.
     """
+    if not 0 <= coverage <= 1:
+        raise VocabularyTrimmingError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
     with locked(output):
         prepare_saving(output)
         return _trim(source, texts, output, coverage)

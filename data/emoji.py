@@ -61,9 +61,8 @@ def load_emoji(
         cache_dir: where packages and tables are kept, by default `DEFAULT_CACHE`, in the cache of `datasets`.
 
     Raises:
-        ValueError: for an unknown vendor or split, or a size below one.
+        CorpusError: for a language, vendor or split that the benchmark does not have, or a size below one.
         LanguageTagError: for a string that names no language.
-        CorpusError: for a language that the benchmark does not have.
         SourceUnavailableError: the first time, when a package cannot be fetched.
         ImportError: the first time, when `babelens[emoji]` is not installed.
     """
@@ -100,7 +99,7 @@ def emoji_licenses() -> list[dict[str, str]]:
 def _table_path(image_size: int, cache_dir: str | Path | None) -> Path:
     """The benchmark's file for this image size, built if it is not there."""
     if image_size < 1:
-        raise ValueError(f"image_size is the side of a picture in pixels, not {image_size}")
+        raise CorpusError(f"image_size is the side of a picture in pixels, not {image_size}")
     folder = Path(cache_dir or DEFAULT_CACHE)
     pins = json.dumps([TABLE_VERSION, read_sources()])
     path = folder / f"emoji-{image_size}px-{hashlib.sha256(pins.encode()).hexdigest()[:12]}.parquet"
@@ -162,5 +161,5 @@ def _listed(what: str, chosen: str | Sequence[str] | None, known: Sequence[str])
     """What was chosen as a list; None stands for all that are known."""
     values = list(known) if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
     if unknown := [value for value in values if value not in known]:
-        raise ValueError(f"unknown {what} {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
+        raise CorpusError(f"unknown {what} {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
     return values

@@ -33,11 +33,10 @@ def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> D
         seed: of the draws. They depend on the picture and the languages, not on what else is in the corpus.
 
     Raises:
-        ValueError: for less than one pair.
-        CorpusError: when no picture has a name in one language and keywords in another.
+        CorpusError: for less than one pair, and when no picture has a name in one language and keywords in another.
     """
     if pairs < 1:
-        raise ValueError(f"pairs is the number of rows for each picture, not {pairs}")
+        raise CorpusError(f"pairs is the number of rows for each picture, not {pairs}")
     concepts = corpus.select_columns(["image_id", "vendor", "captions", "keywords"])
     drawn = [(row, texts) for row, concept in enumerate(concepts) for texts in _draws(concept, pairs, seed)]
     if not drawn:

@@ -99,7 +99,7 @@ def load_captions(
         SourceUnavailableError: for a data set that the Hub does not give.
     """
     if on_bad_image == "skip" and not check_images:
-        raise ValueError("on_bad_image='skip' needs check_images=True: pictures are left out when they are checked")
+        raise CorpusError("on_bad_image='skip' needs check_images=True: pictures are left out when they are checked")
     captions = CaptionRules(
         language=None if language is None else normalize_language(language),
         languages=_tags(languages),

@@ -3,6 +3,8 @@
 Protocols, ties and the meaning of the numbers: `ranking.py`.
 """
 
+from collections.abc import Sequence
+
 import datasets
 import evaluate
 import numpy as np
@@ -58,6 +60,25 @@ def evaluate_retrieval(
             ranks = reranker.ranks(queries, images, texts, protocol=protocol)
         results[queries.language] = ranks.recalls()
     return results
+
+
+def translation_retrieval(
+    embedder: Embedder, texts: Sequence[str], translations: Sequence[str], *, languages: tuple[str, str]
+) -> dict[str, float]:
+    """How many texts, in percent, find their translation first among all, and among the first ten: `r1` and `r10`.
+
+    A translation of several texts stands among all once; ties count against the text (`ranking`).
+
+    Args:
+        embedder: the model.
+        texts, translations: of which the first is translated by the first, and so on.
+        languages: BCP-47 tags of the texts and of their translations.
+    """
+    places: dict[str, int] = {}
+    right = [[places.setdefault(translation, len(places))] for translation in translations]
+    queries = embedder.encode_text(list(texts), language=languages[0])
+    recalls = embedding_ranks(embedder.encode_text(list(places), language=languages[1]), queries, right).recalls()
+    return {"r1": recalls["t2i_r1"], "r10": recalls["t2i_r10"]}
 
 
 class RetrievalRecall(evaluate.Metric):

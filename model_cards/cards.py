@@ -80,6 +80,7 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
     codes = list(dict.fromkeys(tag.partition("-")[0] for tag in facts.languages))
     optional = {
         "language_bcp47": facts.languages if codes != facts.languages else None,
+        "license_name": facts.license_name,
         "base_model_relation": facts.base_model_relation if facts.base_model else None,
         "widget": [_widget(shown.file_name, shown.title, shown.ranking) for shown in facts.examples] or None,
     }

@@ -123,6 +123,7 @@ class ModelCardFacts:
         stages: the names of its stages of training, when there were several; `run` is the last one's.
         examples: the model's own answers, shown on the model's page.
         license: licence of the weights as a Hub identifier; by default what `weights_license` finds.
+        license_name: what it is called, where it is `other`.
 
     Raises:
         LanguageTagError: for an unknown language.
@@ -144,6 +145,7 @@ class ModelCardFacts:
     stages: Sequence[str] = ()
     examples: Sequence[Example] = ()
     license: str | None = None
+    license_name: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("image_languages", "pair_languages", "unseen_languages"):

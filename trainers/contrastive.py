@@ -30,6 +30,7 @@ from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .bounded_temperature import BoundTemperature
+from .errors import TrainingSetupError
 from .finiteness import check_finite
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
@@ -149,7 +150,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
     def _check_tasks(self, named: Iterable[str]) -> None:
         for task in named:
             if task not in self.task_weights:
-                raise ValueError(
+                raise TrainingSetupError(
                     f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}"
                 )
 
@@ -159,7 +160,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         if len(at_hand) == len(self.tasks):
             return TaskMixture(at_hand)
         if self.args.max_steps <= 0:
-            raise ValueError("a stream does not say how long it is: training on one needs max_steps")
+            raise TrainingSetupError("a stream does not say how long it is: training on one needs max_steps")
         # A stream goes on from its own state. transformers would read all that was seen before once more.
         self.args.ignore_data_skip = True
         return StreamMixture(

@@ -15,6 +15,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers import TrainingArguments
 from transformers.trainer_utils import seed_worker
 
+from ..data.errors import CorpusError
+
 
 class SizedView(Protocol):
     """A map-style dataset that can be asked for many examples at once."""
@@ -163,12 +165,15 @@ def draws(task: str, number: int, places: Sequence[int], batch: int, seed: int) 
 
 
 def check_sizes(tasks: dict[str, SizedView], batch_size: int) -> None:
-    """Raises a `ValueError` that names the task whose data do not fill a batch."""
+    """Raises a `CorpusError` that names the task whose data do not fill a batch."""
     for task, data in tasks.items():
         for name, part in data.groups.items() if _one_at_a_time(data) else [("", data)]:
             if len(part) < batch_size:
                 which = f"task {task!r}" + (f" has in {name!r}" if name else " has")
-                raise ValueError(f"{which} {len(part)} examples, fewer than a batch of {batch_size}")
+                raise CorpusError(
+                    f"{which} {len(part)} examples, fewer than a batch of {batch_size} "
+                    "(per_device_train_batch_size): bring more data, or take smaller batches"
+                )
 
 
 def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes: int) -> Callable[[int], list[int]]:

@@ -22,6 +22,7 @@ from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_native_guided import NativeGuidedModel
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer, TaskData
+from .errors import TrainingSetupError
 from .frozen_features import FeatureView, frozen_features
 from .mixture import GroupedView, SizedView
 
@@ -49,7 +50,7 @@ class MlaTrainer(ContrastiveTrainer):
         for language in self.languages:
             language_id(language, model.config.learned_languages)
         if not self.languages and args.trainable == "acquirers":
-            raise ValueError(
+            raise TrainingSetupError(
                 "nothing is to be trained: the model has acquired no language; add_language makes room for one"
             )
         model.set_trainable(args.trainable, self.languages)
@@ -74,7 +75,7 @@ class MlaTrainer(ContrastiveTrainer):
 
     def make_view(self, task: str, data: TaskData) -> SizedView:
         if isinstance(data.corpus, IterableDataset):
-            raise ValueError(
+            raise TrainingSetupError(
                 f"{task}: MLA takes its data language by language and computes frozen features beforehand, so that it "
                 "needs a Dataset, not a stream"
             )
@@ -87,15 +88,19 @@ class MlaTrainer(ContrastiveTrainer):
         else:
             pairs = data.pairs or [(tag, native) for tag in self.languages if tag in present]
             if any(other != native for _, other in pairs):
-                raise ValueError(f"a language is acquired from its translations into {native!r}, not from {pairs}")
+                raise TrainingSetupError(
+                    f"a language is acquired from its translations into {native!r}, not from {pairs}"
+                )
             views = {tag: translation_pairs(data.corpus, [(tag, native)]) for tag, _ in pairs}
             add = self._with_teacher_features
         if not views:
-            raise ValueError(f"{task}: the data has no text in {', '.join(self._captioned)}, only in {list(present)}")
+            raise TrainingSetupError(
+                f"{task}: the data has no text in {', '.join(self._captioned)}, only in {list(present)}"
+            )
         for tag in views:
             if tag not in self._captioned:
                 trained = f"trainable={self.args.trainable!r} trains {', '.join(self._captioned)}"
-                raise ValueError(f"{task}: the data is to be taken in {tag!r}, and {trained}")
+                raise TrainingSetupError(f"{task}: the data is to be taken in {tag!r}, and {trained}")
         if self.args.trainable == "acquirers" and self.args.cache_frozen_features:
             with self.args.main_process_first(desc="frozen features"):
                 views = add(views)
@@ -154,5 +159,7 @@ class MlaTrainer(ContrastiveTrainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
         if not any(parameter.requires_grad for parameter in self.model.parameters()):
-            raise ValueError("nothing is to be trained: the model has acquired no language, or its parts are frozen")
+            raise TrainingSetupError(
+                "nothing is to be trained: the model has acquired no language, or its parts are frozen"
+            )
         return super().create_optimizer(model)

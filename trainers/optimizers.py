@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .errors import TrainingSetupError
+
 
 def parameter_groups(
     model: nn.Module,
@@ -29,7 +31,8 @@ def parameter_groups(
         weight_decay: of the parameters named in `decayed`; the others have none.
 
     Raises:
-        ValueError: for a pattern that is no regular expression, or that is found in no trained parameter's name.
+        TrainingSetupError: for a pattern that is no regular expression, or that is found in no trained parameter's
+            name.
     """
     patterns = {_compiled(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
     members: dict[tuple[float, float], list[nn.Parameter]] = {
@@ -44,7 +47,7 @@ def parameter_groups(
             members[rate, weight_decay if name in decayed else 0.0].append(parameter)
     if unused:
         missing = ", ".join(sorted(repr(pattern.pattern) for pattern in unused))
-        raise ValueError(f"learning_rate_mapping: no parameter is trained whose rate {missing} would decide")
+        raise TrainingSetupError(f"learning_rate_mapping: no parameter is trained whose rate {missing} would decide")
     return [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in members.items()]
 
 
@@ -52,7 +55,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"learning_rate_mapping: {pattern!r} is no regular expression: {error}") from error
+        raise TrainingSetupError(f"learning_rate_mapping: {pattern!r} is no regular expression: {error}") from error
 
 
 class Lamb(Optimizer):
@@ -188,7 +191,9 @@ class TaskOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if set(state_dict) != set(self.optimizers):
-            raise ValueError(f"the checkpoint has tasks {sorted(state_dict)}, this run has {sorted(self.optimizers)}")
+            raise TrainingSetupError(
+                f"the checkpoint has tasks {sorted(state_dict)}, this run has {sorted(self.optimizers)}"
+            )
         for task, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state_dict[task])
         self.param_groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]

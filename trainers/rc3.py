@@ -29,6 +29,7 @@ from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import Rc3TrainingArguments
 from .contrastive import TaskData
+from .errors import TrainingSetupError
 from .finiteness import check_finite
 from .frozen_features import FeatureView, frozen_features
 from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
@@ -106,13 +107,15 @@ class Rc3Trainer(WholeCheckpointTrainer):
     def _check_known(self, data: Mapping[str, Any]) -> None:
         for name in data:
             if name not in self.data_sets:
-                raise ValueError(f"there is no data set {name!r}; RC3 has {', '.join(self.data_sets)}")
+                raise TrainingSetupError(f"there is no data set {name!r}; RC3 has {', '.join(self.data_sets)}")
 
     def _needed_of(self, data: Mapping[str, Any]) -> dict[str, Any]:
         self._check_known(data)
         missing = [name for name in self._needed if name not in data]
         if missing:
-            raise ValueError(f"objectives of the model learn from {', '.join(missing)}: give it, or set weights to 0")
+            raise TrainingSetupError(
+                f"objectives of the model learn from {', '.join(missing)}: give it, or set weights to 0"
+            )
         return {name: data[name] for name in self._needed}
 
     def _views(self, data: Mapping[str, Any], *, training: bool = False) -> dict[str, SizedView]:
@@ -121,7 +124,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
     def _view(self, name: str, data: Any, *, training: bool) -> SizedView:
         """The examples of a data set, with what its pictures are given as."""
         if isinstance(data, IterableDataset) or isinstance(getattr(data, "corpus", None), IterableDataset):
-            raise ValueError(f"{name}: RC3 needs a Dataset, not a stream")
+            raise TrainingSetupError(f"{name}: RC3 needs a Dataset, not a stream")
         view = self._texts(name, TaskData(data) if isinstance(data, Dataset) else data)
         if name == PARALLEL:
             return view
@@ -143,17 +146,21 @@ class Rc3Trainer(WholeCheckpointTrainer):
         has = self.model.config.visual
         visual = given or (paper if has == BOTH else has)
         if has not in (visual, BOTH):
-            raise ValueError(f"{name}_visual={visual!r}, and the model has layers for {has} alone")
+            raise TrainingSetupError(f"{name}_visual={visual!r}, and the model has layers for {has} alone")
         return visual
 
     def _with_regions(self, name: str, view: CorpusView, visual: str, *, training: bool) -> SizedView:
         if self.regions is None:
-            raise ValueError(f"{name}: its pictures are given as {visual}: give regions=, or {name}_visual='patches'")
+            raise TrainingSetupError(
+                f"{name}: its pictures are given as {visual}: give regions=, or {name}_visual='patches'"
+            )
         augmented = self.args.augmented_regions if training else 0
         shown = view if visual == BOTH else view.without_pictures()
         if isinstance(self.regions, Mapping):
             if augmented:
-                raise ValueError("augmented_regions: there are no pictures to change where regions come from files")
+                raise TrainingSetupError(
+                    "augmented_regions: there are no pictures to change where regions come from files"
+                )
             return RegionView(shown, self.regions)
         with self.args.main_process_first(desc="regions"):
             features = self._extracted(view.pictures, augmented)

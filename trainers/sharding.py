@@ -13,26 +13,29 @@ from torch import nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 
 from .arguments import LAMB, ContrastiveTrainingArguments
+from .errors import TrainingSetupError
 
 
 def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState) -> None:
     """Refuses what cannot be sharded as `state` says.
 
     Raises:
-        ValueError: for settings that FSDP or DeepSpeed would get wrong.
+        TrainingSetupError: for settings that FSDP or DeepSpeed would get wrong.
     """
     fsdp, deepspeed = (getattr(state, f"{name}_plugin", None) for name in ("fsdp", "deepspeed"))
     if (fsdp or deepspeed) and args.task_learning_rates:
-        raise ValueError("task_learning_rates cannot go with FSDP or DeepSpeed, which save the state of one optimiser")
+        raise TrainingSetupError(
+            "task_learning_rates cannot go with FSDP or DeepSpeed, which save the state of one optimiser"
+        )
     if deepspeed and args.optim == LAMB:
-        raise ValueError(
+        raise TrainingSetupError(
             "optim='lamb' cannot go with DeepSpeed, whose shards are flat: LAMB needs the norms of whole weights; use "
             "FSDP, or optim='adamw_torch'"
         )
     if fsdp and fsdp.fsdp_version != 2:
-        raise ValueError(f"fsdp_version={fsdp.fsdp_version} must be 2")
+        raise TrainingSetupError(f"fsdp_version={fsdp.fsdp_version} must be 2")
     if fsdp and fsdp.state_dict_type.name != "FULL_STATE_DICT":
-        raise ValueError(
+        raise TrainingSetupError(
             f"fsdp_state_dict_type={fsdp.state_dict_type.name} must be FULL_STATE_DICT: a model folder is not sharded"
         )
 

@@ -25,6 +25,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from ..data.errors import CorpusError
 from ..data.views import Example, StreamView
+from .errors import TrainingSetupError
 from .mixture import Draw, SizedView, batch_order, check_sizes, draws
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class StreamMixture(IterableDataset):
         num_workers: of the data loader.
 
     Raises:
-        ValueError: when a stream has fewer shards than a process has workers.
+        TrainingSetupError: when a stream has fewer shards than a process has workers.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class StreamMixture(IterableDataset):
         """The rows of a stream that this process is to read."""
         shards, workers = view.rows.num_shards, max(self.num_workers, 1)
         if shards < workers:
-            raise ValueError(
+            raise TrainingSetupError(
                 f"task {task!r}: a stream of {shards} shards cannot be shared by {workers} workers: bring the data as "
                 f"more files or as a Dataset, or set dataloader_num_workers to {shards} or less"
             )
@@ -275,12 +276,14 @@ class StreamLoader:
 
         Raises:
             FileNotFoundError: when nothing was.
-            ValueError: when the batches would not be those of an unbroken run.
+            TrainingSetupError: when the batches would not be those of an unbroken run.
         """
         state = json.loads(self._file(folder).read_text(encoding="utf-8"))
         for name, now in self.mixture.settings.items():
             if (then := state["settings"][name]) != now:
-                raise ValueError(f"{folder}: the stream cannot go on from there: {name} was {then!r} and is {now!r}")
+                raise TrainingSetupError(
+                    f"{folder}: the stream cannot go on from there: {name} was {then!r} and is {now!r}"
+                )
         self.batches, self.workers = state["batches"], state["workers"]
 
     def _file(self, folder: str | Path) -> Path:

@@ -101,7 +101,7 @@ def acquire(
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts in a step.", rich_help_panel=_TRAINING)] = 128,
     learning_rate: Annotated[
-        float, typer.Option(help="Of the first stage; the second has 3 % of it.", rich_help_panel=_TRAINING)
+        float, typer.Option(min=0.0, help="Of the first stage; the second has 3 % of it.", rich_help_panel=_TRAINING)
     ] = 1e-4,
     precision: Annotated[
         Precision,
@@ -116,9 +116,12 @@ def acquire(
     license: Annotated[
         str, typer.Option(help="Of the adapter, as the Hub names it: `cc-by-4.0`.", rich_help_panel=_DATA)
     ] = "other",
-    seed: Annotated[int, typer.Option(help="Of everything random.", rich_help_panel=_TRAINING)] = 42,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.", rich_help_panel=_TRAINING)
+    ] = 42,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that broke off.", rich_help_panel=_TRAINING)
+        bool,
+        typer.Option("--resume", help="Go on with a run that broke off, on the same data.", rich_help_panel=_TRAINING),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from transformers import AutoModel, AutoProcessor
 
-from ..data.emoji import load_emoji
+from ..configuration.languages import UnknownLanguageError, normalize_language
+from ..data.emoji import load_emoji, published_manifest
 from ..data.views import Pictures
 from ..evaluation.embedder import Embedder
 from ..evaluation.gallery import contact_sheet
@@ -54,10 +55,14 @@ def demo(
         raise typer.BadParameter(
             f"there is no demo of {method!r}; there are those of {', '.join(DEMOS)}", param_hint="--method"
         )
+    if not query.strip():
+        raise typer.BadParameter("it is empty: say what to look for", param_hint="--query")
     console = Console()
     output = output or Path("runs") / f"demo-{method}"
     recipe = load_recipe(DEMOS[method])
     run = recipe_run(recipe, output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    run.check()
+    language = _known_language(language, run.readable_languages)
     with locked(output):
         chosen = _steps(run, 60 * minutes, steps, console)
         run.recipe = with_steps(recipe, chosen)
@@ -107,6 +112,20 @@ def _fitting_steps(run: RecipeRun, seconds: float, own: int, console: Console) -
         highlight=False,
     )
     return steps
+
+
+def _known_language(language: str, readable: list[str] | None) -> str:
+    """The tag's canonical spelling; the search comes last, and what it cannot ask in is refused before the training.
+
+    Raises:
+        UnknownLanguageError: for a language in which the benchmark has no names, or which the model will not read.
+    """
+    tag, named = normalize_language(language), published_manifest()["languages"]
+    if tag not in named:
+        raise UnknownLanguageError(f"the emoji benchmark has no names in {tag!r}; it has {', '.join(named)}")
+    if readable is not None and tag not in readable:
+        raise UnknownLanguageError(f"this demo's model does not learn {tag!r}; it learns {', '.join(readable)}")
+    return tag
 
 
 def _search(output: Path, query: str, language: str, console: Console) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 
-from ..recipe import find_recipe, load_recipe
+from ..recipe import RecipeError, find_recipe, load_recipe
+from ..recipe_file import parse
 from ..run import recipe_run
 from ..trainers.output_lock import locked
 
@@ -25,7 +25,9 @@ def train(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on from the newest complete checkpoint, to the same weights as an unbroken run."
+            "--resume",
+            help="Go on from the newest complete checkpoint, to the same weights as an unbroken run. The data must be "
+            "those that the run began with.",
         ),
     ] = False,
     settings: Annotated[
@@ -62,4 +64,7 @@ def _setting(text: str) -> tuple[str, object]:
     key, found, value = text.partition("=")
     if not found:
         raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
-    return key, yaml.safe_load(value)
+    try:
+        return key, parse(value)
+    except RecipeError as error:
+        raise RecipeError(f"--set {key}: {error}") from error

@@ -17,7 +17,7 @@ from tiny_training import COLORS, SHAPES, shapes_corpus
 from transformers import AutoModel, AutoProcessor, AutoTokenizer, PreTrainedTokenizerFast
 
 from babelens import Embedder, MlaModel
-from babelens.acquisition import Acquisition
+from babelens.acquisition import Acquisition, AcquisitionOptionError
 from babelens.command_line import main
 from babelens.modeling.peft_mla import AdapterFileError, AdapterMismatchError, MlaAdapterConfig, load_embedding
 from babelens.modeling.peft_mla.peft_mla_embedding import embedding_digest
@@ -324,7 +324,91 @@ def test_pictures_are_encoded_once(folder, german, french, cache):
     assert sorted(cache.iterdir()) == kept
 
 
+# ---- Options ----
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "message"),
+    [
+        ({"learning_rate": -1}, 2, "--learning-rate"),
+        ({"learning_rate": "nan"}, 2, "--learning-rate"),
+        ({"learning_rate": "inf"}, 1, "learning_rate must be a finite number, not inf"),
+        ({"seed": -1}, 2, "--seed"),
+        ({"seed": 2**32}, 2, "--seed"),
+        ({"steps": 0}, 2, "--steps"),
+        ({"batch_size": 0}, 2, "--batch-size"),
+        ({"exposure_steps": 0}, 2, "--exposure-steps"),
+        ({"exposure_steps": 3}, 1, "exposure_steps=3 is for language exposure, which takes captions"),
+        ({"new_vocabulary": 100}, 1, "new_vocabulary=100: one of them can be taken"),
+        ({"new_vocabulary": 0}, 2, "--new-vocabulary"),
+        ({"acquirer_size": 0}, 2, "--acquirer-size"),
+        ({"license": "my licence"}, 1, "'my licence' is no licence that the Hub has an identifier for"),
+        ({"native_language": "xx"}, 1, "'xx' names no registered language"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_in_one_sentence(folder, tmp_path, capfd, monkeypatch, changes, status, message):
+    monkeypatch.setenv("COLUMNS", "1000")
+    assert run(*options(folder, output=tmp_path / "refused", **changes)) == status
+    said = capfd.readouterr().err
+    assert message in said and "Traceback" not in said
+    assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"steps": 0}, {"acquirer_size": -1}, {"training": {"seed": -1}}, {"training": {"learning_rate": float("nan")}}],
+)
+def test_so_it_is_in_python(folder, changes):
+    with pytest.raises(AcquisitionOptionError, match="must be"):
+        Acquisition(str(folder / "clip"), "de", str(folder / "german.tsv"), folder / "output", **changes)
+
+
+def test_a_collapsed_model_retrieves_nothing(folder, tmp_path):
+    """All texts have one embedding: each translation is as near as any other."""
+    acquisition = Acquisition(
+        str(folder / "clip"), "de", str(folder / "german.tsv"), tmp_path, vocabulary=str(folder / "bert")
+    )
+    for name, weight in acquisition.model.named_parameters():
+        if "text_projection" in name:
+            torch.nn.init.zeros_(weight)
+    assert acquisition.retrieval(acquisition.split[0]) == {"pairs": 46, "r1": 0.0, "r10": 0.0}
+
+
+def test_a_translation_of_several_texts_is_right_for_each(folder, tmp_path):
+    write_tsv(tmp_path / "pairs.tsv", ["de", "en"], [{"de": f"Punkt {k}", "en": "a dot"} for k in range(40)])
+    acquisition = Acquisition(
+        str(folder / "clip"), "de", str(tmp_path / "pairs.tsv"), tmp_path, vocabulary=str(folder / "bert")
+    )
+    assert acquisition.retrieval(acquisition.split[1]) == {"pairs": 2, "r1": 100.0, "r10": 100.0}
+
+
 # ---- Resuming ----
+
+
+def test_other_translations_do_not_go_on_with_a_run(folder, tmp_path, capfd, monkeypatch):
+    """Whose vocabulary they would be read with."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    rows = sentences()
+    write_tsv(tmp_path / "german.tsv", ["de", "en"], rows)
+    given = options(
+        folder,
+        translations=tmp_path / "german.tsv",
+        vocabulary=None,
+        new_vocabulary=120,
+        output=tmp_path / "run",
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr("babelens.acquisition.Acquisition.retrieval", _break_off)
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(*given)
+    write_tsv(tmp_path / "german.tsv", ["de", "en"], [rows[0] | {"de": "etwas anderes"}, *rows[1:]])
+    assert run(*given, "--resume") == 1
+    assert "translations: the data are not those that the run began with" in capfd.readouterr().err
+    write_tsv(tmp_path / "german.tsv", ["de", "en"], rows)
+    changed = [*given, "--resume", "--new-vocabulary", 110]
+    assert run(*changed) == 1
+    assert "new_vocabulary was 120 when the run began, and is 110" in capfd.readouterr().err
+    assert run(*given, "--resume") == 0
 
 
 @pytest.mark.parametrize("place", ["Acquisition.retrieval", "shutil"])
@@ -431,7 +515,7 @@ REFUSALS = {
     "no file": (changes(translations="nowhere.tsv"), "nowhere.tsv: no such file"),
     "a vocabulary without [SEP]": (no_separator, "must end every text with its [SEP]"),
     "a vocabulary that is CLIP's": (changes(vocabulary=Path("clip")), "must end every text with its [SEP]"),
-    "a vocabulary too small": (changes(new_vocabulary=10), "vocab_size=10 is too small"),
+    "a vocabulary too small": (changes(new_vocabulary=10, vocabulary=None), "vocab_size=10 is too small"),
     "captions that are not there": (changes(captions=Path("nowhere")), "no such file or folder"),
     "captions in another language": (changes(captions=Path("pictures")), "no captions in de; there are fr (16)"),
 }

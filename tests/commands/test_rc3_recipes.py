@@ -92,7 +92,7 @@ def test_from_scratch_and_on(content, tmp_path):
     )
 
     source = {"from_pretrained": str(output), "overrides": {"rxvtcl_weight": 0.0}}
-    further = train(content, tmp_path / "further", model=source)
+    further = train(content, tmp_path / "further", model=source, tokenizer=None)
     again = AutoModelForPreTraining.from_pretrained(further)
     assert (again.textual_probability.steps, again.visio_textual_probability.steps) == (6, 3)
     assert again.config.rxvtcl_weight == 0 and not any("rxvtcl_loss" in entry for entry in log_of(further))

@@ -1,0 +1,60 @@
+"""A small recipe of each method on the shapes that `tiny_training.write_shapes` wrote into a folder, with a vocabulary
+from the data; for some there is a CLIP, saved as `clip`."""
+
+from tiny_training import TEXT, VISION
+
+
+def mural(folder):
+    return {
+        "method": "mural",
+        "model": {"preset": "mural-tiny", "overrides": {"text_config": TEXT, "vision_config": VISION}},
+        "tokenizer": {"vocab_size": 200},
+        "image": {"resize": 36, "crop": 32},
+        "train": {
+            "image_text": {"source": str(folder), "languages": ["en", "de"], "license": "CC0-1.0"},
+            "text_text": {"source": str(folder / "pairs.tsv"), "pairs": [["en", "fr"]], "license": "CC0-1.0"},
+        },
+        "validation": {"source": str(folder)},
+        "training": {"per_device_train_batch_size": 8, "max_steps": 1, "report_to": "none", "use_cpu": True},
+    }
+
+
+def mla(folder):
+    return mural(folder) | {
+        "method": "mla",
+        "model": {"from_pretrained": str(folder / "clip"), "overrides": {"languages": ["de", "fr"]}},
+        "tokenizer": None,
+        "multilingual_tokenizer": {"vocab_size": 200},
+        "image": None,
+        "train": {"text_text": {"source": str(folder / "pairs.tsv"), "license": "CC0-1.0"}},
+    }
+
+
+def student(folder):
+    text = {"preset": "mkd-tiny", "training": {"max_steps": 1, "use_cpu": True, "report_to": "none"}}
+    return mla(folder) | {"method": "mla_student", "text_model": text}
+
+
+def smalr(folder):
+    return {
+        "method": "smalr",
+        "model": {"preset": "smalr-tiny", "overrides": {"vision_config": VISION}},
+        "words": {"min_frequency": 1},
+        "image": {"resize": 36, "crop": 32},
+        "train": {"image_text": {"source": str(folder), "license": "CC0-1.0"}},
+        "training": {"per_device_train_batch_size": 8, "max_steps": 1, "report_to": "none", "use_cpu": True},
+    }
+
+
+def rc3(folder):
+    pictures = {"source": str(folder), "license": "CC0-1.0"}
+    return mural(folder) | {
+        "method": "rc3",
+        "model": {"preset": "rc3-tiny"},
+        "tokenizer": {"vocab_size": 420},
+        "train": {"strict": pictures, "weak": pictures, "parallel": {"source": str(folder / "pairs.tsv")}},
+    }
+
+
+def liwe(folder):
+    return smalr(folder) | {"method": "liwe", "model": {"preset": "liwe-tiny", "overrides": {"vision_config": VISION}}}
