@@ -1,11 +1,14 @@
 """The command line `babelens`: every command is a function of its own in `commands/`."""
 
+import io
 import sys
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
+from transformers.utils.logging import disable_progress_bar
 
+from . import __version__
 from .commands.acquire import acquire
 from .commands.data import data
 from .commands.demo import demo
@@ -18,6 +21,7 @@ from .commands.search import search
 from .commands.train import train
 from .commands.trim import trim
 from .configuration.errors import BabelensError
+from .evaluation.console import plain_console
 
 app = typer.Typer(
     help="Teach vision-language models new languages, and search pictures in any of them.",
@@ -25,6 +29,23 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"babelens {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What stands before a command."""
+
+
 for command in (demo, acquire, train, evaluate, embed, features, search, trim, info, data, push):
     app.command()(command)
 
@@ -34,11 +55,23 @@ _USER_ERRORS = (BabelensError, OSError)
 
 def main() -> None:
     """Runs the command line; what goes wrong with the user's data or machine ends in one sentence and status 1."""
+    disable_progress_bar()  # of transformers, which shows one for every model that is loaded
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except _USER_ERRORS as error:
-        Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)
+        plain_console(stderr=True).print(Text("Error:", "bold red"), _sentence(error), highlight=False)
         sys.exit(1)
+
+
+def _sentence(error: BaseException) -> str:
+    """What an error says; of one that a process of a data loader sent, without that process's traceback."""
+    message = str(error)
+    if not message.startswith("Caught "):
+        return message
+    return message.rpartition(f"{type(error).__name__}: ")[2].strip()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +23,7 @@ from transformers import (
 from transformers.image_processing_utils import BaseImageProcessor
 
 from .configuration.presets import load_preset
+from .configuration.pretrained import load_model, load_processor, refuse_kernels
 from .configuration.tasks import TEXT_TEXT
 from .data.corpus import captions_of, languages_of
 from .evaluation.embedder import Embedder
@@ -43,7 +44,7 @@ FINISHED = "finished"
 EVALUATION = "evaluation"
 
 
-def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
+def recipe_run(recipe: Recipe, output: Path, command: str, *, trust_remote_code: bool = False) -> "RecipeRun":
     """The run of a recipe, as its method runs them.
 
     Raises:
@@ -54,7 +55,7 @@ def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
     if run is None:
         raise RecipeError(f"task: {recipe.method} is not fine-tuned on tasks")
     module, name = run.split(":")
-    return getattr(import_module(module), name)(recipe, output, command)
+    return getattr(import_module(module), name)(recipe, output, command, trust_remote_code)
 
 
 @dataclass
@@ -65,15 +66,29 @@ class RecipeRun:
         recipe: what to do.
         output: the model folder; checkpoints lie in `output/checkpoints`, reports in `output/evaluation`.
         command: what was typed, for the card.
+        trust_remote_code: run code that comes with the models that the recipe names.
     """
 
     recipe: Recipe
     output: Path
     command: str
+    trust_remote_code: bool = False
     # Whether transformers' pipelines, which read texts with a tokenizer, take the model.
     in_pipelines: ClassVar[bool] = True
     # The tasks whose data are translations, without pictures.
     translation_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT,)
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """What loaders are told about code that comes with a model."""
+        return {"trust_remote_code": self.trust_remote_code}
+
+    @property
+    def start(self) -> str:
+        """Folder or Hub id of the model that the recipe goes on from, where it says one."""
+        start = self.recipe.model.from_pretrained
+        assert start is not None
+        return start
 
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
@@ -133,6 +148,8 @@ class RecipeRun:
         if (has_stages or newest_checkpoint(self.output / CHECKPOINTS / self.stages[0].name)) and not resume:
             raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
         self._check_tasks()
+        if not self.trust_remote_code:
+            refuse_kernels(asdict(self.recipe.model), "model")
         arguments = [self._arguments(stage) for stage in self.stages]  # all, before the first is trained
         set_seed(arguments[0].seed)
         processor = self.make_processor()
@@ -147,7 +164,7 @@ class RecipeRun:
                         model.save_pretrained(scratch)
                 trainer.accelerator.wait_for_everyone()
             attention = self.recipe.model.attn_implementation
-            model = self.next_model(type(model).from_pretrained(finished, attn_implementation=attention))
+            model = self.next_model(load_model(type(model), finished, attn_implementation=attention))
         trainer = self._train_stage(last, model, processor)
         if trainer.is_world_process_zero():
             with written_whole(self.output) as scratch:
@@ -245,9 +262,7 @@ class RecipeRun:
         unknown = json.loads((self.output / EVALUATION / "tokenizer.json").read_text(encoding="utf-8"))
         if unknown:  # not of streams alone
             language, rate = max(unknown.items(), key=lambda item: item[1])
-            console.print(
-                f"[UNK] in {len(unknown)} languages: at most {rate} % of the tokens ({language})", markup=False
-            )
+            console.print(f"[UNK] in {len(unknown)} languages: at most {rate} % of the tokens ({language})")
         console.print(f"Model and card: {self.output}")
 
     # ---- Parts ----
@@ -283,7 +298,7 @@ class RecipeRun:
     def make_processor(self) -> ProcessorMixin:
         """The processor of the model to train: that of the model it goes on from, or a new one."""
         if self.recipe.model.from_pretrained:
-            return AutoProcessor.from_pretrained(self.recipe.model.from_pretrained)
+            return load_processor(AutoProcessor, self.start, **self.code)
         method = METHODS[self.recipe.method]
         languages = [*self.image_languages, *self.pair_languages]
         # A language that the model never saw must at least be spelled.
@@ -292,9 +307,9 @@ class RecipeRun:
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         """The model to train, before training."""
         source = self.recipe.model
-        attention = {"attn_implementation": source.attn_implementation}
+        attention: dict[str, Any] = {"attn_implementation": source.attn_implementation}
         if source.preset is None:
-            return AutoModel.from_pretrained(source.from_pretrained, **attention)
+            return load_model(AutoModel, self.start, **attention, **self.code)
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
         return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
@@ -332,7 +347,8 @@ class RecipeRun:
         if source is None:
             raise RecipeError(f"{key}: a model trained from scratch needs one")
         if source.vocab_size is None:
-            return AutoTokenizer.from_pretrained(source.from_pretrained)
+            assert source.from_pretrained is not None  # a recipe gives one or the other
+            return load_processor(AutoTokenizer, source.from_pretrained, **self.code)
         if self.streams:
             raise RecipeError(
                 f"{key}.vocab_size: word pieces are trained on captions at hand, and train.{self.streams[0]} is a "

@@ -28,6 +28,8 @@ from transformers import (
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.languages import language_for_each
+from ..configuration.model_folders import ModelFolderError
+from ..configuration.pretrained import explained, load_model, load_processor, located
 from ..data.views import PictureFeatures
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
@@ -36,6 +38,7 @@ from ..processing.images import open_image
 from ..processing.processing_mla import MlaProcessor
 
 ImageLike = Image.Image | np.ndarray | str | Path
+_OF_ADAPTERS = ("local_files_only", "revision", "token")  # what finds an adapter, of the options to load a model with
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
 _PROGRESS_AFTER_SECONDS = 2.0
 
@@ -96,9 +99,12 @@ class Embedder:
             device: where to run; by default the accelerator when there is one, else the CPU.
             dtype: as in `Embedder`.
             loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
+                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code.
 
         Raises:
-            OSError: when there is no such folder or repository, or it lacks weights or a processor.
+            ModelFolderError: when there is no such folder or repository, it lacks weights or a processor, or a file
+                is damaged; an `OSError`.
+            UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
             TypeError: when the model is no dual encoder.
         """
         model, processor = load_dual_encoder(folder_or_repo, **loading)
@@ -216,34 +222,42 @@ def default_device() -> torch.device | None:
 def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Model and processor of a folder or Hub repository, which may be an MLA adapter's; `loading` is what
     `from_pretrained` takes, such as `trust_remote_code`."""
-    source = str(folder_or_repo)
-    if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in ("revision", "token")}):
+    source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
+    if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in _OF_ADAPTERS}):
         return _load_adapted(source, **loading)
-    model = AutoModel.from_pretrained(source, **loading)
-    return model, AutoProcessor.from_pretrained(source, **{k: v for k, v in loading.items() if k != "dtype"})
+    model = load_model(AutoModel, source, **loading)
+    processor = load_processor(AutoProcessor, source, **loading)
+    if not hasattr(processor, "image_processor"):  # where there is no processor, transformers takes the tokenizer
+        raise ModelFolderError(f"{source} has no processor for pictures: save the model's processor there")
+    return model, processor
 
 
 def _load_adapted(source: str, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
     """The base model of an MLA adapter with the adapter's language."""
-    adapter = MlaAdapterConfig.from_pretrained(source)
+    with explained(source, loading):
+        adapter = MlaAdapterConfig.from_pretrained(source)
+    if not adapter.base_model_name_or_path:
+        raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
     model, processor = load_dual_encoder(adapter.base_model_name_or_path, **loading)
     if not isinstance(model, MlaModel):
-        tokenizer = _tokenizer_beside(adapter.embedding or source)
+        asked = {name: value for name, value in loading.items() if name in ("local_files_only", "trust_remote_code")}
+        tokenizer = _tokenizer_beside(adapter.embedding or source, **asked)
         processor = MlaProcessor.for_native(
             model.config, processor, tokenizer, native_language=adapter.native_language
         )
         model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
-    load_adapter(model, source)
+    with explained(source, loading):
+        load_adapter(model, source)
     processor.languages = list(model.config.languages)
     return model, processor
 
 
-def _tokenizer_beside(embedding: str) -> PreTrainedTokenizerBase:
+def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:
     """The tokenizer in the folder of a shared embedding, which may be one in a repository of the Hub."""
     if Path(embedding).is_dir():
-        return AutoTokenizer.from_pretrained(embedding)
+        return load_processor(AutoTokenizer, embedding, **loading)
     owner, repository, *below = embedding.split("/")
-    return AutoTokenizer.from_pretrained(f"{owner}/{repository}", subfolder="/".join(below))
+    return load_processor(AutoTokenizer, f"{owner}/{repository}", **loading | {"subfolder": "/".join(below)})
 
 
 @contextmanager

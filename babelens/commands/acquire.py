@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..acquisition import M_BERT, Acquisition
+from ..evaluation.console import plain_console
+from .options import TrustRemoteCode
 
 _DATA, _MODEL, _TRAINING = "Data", "Model", "Training"
 
@@ -109,6 +111,7 @@ def acquire(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run that broke off.", rich_help_panel=_TRAINING)
     ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Teach a model one more language from translations, and leave all that it knows bitwise as it was.
@@ -118,7 +121,7 @@ def acquire(
     The adapter's folder goes to PEFT's `PeftModel.from_pretrained`; with `--assemble`, the folder `model` in it to
     `AutoModel.from_pretrained`, `babelens search`, and as `--base` to this command for the next language.
     """
-    console = Console(stderr=as_json)
+    console = plain_console(stderr=as_json)
     acquisition = Acquisition(
         base=base,
         language=language,
@@ -134,6 +137,7 @@ def acquire(
         steps=steps,
         exposure_steps=exposure_steps,
         license=license,
+        trust_remote_code=trust_remote_code,
         training={
             "per_device_train_batch_size": batch_size,
             "learning_rate": learning_rate,

@@ -16,6 +16,7 @@ from ..evaluation.cross_encoder import CrossEncoder
 from ..evaluation.embedder import Embedder
 from ..evaluation.image_index import ImageIndex
 from ..processing.region_extraction import RegionExtractor
+from .options import TrustRemoteCode
 
 _FORMATS = (".npy", ".parquet")
 
@@ -42,9 +43,7 @@ def embed(
         bool, typer.Option("--skip-bad-images", help="Leave out pictures that cannot be read, and list them.")
     ] = False,
     batch_size: Annotated[int, typer.Option(help="Pictures or texts encoded at a time.", min=1)] = 64,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write the vectors of pictures or of texts: float32, of length 1, so that a dot product is a cosine.
 

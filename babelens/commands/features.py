@@ -8,6 +8,7 @@ import typer
 from ..data.corpus import SkippedImage
 from ..data.loading import load_captions
 from ..evaluation.ten_crops import CROP, RESIZE, TenCropFeatures, write_features
+from .options import TrustRemoteCode
 
 
 def features(
@@ -37,9 +38,7 @@ def features(
         bool, typer.Option("--skip-bad-images", help="Leave out pictures that cannot be read, and list them.")
     ] = False,
     batch_size: Annotated[int, typer.Option(help="Pictures encoded at a time, each in ten crops.", min=1)] = 4,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write captioned pictures as a corpus with features in the place of the pictures.
 

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 import yaml
-from rich.console import Console
 
+from ..evaluation.console import plain_console
 from ..recipe import find_recipe, load_recipe
 from ..run import recipe_run
+from .options import TrustRemoteCode
 
 
 def train(
@@ -35,6 +36,7 @@ def train(
             metavar="KEY=VALUE",
         ),
     ] = None,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Train a model as a recipe says, evaluate it, and write its card.
@@ -44,7 +46,8 @@ def train(
     """
     overrides = dict(_setting(text) for text in settings or [])
     output = output or Path("runs") / find_recipe(recipe).with_suffix("").name
-    run = recipe_run(load_recipe(recipe, overrides), output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    command = shlex.join(["babelens", *sys.argv[1:]])
+    run = recipe_run(load_recipe(recipe, overrides), output, command, trust_remote_code=trust_remote_code)
     trainer = run.train(resume=resume)
     if not trainer.is_world_process_zero():
         return
@@ -53,7 +56,7 @@ def train(
     if as_json:
         typer.echo(json.dumps(report))
     else:
-        run.print_summary(report, Console())
+        run.print_summary(report, plain_console())
 
 
 def _setting(text: str) -> tuple[str, object]:
