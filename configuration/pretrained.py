@@ -69,10 +69,9 @@ def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:
     """
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
-        config = AutoConfig.from_pretrained(source, **_where(loading))
-    if not loading["trust_remote_code"]:
-        refuse_kernels(config.to_dict(), source)
-    return config
+        if not loading["trust_remote_code"]:
+            refuse_kernels(PreTrainedConfig.get_config_dict(source, **_where(loading))[0], source)
+        return AutoConfig.from_pretrained(source, **_where(loading))
 
 
 def load_model(
@@ -241,7 +240,7 @@ def _explanation(source: str, error: Exception, loading: dict[str, Any], weights
             return ModelFolderError(_together(problems))
         if not any((folder / name).is_file() for name in _SETTINGS):
             return ModelFolderError(f"{source} holds no model: there is none of {', '.join(_SETTINGS)} in it")
-        if weights and not any(folder.glob("*.safetensors")):
+        if weights and not any(folder.glob("*.safetensors")) and loading.get("use_safetensors"):
             pickles = sorted(path.name for path in folder.glob("*.bin"))
             return ModelFolderError(
                 f"{source} has its weights in {named(pickles)}, a pickle, which can run code while it is loaded; from "

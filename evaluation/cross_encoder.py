@@ -14,12 +14,17 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
 
+from ..configuration.errors import BabelensError
 from ..configuration.languages import language_for_each
 from ..configuration.pretrained import ModelKindError, load_model, load_processor
 from .embedder import ImageLike, default_device, evaluation_mode, open_picture, progress_bar
 
 # Pictures whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
 _PICTURES_AT_ONCE = 256
+
+
+class NonFiniteScoreError(BabelensError, ValueError):
+    """A text and a picture whose score is NaN or infinite; the message names them."""
 
 
 class CrossEncoder:
@@ -104,6 +109,7 @@ class CrossEncoder:
             UnknownLanguageError: for a language that the model has not learned.
             ImageError: for a picture that cannot be read.
             VisualInputError: for pictures or regions that the model has no layer for.
+            NonFiniteScoreError: when a score is not finite.
             ValueError: when there are not as many pictures, or languages, as texts.
         """
         pairs = np.repeat(np.arange(len(texts))[:, None], 2, axis=1)
@@ -163,6 +169,9 @@ class CrossEncoder:
                     read = [(texts[text], languages[text]) for text in pairs[chosen, 0]]
                     scores[chosen] = self._scores(read, {name: given[rows] for name, given in visual.items()})
                     bar.update(len(chosen))
+        if bad := np.flatnonzero(~np.isfinite(scores)).tolist():
+            text, picture = pairs[bad[0]]
+            raise NonFiniteScoreError(f"{texts[text]!r} with picture {picture} has a score that is NaN or infinite")
         return scores
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:

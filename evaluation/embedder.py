@@ -27,6 +27,7 @@ from transformers import (
 )
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from ..configuration.errors import BabelensError
 from ..configuration.languages import language_for_each
 from ..configuration.model_folders import ModelFolderError
 from ..configuration.pretrained import explained, load_model, load_processor, located
@@ -41,6 +42,10 @@ ImageLike = Image.Image | np.ndarray | str | Path
 _OF_ADAPTERS = ("local_files_only", "revision", "token")  # what finds an adapter, of the options to load a model with
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
 _PROGRESS_AFTER_SECONDS = 2.0
+
+
+class NonFiniteEmbeddingError(BabelensError, ValueError):
+    """A text or a picture of which a model makes numbers that are NaN or infinite; the message names it."""
 
 
 class Embedder:
@@ -128,6 +133,7 @@ class Embedder:
 
         Raises:
             LanguageTagError: for an unknown language.
+            NonFiniteEmbeddingError: for a text whose embedding is not finite.
             ValueError: when a list of languages is not as long as `texts`.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
@@ -141,7 +147,7 @@ class Embedder:
             inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
             return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
 
-        return self._encode(order, encode, "texts", show_progress, normalize)
+        return self._encode(order, encode, "texts", show_progress, normalize, lambda position: repr(texts[position]))
 
     def encode_image(
         self,
@@ -160,6 +166,7 @@ class Embedder:
 
         Raises:
             ImageError: for a file that is missing, broken or too large.
+            NonFiniteEmbeddingError: for a picture whose embedding is not finite.
             TypeError: for features, when the model takes pictures alone.
         """
         pictures = [images] if is_picture(images) else cast(Sequence[ImageLike] | PictureFeatures, images)
@@ -174,7 +181,11 @@ class Embedder:
                 inputs = self.processor(images=batch, return_tensors="pt")
             return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
 
-        return self._encode(list(range(len(pictures))), encode, "pictures", show_progress, normalize)
+        def describe(position: int) -> str:
+            picture = None if isinstance(pictures, PictureFeatures) else pictures[position]
+            return str(picture) if isinstance(picture, str | Path) else f"picture {position}"
+
+        return self._encode(list(range(len(pictures))), encode, "pictures", show_progress, normalize, describe)
 
     def _encode(
         self,
@@ -183,6 +194,7 @@ class Embedder:
         what: str,
         show_progress: bool | None,
         normalize: bool,
+        describe: Callable[[int], str],
     ) -> np.ndarray:
         """Encodes the items in this order, batch by batch; each one's embedding stands in the row of its position."""
         embeddings: np.ndarray | None = None
@@ -190,6 +202,11 @@ class Embedder:
             for start in range(0, len(order), self.batch_size):
                 positions = order[start : start + self.batch_size]
                 features = encode(positions).float()
+                if bad := (~features.isfinite().all(-1)).nonzero().flatten().tolist():
+                    raise NonFiniteEmbeddingError(
+                        f"{describe(positions[bad[0]])}: {type(self.model).__name__} makes an embedding of it with "
+                        "numbers that are NaN or infinite"
+                    )
                 rows = (nn.functional.normalize(features, dim=-1) if normalize else features).cpu().numpy()
                 if embeddings is None:
                     embeddings = np.empty((len(order), rows.shape[1]), dtype=np.float32)

@@ -97,6 +97,8 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
         ValueError: when the model has the language.
     """
     config = MlaAdapterConfig.from_pretrained(str(source))
+    if Path(source).is_dir() and not (Path(source) / SAFETENSORS_WEIGHTS_NAME).is_file():
+        raise AdapterFileError(f"{source} has no {SAFETENSORS_WEIGHTS_NAME}; a pickle is not read")
     weights = {
         name.removeprefix(PREFIX): value for name, value in load_peft_weights(str(source), device="cpu").items()
     }
