@@ -206,7 +206,7 @@ def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | 
             "one: `hf auth login`"
         ) from error
     except (OSError, httpx2.HTTPError, ValueError) as error:
-        return f"{hub} did not answer as the Hub does ({_first_line(error)})"
+        return f"{hub} did not answer as the Hub does ({first_line(error)})"
     return None
 
 
@@ -232,9 +232,9 @@ def _explanation(source: str, error: Exception, loading: dict[str, Any], weights
             "alone: read it first"
         )
     if "Unrecognized configuration class" in message:
-        return ModelKindError(f"{source}: {_first_line(error)}")
+        return ModelKindError(f"{source}: {first_line(error)}")
     if isinstance(error, httpx2.HTTPError) and not Path(source).is_dir():
-        return HubUnreachableError(f"{source} could not be fetched: {_first_line(error)}")
+        return HubUnreachableError(f"{source} could not be fetched: {first_line(error)}")
     if folder is not None:
         if problems := damaged_files(folder):
             return ModelFolderError(_together(problems))
@@ -248,14 +248,14 @@ def _explanation(source: str, error: Exception, loading: dict[str, Any], weights
                 if pickles
                 else f"{source} has no weights: no model.safetensors"
             )
-    return ModelFolderError(f"{source} cannot be loaded: {_first_line(error)}")
+    return ModelFolderError(f"{source} cannot be loaded: {first_line(error)}")
 
 
 def _together(problems: list[str]) -> str:
     return "; ".join(problems)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What an error says, without the advice that libraries add in further lines."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

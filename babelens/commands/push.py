@@ -25,8 +25,8 @@ def push(
     """Publish a model on the Hugging Face Hub: weights, processor, code and card, as one commit.
 
     The folder is checked first: configuration, weights, processor, the code that lets others load the model without
-    babelens, and the card with its metadata. Nothing is uploaded when something is missing. Checkpoints, logs and
-    pickles stay at home.
+    babelens, and the card with its metadata. Nothing is uploaded when something is missing, damaged, not finite, or a
+    link out of the folder. Checkpoints, logs and pickles stay at home.
 
     Log in once with `hf auth login`, or set HF_TOKEN.
     """
