@@ -1,6 +1,7 @@
 """The command line `babelens`: every command is a function of its own in `commands/`."""
 
 import io
+import signal
 import sys
 from typing import Annotated
 
@@ -55,6 +56,7 @@ _USER_ERRORS = (BabelensError, OSError)
 
 def main() -> None:
     """Runs the command line; what goes wrong with the user's data or machine ends in one sentence and status 1."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # until here, `quiet_start` had it
     disable_progress_bar()  # of transformers, which shows one for every model that is loaded
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8

@@ -195,9 +195,11 @@ def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | 
         return "HF_HUB_OFFLINE is set"
     hub = huggingface_hub.constants.ENDPOINT
     try:  # one request, without the retries of a download
-        get_hf_file_metadata(
+        answer = get_hf_file_metadata(
             hf_hub_url(repository, _SETTINGS[0], revision=revision), token=token, timeout=_HUB_ANSWERS_WITHIN
         )
+        if answer.commit_hash is None:
+            return f"{hub} did not answer as the Hub does, but as some other server"
     except EntryNotFoundError:
         return None  # an adapter's, or a tokenizer's
     except RepositoryNotFoundError as error:

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import typer
 
 from ..configuration.languages import normalize_language
-from ..data.errors import BadTextError
+from ..data.errors import BadTextError, CorpusError
 from ..evaluation.cross_encoder import CrossEncoder
 from ..evaluation.embedder import Embedder
-from ..evaluation.image_index import ImageIndex
+from ..evaluation.image_index import ImageIndex, pictures_in
 from ..processing.region_extraction import RegionExtractor
 from .options import TrustRemoteCode
 
@@ -56,6 +56,8 @@ def embed(
         raise typer.BadParameter("--texts and --language go together: no language is guessed", param_hint="--language")
     if output.suffix not in _FORMATS:
         raise typer.BadParameter(f"{output.name}: the name must end in {' or '.join(_FORMATS)}", param_hint="--output")
+    if images and output.suffix == ".parquet":
+        _check_names(images)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     if images:
         index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images)
@@ -110,6 +112,15 @@ def load_cross_encoder(
         finder.model.to(judge.model.device)
         judge.find_regions = finder
     return judge
+
+
+def _check_names(folder: Path) -> None:
+    """Before anything is encoded: a column of text takes no name that is not UTF-8."""
+    for path in pictures_in(folder):
+        try:
+            str(path.relative_to(folder)).encode()
+        except UnicodeEncodeError:
+            raise CorpusError(f"{path}: its name is not UTF-8, as in a .parquet file it must be; rename it") from None
 
 
 def _read_texts(file: Path) -> list[str]:
