@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -215,12 +216,19 @@ class PlayedHub(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def played_hub():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), PlayedHub)
+@contextmanager
+def served(handler):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def played_hub():
+    with served(PlayedHub) as address:
+        yield address
 
 
 @pytest.fixture
@@ -261,6 +269,41 @@ def test_a_name_that_the_hub_does_not_have(run, hub_at, played_hub):
     hub_at(f"{played_hub}/no-such-repository")
     shown = re.sub(r"\s*│\n│\s*", " ", run("info", "runs/mistyped", code=2).output)
     assert "there is no folder 'runs/mistyped', and runs/mistyped is no repository on the Hub" in shown
+
+
+class ServingHub(PlayedHub):
+    """Has one repository, `some/model`, as the Hub serves its files."""
+
+    folder: Path
+
+    def do_GET(self):
+        place, _, name = self.path.partition("/resolve/main/")
+        file = self.folder / name
+        found = place == "/some/model" and file.is_file()
+        self.send_response(200 if found else 404)
+        self.send_header("X-Repo-Commit", "0" * 40)
+        content = file.read_bytes() if found else b""
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header(*(("ETag", f'"{name}"') if found else ("X-Error-Code", "EntryNotFound")))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET
+
+
+def test_a_model_is_fetched_once_and_then_found_without_the_hub(
+    run, hub_at, model, pictures, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr("babelens.commands.search.DEFAULT_CACHE", tmp_path / "index")
+    search = ["search", "some/model", "car", "--images", pictures, "--language", "en", "--json"]
+    with served(type("Hub", (ServingHub,), {"folder": model})) as address:
+        hub_at(address)
+        fetched = run(*search).stdout
+    start = time.monotonic()
+    assert run(*search).stdout == fetched
+    assert time.monotonic() - start < 5
+    assert "what was fetched before is taken" in caplog.text
 
 
 def test_acquire_says_that_the_default_vocabulary_is_missing(run, model, tmp_path, monkeypatch):
