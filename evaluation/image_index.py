@@ -9,7 +9,6 @@ fast up to millions of pictures; beyond that, write them with `babelens embed --
 import hashlib
 import logging
 import os
-import tempfile
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from ..data.errors import BadImageError, CorpusError
 from ..processing.images import FORMATS, ImageError, check_image
 from .embedder import Embedder
 from .fingerprint import fingerprint
+from .whole_files import whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class ImageIndex:
             try:
                 _save(store, [states[path] for path in paths], index.embeddings)
             except OSError as error:  # what was encoded is there all the same
-                logger.warning("the embeddings of %s could not be kept in %s: %s", folder, store, error)
+                logger.warning("the embeddings of %s could not be kept: %s", folder, error)
         return index
 
     def search(self, query: np.ndarray, top: int) -> list[tuple[Path, float]]:
@@ -131,8 +131,5 @@ def _load(store: Path) -> dict[str, np.ndarray]:
 
 
 def _save(store: Path, states: list[str], embeddings: np.ndarray) -> None:
-    """Completely or not at all."""
-    store.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=store.parent) as unfinished:
-        np.savez(Path(unfinished) / store.name, states=np.array(states), embeddings=embeddings)
-        os.replace(Path(unfinished) / store.name, store)
+    with whole_file(store) as path:
+        np.savez(path, states=np.array(states), embeddings=embeddings)

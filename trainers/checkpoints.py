@@ -15,6 +15,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from ..processing.tokenizer_files import disk_errors
+
 MARKER = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _PARTIAL = ".partial"
@@ -89,7 +91,8 @@ def written_whole(folder: str | Path) -> Iterator[Path]:
 def removed_on_failure(folder: Path, *, called: Path | None = None) -> Iterator[None]:
     """Deletes `folder` when the block cannot write, and says so in one `OSError`, whichever library was writing."""
     try:
-        yield
+        with disk_errors():
+            yield
     except (OSError, SafetensorError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "inline_container" not in str(error):  # torch.save's own file format
             raise

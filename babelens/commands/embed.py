@@ -1,7 +1,5 @@
 """`babelens embed`: pictures or texts to a file of vectors, for other programs to use."""
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +13,7 @@ from ..data.errors import BadTextError, CorpusError
 from ..evaluation.cross_encoder import CrossEncoder
 from ..evaluation.embedder import Embedder
 from ..evaluation.image_index import ImageIndex, pictures_in
+from ..evaluation.whole_files import whole_file
 from ..processing.region_extraction import RegionExtractor
 from .options import TrustRemoteCode
 
@@ -134,13 +133,16 @@ def _read_texts(file: Path) -> list[str]:
 
 
 def _write(output: Path, columns: dict[str, list[str]], embeddings: np.ndarray) -> None:
-    """The whole file or none of it."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent) as unfinished:
-        path = Path(unfinished) / output.name
+    with whole_file(output) as path:
         if output.suffix == ".npy":
-            np.save(path, embeddings)
+            _save_array(path, embeddings)
         else:
             vectors = pa.FixedSizeListArray.from_arrays(pa.array(embeddings.reshape(-1)), embeddings.shape[1])
             pq.write_table(pa.table({**columns, "embedding": vectors}), path)
-        os.replace(path, output)
+
+
+def _save_array(path: Path, array: np.ndarray) -> None:
+    """As `np.save`, which leaves a small array half written on a full disk and says nothing."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(np.ascontiguousarray(array).data)

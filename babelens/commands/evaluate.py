@@ -2,7 +2,6 @@
 does a task that it was fine-tuned on."""
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,6 +20,7 @@ from ..evaluation.emoji import BENCHMARK_LANGUAGES, EmojiBenchmark, print_report
 from ..evaluation.ranking import RECALL_AT
 from ..evaluation.reranking import Reranker
 from ..evaluation.retrieval import evaluate_retrieval
+from ..evaluation.whole_files import whole_file
 from ..methods import METHODS
 from ..recipe import load_recipe
 from ..run import recipe_run
@@ -140,7 +140,8 @@ def evaluate(
             raise typer.BadParameter(str(error)) from error
         results = benchmark.report()
         if gallery:
-            benchmark.gallery().save(gallery, "PNG")
+            with whole_file(gallery) as path:
+                benchmark.gallery().save(path, "PNG")
     else:
         corpus = load_captions(data, split=split)
         tags = _tags(languages) if languages is not None else list(languages_of(corpus))
@@ -151,7 +152,8 @@ def evaluate(
 def _show(results: Mapping[str, Any], output: Path | None, as_json: bool, draw: Callable[[], None]) -> None:
     text = json.dumps(results, ensure_ascii=False, indent=2)
     if output:
-        _write(output, text)
+        with whole_file(output) as path:
+            path.write_text(text, "utf-8")
     if as_json:
         typer.echo(text)
     else:
@@ -214,11 +216,3 @@ def _print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> Non
         counts = (f"{numbers[name]:,}" for name in ("n_images", "n_texts"))
         table.add_row(language, *(f"{value:.1f}" for value in (*recalls, numbers["mean_recall"])), *counts)
     plain_console().print(table)
-
-
-def _write(file: Path, text: str) -> None:
-    """The whole file or none of it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(file.name + ".unfinished")
-    unfinished.write_text(text, "utf-8")
-    os.replace(unfinished, file)

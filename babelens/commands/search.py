@@ -13,6 +13,7 @@ from ..data.emoji import DEFAULT_CACHE
 from ..evaluation.console import plain_console
 from ..evaluation.gallery import contact_sheet
 from ..evaluation.image_index import ImageIndex
+from ..evaluation.whole_files import whole_file
 from ..processing.images import open_image
 from .embed import GRID_HELP, REGIONS_HELP, load_cross_encoder, load_embedder
 from .options import TrustRemoteCode
@@ -71,7 +72,8 @@ def search(
         drawn = contact_sheet(
             [open_image(path) for path, _ in found], [f"{score:.3f}" for _, score in found], cell=192
         )
-        drawn.save(sheet, "PNG")
+        with whole_file(sheet) as drawing:
+            drawn.save(drawing, "PNG")
     if as_json:
         results = [{"file": str(path), "score": score} for path, score in found]
         skipped = {str(path): reason for path, reason in index.skipped.items()}
