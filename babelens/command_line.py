@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
 from rich.text import Text
 from transformers.utils.logging import disable_progress_bar
 
@@ -57,7 +58,7 @@ _USER_ERRORS = (BabelensError, OSError)
 def main() -> None:
     """Runs the command line; what goes wrong with the user's data or machine ends in one sentence and status 1."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # until here, `quiet_start` had it
-    disable_progress_bar()  # of transformers, which shows one for every model that is loaded
+    _hide_loading_bars()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
             stream.reconfigure(errors="backslashreplace")
@@ -66,6 +67,14 @@ def main() -> None:
     except _USER_ERRORS as error:
         plain_console(stderr=True).print(Text("Error:", "bold red"), _sentence(error), highlight=False)
         sys.exit(1)
+
+
+def _hide_loading_bars() -> None:
+    """transformers shows a bar for every model that it loads; what the Hub sends keeps its own."""
+    hub_shows_bars = not are_progress_bars_disabled()
+    disable_progress_bar()
+    if hub_shows_bars:
+        enable_progress_bars()
 
 
 def _sentence(error: BaseException) -> str:

@@ -244,7 +244,9 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTr
         return _load_adapted(source, **loading)
     model = load_model(AutoModel, source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
-    if not hasattr(processor, "image_processor"):  # where there is no processor, transformers takes the tokenizer
+    if hasattr(model, "get_image_features") and not hasattr(
+        processor, "image_processor"
+    ):  # where there is no processor, transformers takes the tokenizer
         raise ModelFolderError(f"{source} has no processor for pictures: save the model's processor there")
     return model, processor
 

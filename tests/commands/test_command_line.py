@@ -191,6 +191,28 @@ def test_the_code_of_a_base_a_recipe_or_a_checkpoint_does_not_run(run, evil, tmp
         assert not (tmp_path / "it-ran").exists()
 
 
+@pytest.mark.parametrize(
+    "model",
+    [{"attn_implementation": "evil/kernel"}, {"overrides": {"text_config": {"attn_implementation": "evil/kernel"}}}],
+)
+def test_a_recipe_fetches_no_kernel(run, tmp_path, pictures, model):
+    rows = [
+        {"file_name": path.name, "captions": {"en": [f"thing {number}"]}}
+        for number, path in enumerate(sorted(pictures.glob("*.png")))
+    ]
+    (pictures / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    recipe = {
+        "method": "mural",
+        "model": {"preset": "mural-tiny"} | model,
+        "tokenizer": {"vocab_size": 60},
+        "train": {"image_text": {"source": str(pictures), "license": "mit"}},
+        "training": {"max_steps": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    error = run("train", tmp_path / "recipe.yaml", "--output", tmp_path / "o", code=1).exception
+    assert "'evil/kernel' is code from the Hub" in str(error), error
+
+
 # ---- The Hub ----
 
 
