@@ -8,6 +8,7 @@ import ast
 import json
 import re
 from fnmatch import fnmatch
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +246,7 @@ def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi 
             for path in files_to_publish(folder)
         ]
         commit = api.create_commit(repo_id, operations, commit_message="Upload model with code and card")
-    except HTTPError as error:
+    except (HTTPError, JSONDecodeError) as error:  # no answer, a refusal, or a page of something in between
         raise HubUnreachableError(
             f"{folder} could not be published as {repo_id} on {constants.ENDPOINT}: {first_line(error)}"
         ) from error

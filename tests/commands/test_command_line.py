@@ -4,7 +4,6 @@ import http.server
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -14,53 +13,19 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
-from tiny_native import saved, tiny_clip
-from typer.testing import CliRunner
 
 from babelens import __version__
-from babelens.command_line import app, main
+from babelens.command_line import main
 from babelens.data.errors import BadImageError, CorpusError
 from babelens.evaluation.console import plain_console
 
 MARKUP = "[/b] [bold]:cat:"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return saved(tiny_clip(), tmp_path_factory.mktemp("model") / "clip")
-
-
-@pytest.fixture
-def pictures(tmp_path):
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    random = np.random.default_rng(0)
-    for name in ("a[", "pic[bold]:cat:.png", "plain.png"):
-        if name == "a[":  # a folder, whose slash makes a closing tag
-            name = "a[/b].png"
-            (folder / "a[").mkdir()
-        Image.fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / name)
-    return folder
-
-
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr("babelens.commands.search.DEFAULT_CACHE", tmp_path / "cache")
-
-
-@pytest.fixture
-def run(monkeypatch):
-    """Runs a command as `main` does, in this process; returns exit status, output and errors."""
-
-    def invoke(*arguments, code=0):
-        result = CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "200"})
-        assert result.exit_code == code, (result.output, result.exception)
-        return result
-
-    return invoke
 
 
 def babelens(*arguments, **environment):
@@ -357,51 +322,3 @@ import babelens.command_line
         done = subprocess.run([sys.executable, "-c", code, program], capture_output=True, timeout=60)
         assert done.returncode == status
         assert bool(done.stderr) == (program != "/usr/bin/babelens")  # a library leaves interrupts to its program
-
-
-# ---- A full disk ----
-
-
-@pytest.fixture
-def small_disk():
-    """No file can grow beyond so many bytes, which libraries see as they see a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    @contextmanager
-    def limited(size):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-    return limited
-
-
-@pytest.mark.parametrize(
-    ("command", "size"),
-    [
-        (["embed", "MODEL", "--images", "PICTURES", "--output", "OUT/v.npy"], 200),
-        (["embed", "MODEL", "--images", "PICTURES", "--output", "OUT/v.parquet"], 200),
-        (["evaluate", "MODEL", "--data", "PICTURES", "--output", "OUT/r.json"], 200),
-        (["search", "MODEL", "cat", "--images", "PICTURES", "--language", "en", "--sheet", "OUT/s.png"], 200),
-        (["trim", "MODEL", "--texts", "TEXTS", "--output", "OUT/model"], 2000),
-        (["trim", "MODEL", "--texts", "TEXTS", "--output", "OUT/model"], 20_000),
-    ],
-)
-def test_a_full_disk_is_one_sentence_and_nothing_is_left(run, small_disk, model, pictures, tmp_path, command, size):
-    rows = [
-        {"file_name": path.name, "captions": {"en": [f"thing {number}"]}}
-        for number, path in enumerate(sorted(pictures.glob("*.png")))
-    ]
-    (pictures / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (tmp_path / "texts").write_text("cat\n")
-    (tmp_path / "out").mkdir()
-    places = {"MODEL": model, "PICTURES": pictures, "TEXTS": tmp_path / "texts"}
-    arguments = [str(places.get(each, each)).replace("OUT", str(tmp_path / "out")) for each in command]
-    with small_disk(size):
-        error = run(*arguments, code=1).exception
-    assert isinstance(error, OSError), error
-    assert re.search("written|save|large", str(error)) and "\n" not in str(error)
-    assert list((tmp_path / "out").iterdir()) == []
-    run(*arguments)

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -270,3 +272,23 @@ def test_the_command_names_what_is_wrong(command, folder):
 def test_a_hub_that_does_not_answer_is_one_sentence(finished):
     with pytest.raises(HubUnreachableError, match=r"could not be published as owner/name .*refused"):
         push(finished, "owner/name", api=HfApi(endpoint="http://127.0.0.1:1", token="hf_none"))
+
+
+def test_a_page_in_the_place_of_an_answer_is_one_sentence(finished):
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>log in</html>")
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    api = HfApi(endpoint=f"http://127.0.0.1:{server.server_port}", token="hf_none")
+    with pytest.raises(HubUnreachableError, match="could not be published as owner/name") as caught:
+        push(finished, "owner/name", api=api)
+    server.shutdown()
+    server.server_close()
+    assert "\n" not in str(caught.value)
