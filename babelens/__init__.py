@@ -7,6 +7,7 @@ trainers and the evaluation are imported when they are first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import quiet_start as quiet_start  # first: what follows takes seconds
 from .configuration.configuration_consistency import CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig
 from .configuration.configuration_liwe import LiweConfig

@@ -5,7 +5,8 @@ stays bitwise what it was.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,8 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from .argument_checks import check_arguments
 from .configuration.errors import BabelensError
 from .configuration.languages import KnownLanguageError, normalize_language
+from .configuration.model_folders import ModelFolderError
+from .configuration.pretrained import load_processor
 from .configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from .data.corpus import captions_of, languages_of
 from .data.errors import CorpusError
@@ -98,6 +101,7 @@ class Acquisition:
             paper's 117 150.
         exposure_steps: of language exposure; by default a tenth of that.
         license: of the adapter, a Hub identifier.
+        trust_remote_code: run code that comes with `base` or `vocabulary`.
         training: further arguments of `MlaTrainingArguments`.
     """
 
@@ -115,6 +119,7 @@ class Acquisition:
     steps: int | None = None
     exposure_steps: int | None = None
     license: str = "other"
+    trust_remote_code: bool = False
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -195,7 +200,7 @@ class Acquisition:
             SettledByBaseError: for a choice that only the first language has.
             TokenizerError: for a vocabulary that cannot serve.
         """
-        model, processor = load_dual_encoder(self.base, dtype=torch.float32)
+        model, processor = load_dual_encoder(self.base, dtype=torch.float32, **self._code)
         set_seed(self.training.get("seed", 42))
         if isinstance(model, MlaModel):
             self._refuse_what_is_settled()
@@ -245,10 +250,28 @@ class Acquisition:
     def _vocabulary(self) -> str:
         return self.vocabulary or M_BERT
 
+    @property
+    def _code(self) -> dict[str, bool]:
+        return {"trust_remote_code": self.trust_remote_code}
+
+    @contextmanager
+    def _default_named(self) -> Iterator[None]:
+        """An error about a vocabulary that nobody named says what it is for, and what to name instead."""
+        try:
+            yield
+        except ModelFolderError as error:
+            if self.vocabulary is not None:
+                raise
+            raise ModelFolderError(
+                f"the vocabulary of acquired languages is by default that of {M_BERT}, which cannot be loaded: "
+                f"{error}. Name another one (--vocabulary), or train one (--new-vocabulary)"
+            ) from error
+
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         """The multilingual tokenizer."""
         if self.new_vocabulary is None:
-            return AutoTokenizer.from_pretrained(self._vocabulary)
+            with self._default_named():
+                return load_processor(AutoTokenizer, self._vocabulary, **self._code)
         texts = captions_of(self.corpus).combine_chunks().flatten().field("text").to_pylist()
         try:
             return train_wordpiece(texts, self.new_vocabulary)
@@ -257,7 +280,10 @@ class Acquisition:
 
     def _table(self, tokenizer: PreTrainedTokenizerBase, width: int) -> torch.Tensor:
         """The first values of the tokenizer's table, [vocabulary, embedding size]: its model's, or new ones."""
-        table = pretrained_table(self._vocabulary, tokenizer) if self.new_vocabulary is None else None
+        table = None
+        if self.new_vocabulary is None:
+            with self._default_named():
+                table = pretrained_table(self._vocabulary, tokenizer, **self._code)
         if table is not None:
             return table
         generator = torch.Generator().manual_seed(self.training.get("seed", 42))
@@ -351,14 +377,22 @@ class Acquisition:
     # ---- Output ----
 
     @property
+    def _base(self) -> str:
+        """The base as an adapter names it: a folder by its whole path, which any working directory understands."""
+        return str(Path(self.base).resolve()) if Path(self.base).is_dir() else self.base
+
+    @property
     def _embedding(self) -> str:
         """Where the shared embedding is: beside the first language's adapter, then in the base model."""
         if len(self.model.config.languages) == 1:
             return f"./{EMBEDDING}"
         if not find_adapter_config_file(self.base):
-            return self.base
+            return self._base
         # An adapter of which the embedding is a part has it nowhere by itself.
-        return MlaAdapterConfig.from_pretrained(self.base).embedding or f"./{EMBEDDING}"
+        embedding = MlaAdapterConfig.from_pretrained(self.base).embedding
+        if embedding is None:
+            return f"./{EMBEDDING}"
+        return str(Path(embedding).resolve()) if Path(embedding).is_dir() else embedding
 
     def assemble(self) -> Path:
         """Writes the whole model with its processor into `output/model`, for `AutoModel.from_pretrained`."""
@@ -382,7 +416,7 @@ class Acquisition:
             if self._embedding.startswith("./"):
                 save_embedding(self.model, scratch / EMBEDDING)
                 self.processor.multilingual_tokenizer.save_pretrained(scratch / EMBEDDING)
-            save_adapter(self.model, self.language, scratch, embedding=self._embedding, base_model=self.base)
+            save_adapter(self.model, self.language, scratch, embedding=self._embedding, base_model=self._base)
             write_adapter_card(scratch, self._facts(results, command))
         shutil.rmtree(self.output / CHECKPOINTS)
 
@@ -392,7 +426,7 @@ class Acquisition:
             name=self.output.resolve().name,
             language=self.language,
             native_language=config.native_language,
-            base_model=self.base,
+            base_model=self._base,
             on_mla=len(config.languages) > 1,
             parameters=sum(parameter.numel() for parameter in self.model.acquirer_parameters([self.language])),
             trained_embedding=config.train_embedding,

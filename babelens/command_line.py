@@ -1,12 +1,17 @@
 """The command line `babelens`: every command is a function of its own in `commands/`."""
 
+import io
 import logging
+import signal
 import sys
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+from rich.text import Text
+from transformers.utils.logging import disable_progress_bar
 
+from . import __version__
 from .commands.acquire import acquire
 from .commands.data import data
 from .commands.demo import demo
@@ -19,6 +24,7 @@ from .commands.search import search
 from .commands.train import train
 from .commands.trim import trim
 from .configuration.errors import BabelensError
+from .evaluation.console import plain_console
 
 app = typer.Typer(
     help="Teach vision-language models new languages, and search pictures in any of them.",
@@ -26,6 +32,23 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"babelens {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What stands before a command."""
+
+
 for command in (demo, acquire, train, evaluate, embed, features, search, trim, info, data, push):
     app.command()(command)
 
@@ -38,6 +61,11 @@ def main() -> None:
 
     What the package logs, such as the precision that it trains in, goes to the standard error stream.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # until here, `quiet_start` had it
+    _hide_loading_bars()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
+            stream.reconfigure(errors="backslashreplace")
     log = logging.getLogger(__package__)
     log.addHandler(logging.StreamHandler())
     log.setLevel(logging.INFO)
@@ -45,8 +73,24 @@ def main() -> None:
     try:
         app()
     except _USER_ERRORS as error:
-        Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)
+        plain_console(stderr=True).print(Text("Error:", "bold red"), _sentence(error), highlight=False)
         sys.exit(1)
+
+
+def _hide_loading_bars() -> None:
+    """transformers shows a bar for every model that it loads; what the Hub sends keeps its own."""
+    hub_shows_bars = not are_progress_bars_disabled()
+    disable_progress_bar()
+    if hub_shows_bars:
+        enable_progress_bars()
+
+
+def _sentence(error: BaseException) -> str:
+    """What an error says; of one that a process of a data loader sent, without that process's traceback."""
+    message = str(error)
+    if not message.startswith("Caught "):
+        return message
+    return message.rpartition(f"{type(error).__name__}: ")[2].strip()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +24,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from .argument_checks import made_arguments
 from .configuration.languages import normalize_languages
 from .configuration.presets import load_preset
+from .configuration.pretrained import load_model, load_processor, refuse_kernels
 from .evaluation.embedder import Embedder
 from .evaluation.emoji import EmojiBenchmark, print_report
 from .methods import METHODS
@@ -48,7 +49,7 @@ FINISHED = "finished"
 EVALUATION = "evaluation"
 
 
-def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
+def recipe_run(recipe: Recipe, output: Path, command: str, *, trust_remote_code: bool = False) -> "RecipeRun":
     """The run of a recipe, as its method runs them.
 
     Raises:
@@ -62,7 +63,7 @@ def recipe_run(recipe: Recipe, output: Path, command: str) -> "RecipeRun":
     if run is None:
         raise RecipeError(f"task: {recipe.method} is not fine-tuned on tasks")
     module, name = run.split(":")
-    return getattr(import_module(module), name)(recipe, output, command)
+    return getattr(import_module(module), name)(recipe, output, command, trust_remote_code)
 
 
 def is_finished(stage: Path) -> bool:
@@ -82,6 +83,8 @@ class RecipeRun(RecipeData):
         """
         self._check_tasks()
         check_recipe(self)
+        if not self.trust_remote_code:
+            refuse_kernels(asdict(self.recipe.model), "model")
         self._check_overrides()
 
     def train(self, *, resume: bool = False) -> ContrastiveTrainer:
@@ -120,7 +123,7 @@ class RecipeRun(RecipeData):
                         model.save_pretrained(scratch)
                 trainer.accelerator.wait_for_everyone()
             attention = self.recipe.model.attn_implementation
-            model = self.next_model(type(model).from_pretrained(finished, attn_implementation=attention))
+            model = self.next_model(load_model(type(model), finished, attn_implementation=attention))
         trainer = self._train_stage(last, model, processor)
         if trainer.is_world_process_zero():
             with written_whole(self.output) as scratch:
@@ -223,9 +226,7 @@ class RecipeRun(RecipeData):
         unknown = json.loads((self.output / EVALUATION / "tokenizer.json").read_text(encoding="utf-8"))
         if unknown:  # not of streams alone
             language, rate = max(unknown.items(), key=lambda item: item[1])
-            console.print(
-                f"[UNK] in {len(unknown)} languages: at most {rate} % of the tokens ({language})", markup=False
-            )
+            console.print(f"[UNK] in {len(unknown)} languages: at most {rate} % of the tokens ({language})")
         console.print(f"Model and card: {self.output}")
 
     # ---- Parts ----
@@ -261,7 +262,7 @@ class RecipeRun(RecipeData):
     def make_processor(self) -> ProcessorMixin:
         """The processor of the model to train: that of the model it goes on from, or a new one."""
         if self.recipe.model.from_pretrained:
-            return AutoProcessor.from_pretrained(self.recipe.model.from_pretrained)
+            return load_processor(AutoProcessor, self.start, **self.code)
         method = METHODS[self.recipe.method]
         languages = [*self.image_languages, *self.pair_languages]
         # A language that the model never saw must at least be spelled.
@@ -270,9 +271,9 @@ class RecipeRun(RecipeData):
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         """The model to train, before training."""
         source = self.recipe.model
-        attention = {"attn_implementation": source.attn_implementation}
+        attention: dict[str, Any] = {"attn_implementation": source.attn_implementation}
         if source.preset is None:
-            return AutoModel.from_pretrained(source.from_pretrained, **attention)
+            return load_model(AutoModel, self.start, **attention, **self.code)
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
         return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
@@ -310,7 +311,8 @@ class RecipeRun(RecipeData):
         if source is None:
             raise RecipeError(f"{key}: a model trained from scratch needs one")
         if source.vocab_size is None:
-            return AutoTokenizer.from_pretrained(source.from_pretrained)
+            assert source.from_pretrained is not None  # a recipe gives one or the other
+            return load_processor(AutoTokenizer, source.from_pretrained, **self.code)
         if self.streams:
             raise RecipeError(
                 f"{key}.vocab_size: word pieces are trained on captions at hand, and train.{self.streams[0]} is a "

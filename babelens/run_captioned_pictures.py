@@ -55,7 +55,7 @@ class CaptionedPicturesRun(RecipeRun):
 
     @cached_property
     def _backbone(self) -> Any | None:
-        return None if self.recipe.backbone is None else load_backbone(self.recipe.backbone)
+        return None if self.recipe.backbone is None else load_backbone(self.recipe.backbone, **self.code)
 
     def _with_backbone(self, model: Any) -> PreTrainedModel:
         if model.vision_model is not None and self._backbone is not None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from datasets import Dataset, IterableDataset
 
@@ -23,11 +23,13 @@ class RecipeData:
         recipe: what to do.
         output: the model folder; checkpoints lie in `output/checkpoints`, reports in `output/evaluation`.
         command: what was typed, for the card.
+        trust_remote_code: run code that comes with the models that the recipe names.
     """
 
     recipe: Recipe
     output: Path
     command: str
+    trust_remote_code: bool = False
     # Whether transformers' pipelines, which read texts with a tokenizer, take the model.
     in_pipelines: ClassVar[bool] = True
     # The tasks whose data are translations, without pictures.
@@ -45,6 +47,18 @@ class RecipeData:
     overrides_start: ClassVar[bool] = False
     # Whether a language may be its own translation: a student reads the native one as well.
     pairs_with_itself: ClassVar[bool] = False
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """What loaders are told about code that comes with a model."""
+        return {"trust_remote_code": self.trust_remote_code}
+
+    @property
+    def start(self) -> str:
+        """Folder or Hub id of the model that the recipe goes on from, where it says one."""
+        start = self.recipe.model.from_pretrained
+        assert start is not None
+        return start
 
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from .configuration.presets import load_preset
+from .configuration.pretrained import load_model, load_processor
 from .configuration.tasks import IMAGE_TEXT
 from .modeling.modeling_mla import MlaModel
 from .processing.processing_mla import MlaProcessor
@@ -56,8 +57,9 @@ class MlaRun(RecipeRun):
     def _given(self) -> tuple[PreTrainedModel, ProcessorMixin]:
         """The trained model to go on from, and its processor."""
         source = self.recipe.model
-        model = AutoModel.from_pretrained(source.from_pretrained, attn_implementation=source.attn_implementation)
-        return model, AutoProcessor.from_pretrained(source.from_pretrained)
+        attention: dict[str, Any] = {"attn_implementation": source.attn_implementation}
+        model = load_model(AutoModel, self.start, **attention, **self.code)
+        return model, load_processor(AutoProcessor, self.start, **self.code)
 
     def _check_overrides(self) -> None:
         source = self.recipe.model
@@ -108,7 +110,11 @@ class MlaRun(RecipeRun):
         """A plain dual encoder with room for the languages, and with the vocabulary's own table where it has one."""
         vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
         source = self.recipe.multilingual_tokenizer
-        table = pretrained_table(source.from_pretrained, tokenizer) if source and source.from_pretrained else None
+        table = (
+            pretrained_table(source.from_pretrained, tokenizer, **self.code)
+            if source and source.from_pretrained
+            else None
+        )
         if table is None:
             return MlaModel.from_native(native, **options, **vocabulary)
         vocabulary |= {"vocab_size": len(table), "embedding_size": table.shape[1]}

@@ -2,6 +2,7 @@
 
 from functools import cached_property
 
+from torch import nn
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -12,6 +13,7 @@ from transformers import (
 
 from .argument_checks import check_arguments, made_arguments
 from .configuration.presets import load_preset, preset_facts
+from .configuration.pretrained import load_model, load_processor
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .processing.processing_mla_student import MlaStudentProcessor
@@ -69,7 +71,7 @@ class MlaStudentRun(MlaRun):
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         if self._text_source.from_pretrained:
-            return AutoTokenizer.from_pretrained(self._text_source.from_pretrained)
+            return load_processor(AutoTokenizer, self._text_source.from_pretrained, **self.code)
         return self.new_tokenizer("multilingual_tokenizer", self.captions, self.captions)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
@@ -101,7 +103,13 @@ class MlaStudentRun(MlaRun):
                     trained.save_pretrained(scratch)
                     tokenizer.save_pretrained(scratch)
             return trained
-        return AutoModel.from_pretrained(source.from_pretrained or finished, attn_implementation=attention)
+        return load_model(
+            AutoModel,
+            source.from_pretrained or finished,
+            part=_without_pooler,
+            attn_implementation=attention,
+            **self.code,
+        )
 
     def _documents(self) -> list[str]:
         """What each row of the corpora says in each language of the student, captions and keywords, once."""
@@ -115,3 +123,8 @@ class MlaStudentRun(MlaRun):
                     texts.setdefault(entry["language"], []).append(entry["text"])
                 found |= dict.fromkeys(map(", ".join, texts.values()))
         return list(found)
+
+
+def _without_pooler(model: PreTrainedModel) -> nn.Module:
+    """What a student takes of a text encoder: checkpoints of masked-language modeling have no pooler."""
+    return nn.ModuleList(module for name, module in model.named_children() if name != "pooler")

@@ -4,10 +4,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from transformers import (
-    AutoConfig,
     AutoModelForPreTraining,
     AutoProcessor,
     AutoTokenizer,
+    MBartForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     ProcessorMixin,
@@ -16,6 +16,7 @@ from transformers import (
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.languages import normalize_languages
 from .configuration.presets import load_preset
+from .configuration.pretrained import load_config, load_model, load_processor
 from .configuration.tasks import PARALLEL, STRICT
 from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .processing.processing_rc3 import Rc3Processor
@@ -58,7 +59,7 @@ class Rc3Run(RecipeRun):
     @cached_property
     def _is_mbart(self) -> bool:
         source = self.recipe.model.from_pretrained
-        return source is not None and AutoConfig.from_pretrained(source).model_type == MBART
+        return source is not None and load_config(source, **self.code).model_type == MBART
 
     @cached_property
     def _region_sizes(self) -> dict[str, int]:
@@ -66,7 +67,7 @@ class Rc3Run(RecipeRun):
         if source.preset:
             config = load_preset(source.preset)
         else:
-            config = Rc3Config() if self._is_mbart else AutoConfig.from_pretrained(source.from_pretrained)
+            config = Rc3Config() if self._is_mbart else load_config(self.start, **self.code)
         return {name: source.overrides.get(name, getattr(config, name)) for name in ("region_size", "max_regions")}
 
     # ---- Parts ----
@@ -74,10 +75,10 @@ class Rc3Run(RecipeRun):
     def make_processor(self) -> ProcessorMixin:
         source = self.recipe.model.from_pretrained
         if source and not self._is_mbart:
-            return AutoProcessor.from_pretrained(source)
+            return load_processor(AutoProcessor, source, **self.code)
         pictures = self.new_image_processor()
         if source:
-            tokenizer = AutoTokenizer.from_pretrained(source)
+            tokenizer = load_processor(AutoTokenizer, source, **self.code)
             return Rc3Processor.from_mbart_tokenizer(tokenizer, self.languages, pictures, **self._region_sizes)
         tokenizer = self.new_tokenizer("tokenizer", self.languages, self.captions)
         return Rc3Processor.new(tokenizer, self.languages, pictures, **self._region_sizes)
@@ -98,12 +99,14 @@ class Rc3Run(RecipeRun):
             return AutoModelForPreTraining.from_config(config, **attention)
         if self._is_mbart:
             mbart = Rc3ForPreTraining.from_mbart(
-                source.from_pretrained, **source.overrides | processor.config_fields()
+                load_model(MBartForConditionalGeneration, self.start),
+                **source.overrides | processor.config_fields(),
             )
             if source.attn_implementation:
                 mbart.set_attn_implementation(source.attn_implementation)
             return mbart
-        return AutoModelForPreTraining.from_pretrained(source.from_pretrained, **attention, **source.overrides)
+        options = attention | self.code | source.overrides
+        return load_model(AutoModelForPreTraining, self.start, part=lambda model: model.base_model, **options)
 
     def trainer_options(self) -> dict[str, Any]:
         return {"regions": self._regions}
@@ -118,7 +121,7 @@ class Rc3Run(RecipeRun):
             return SeveralRegions(*(open_regions(file, **self._region_sizes) for file in files))
         if source.detector:
             count = self._region_sizes["max_regions"]
-            return RegionExtractor.from_pretrained(source.detector, max_regions=count)
+            return RegionExtractor.from_pretrained(source.detector, max_regions=count, **self.code)
         if self.recipe.backbone is None or source.grid is None:
             raise RecipeError("regions.grid: of what a backbone sees, which the recipe does not name")
-        return RegionExtractor.from_pretrained(self.recipe.backbone, grid=source.grid)
+        return RegionExtractor.from_pretrained(self.recipe.backbone, grid=source.grid, **self.code)

@@ -8,11 +8,13 @@ from datasets import Dataset
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoConfig, AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers import AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.languages import language_id
+from .configuration.pretrained import load_config, load_model, load_processor
 from .data.corpus import captions_of
+from .evaluation.console import plain_console
 from .evaluation.rc3_tasks import Results
 from .model_cards.cards import write_card
 from .model_cards.emoji import emoji_sources
@@ -97,15 +99,15 @@ class Rc3TaskRun(Rc3Run):
             self.task.check_measures()
 
     def make_processor(self) -> ProcessorMixin:
-        return AutoProcessor.from_pretrained(self.recipe.model.from_pretrained)
+        return load_processor(AutoProcessor, self.start, **self.code)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         self._check_languages(processor)
         source = self.recipe.model
-        config = AutoConfig.from_pretrained(source.from_pretrained)
+        config = load_config(self.start, **self.code)
         labels = {} if self.task.model.__name__ in (config.architectures or []) else self._labels()
-        options = {"attn_implementation": source.attn_implementation} | labels | source.overrides
-        return self.task.model.from_pretrained(source.from_pretrained, **options)
+        options = {"attn_implementation": source.attn_implementation} | self.code | labels | source.overrides
+        return load_model(self.task.model, self.start, part=lambda model: model.base_model, **options)
 
     def _labels(self) -> dict[str, Any]:
         label = self.training_data.corpus.features.get("label")
@@ -143,13 +145,13 @@ class Rc3TaskRun(Rc3Run):
         Raises:
             TypeError: for a model that was not trained on the task.
         """
-        trained = AutoConfig.from_pretrained(model, **loading).architectures or []
+        trained = load_config(model, **loading).architectures or []
         if self.task.model.__name__ not in trained:
             raise TypeError(
                 f"{model} is {', '.join(trained)}; {self.task.name} is the task of {self.task.model.__name__}"
             )
-        task_model = self.task.model.from_pretrained(model, **loading)
-        processor = AutoProcessor.from_pretrained(model, **loading)
+        task_model = load_model(self.task.model, model, **loading)
+        processor = load_processor(AutoProcessor, model, **loading)
         size = batch_size or self._arguments(self.stages[0]).per_device_eval_batch_size
         regions = self.trainer_options()["regions"]
         report: TaskReport = {}
@@ -215,7 +217,7 @@ def print_task_report(
     report: TaskReport, task: Rc3Task, console: Console | None = None, *, trained: list[str] | None = None
 ) -> None:
     """A table for each test set; the mean is that of languages that were not trained on."""
-    console = console or Console()
+    console = console or plain_console()
     for name, results in report.items():
         table = Table(box=SIMPLE_HEAD, title=f"{task.name}, {name}", title_justify="left")
         table.add_column("language")

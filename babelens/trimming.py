@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 import transformers
 from datasets import Dataset
-from transformers import AutoConfig, AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from .configuration.languages import normalize_languages
+from .configuration.pretrained import load_config, load_model, load_processor
 from .data.corpus import captions_of
 from .data.errors import CorpusError
 from .data.loading import load_captions, load_translations
@@ -64,7 +66,9 @@ class TrimmingReport:
     samples: list[ChangedText]
 
 
-def trim(source: str, texts: Sequence[str], output: Path, *, coverage: float = 0.9999) -> TrimmingReport:
+def trim(
+    source: str, texts: Sequence[str], output: Path, *, coverage: float = 0.9999, trust_remote_code: bool = False
+) -> TrimmingReport:
     """Writes the checkpoint `source` into the folder `output` with the vocabulary that texts need.
 
     Args:
@@ -72,10 +76,12 @@ def trim(source: str, texts: Sequence[str], output: Path, *, coverage: float = 0
         texts: in the languages to keep.
         output: a new folder; it is written as a whole or not at all.
         coverage: the share of running pieces to keep at least.
+        trust_remote_code: run code that comes with the checkpoint.
 
     Raises:
         FileExistsError: when `output` holds a model.
-        OSError: for a source that cannot be loaded, and a folder that cannot be written.
+        ModelFolderError: for a source that cannot be loaded.
+        OSError: for a folder that cannot be written.
         VocabularyTrimmingError, EmbeddingTrimmingError: for what cannot be trimmed.
         OutputInUseError: when another process writes to `output`.
     """
@@ -83,14 +89,14 @@ def trim(source: str, texts: Sequence[str], output: Path, *, coverage: float = 0
         raise VocabularyTrimmingError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
     with locked(output):
         prepare_saving(output)
-        return _trim(source, texts, output, coverage)
+        return _trim(source, texts, output, coverage, {"trust_remote_code": trust_remote_code})
 
 
-def _trim(source: str, texts: Sequence[str], output: Path, coverage: float) -> TrimmingReport:
+def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code: dict[str, Any]) -> TrimmingReport:
     if (output / "config.json").is_file():
         raise FileExistsError(f"{output} holds a model already: choose another folder")
-    model = _load_model(source)
-    processor = AutoProcessor.from_pretrained(source)  # of a text model, its tokenizer
+    model = _load_model(source, **code)
+    processor = load_processor(AutoProcessor, source, **code)  # of a text model, its tokenizer
     name = _tokenizer_name(processor)
     tokenizer = getattr(processor, name) if name else processor
     if len(tokenizer) > vocabulary_size(model.config):
@@ -167,16 +173,16 @@ def _collect(found: dict[str, list[str]], corpus: Dataset) -> None:
         found.setdefault(language, []).append(text)
 
 
-def _load_model(source: str) -> PreTrainedModel:
+def _load_model(source: str, **code: Any) -> PreTrainedModel:
     """The model as it was saved, its heads with it."""
-    config = AutoConfig.from_pretrained(source)
+    config = load_config(source, **code)
     if not config.architectures:
-        return AutoModel.from_pretrained(source, dtype="auto")
+        return load_model(AutoModel, source, dtype="auto", **code)
     name = config.architectures[0]
     model_class = getattr(import_module(__package__), name, None) or getattr(transformers, name, None)
     if model_class is None:
         raise VocabularyTrimmingError(f"{source} holds a {name}, which neither babelens nor transformers has")
-    return model_class.from_pretrained(source, dtype="auto")
+    return load_model(model_class, source, dtype="auto", **code)
 
 
 def _tokenizer_name(processor: ProcessorMixin | PreTrainedTokenizerBase) -> str | None:

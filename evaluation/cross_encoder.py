@@ -14,12 +14,18 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
 
+from ..configuration.errors import BabelensError
 from ..configuration.languages import language_for_each
+from ..configuration.pretrained import ModelKindError, load_model, load_processor
 from ..processing.text_inputs import as_texts, counting_cut_texts
 from .embedder import ImageLike, default_device, evaluation_mode, open_picture, progress_bar
 
 # Pictures whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
 _PICTURES_AT_ONCE = 256
+
+
+class NonFiniteScoreError(BabelensError, ValueError):
+    """A text and a picture whose score is NaN or infinite; the message names them."""
 
 
 class CrossEncoder:
@@ -71,17 +77,15 @@ class CrossEncoder:
         """Loads model and processor from a folder or from the Hub; arguments as in `Embedder.from_pretrained`.
 
         Raises:
-            OSError: when there is no such folder or repository, or it lacks weights or a processor.
-            TypeError: when the model is no cross-encoder, or was never trained as one.
+            ModelFolderError: when there is no such folder or repository, or it lacks weights or a processor; so does
+                a model that was never trained as a cross-encoder.
+            ModelKindError: when the model is no cross-encoder.
         """
-        source = str(folder_or_repo)
         try:
-            model, found = AutoModelForMultipleChoice.from_pretrained(source, output_loading_info=True, **loading)
-        except ValueError as error:  # a configuration for which there is none
-            raise TypeError(f"{source} is no cross-encoder: {error}") from error
-        if missing := sorted(found["missing_keys"]):
-            raise TypeError(f"{source} is no cross-encoder: it has no weights for {', '.join(missing)}")
-        processor = AutoProcessor.from_pretrained(source, **{k: v for k, v in loading.items() if k != "dtype"})
+            model = load_model(AutoModelForMultipleChoice, folder_or_repo, **loading)
+        except ModelKindError as error:
+            raise ModelKindError(f"{folder_or_repo} is no cross-encoder: {error}") from error
+        processor = load_processor(AutoProcessor, folder_or_repo, **loading)
         return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
 
     def score(
@@ -106,6 +110,7 @@ class CrossEncoder:
             UnknownLanguageError: for a language that the model has not learned.
             ImageError: for a picture that cannot be read.
             VisualInputError: for pictures or regions that the model has no layer for.
+            NonFiniteScoreError: when a score is not finite.
             ValueError: when there are not as many pictures, or languages, as texts.
         """
         pairs = np.repeat(np.arange(len(texts))[:, None], 2, axis=1)
@@ -168,6 +173,9 @@ class CrossEncoder:
                     scores[chosen] = self._scores(read, {name: given[rows] for name, given in visual.items()})
                     bar.update(len(chosen))
         cut.warn(texts)
+        if bad := np.flatnonzero(~np.isfinite(scores)).tolist():
+            text, picture = pairs[bad[0]]
+            raise NonFiniteScoreError(f"{texts[text]!r} with picture {picture} has a score that is NaN or infinite")
         return scores
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:

@@ -27,7 +27,10 @@ from transformers import (
 )
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from ..configuration.errors import BabelensError
 from ..configuration.languages import language_for_each
+from ..configuration.model_folders import ModelFolderError
+from ..configuration.pretrained import explained, load_model, load_processor, located
 from ..configuration.saved_folders import check_finished
 from ..data.views import PictureFeatures
 from ..modeling.modeling_mla import MlaModel
@@ -39,8 +42,13 @@ from ..processing.processing_mla import MlaProcessor
 from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
+_OF_ADAPTERS = ("local_files_only", "revision", "token")  # what finds an adapter, of the options to load a model with
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
 _PROGRESS_AFTER_SECONDS = 2.0
+
+
+class NonFiniteEmbeddingError(BabelensError, ValueError):
+    """A text or a picture of which a model makes numbers that are NaN or infinite; the message names it."""
 
 
 class Embedder:
@@ -99,9 +107,12 @@ class Embedder:
             device: where to run; by default the accelerator when there is one, else the CPU.
             dtype: as in `Embedder`.
             loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
+                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code.
 
         Raises:
-            OSError: when there is no such folder or repository, or it lacks weights or a processor.
+            ModelFolderError: when there is no such folder or repository, it lacks weights or a processor, or a file
+                is damaged; an `OSError`.
+            UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
             TypeError: when the model is no dual encoder.
         """
         model, processor = load_dual_encoder(folder_or_repo, **loading)
@@ -126,6 +137,7 @@ class Embedder:
         Raises:
             LanguageTagError: for an unknown language.
             LanguageCountError: when a list of languages is not as long as `texts`.
+            NonFiniteEmbeddingError: for a text whose embedding is not finite.
             TextInputError: for what is no text, or a text that is no Unicode.
         """
         texts = as_texts(texts, "texts", none_is_fine=True)
@@ -144,7 +156,9 @@ class Embedder:
                 limit = self.processor.tokenizer.model_max_length
                 too_long = [text for text, length in zip(texts, lengths, strict=True) if length > limit]
                 note_cut_texts(too_long, f"{limit} tokens")
-            embeddings = self._encode(order, encode, "texts", show_progress, normalize)
+            embeddings = self._encode(
+                order, encode, "texts", show_progress, normalize, lambda position: repr(texts[position])
+            )
         cut.warn(texts)
         return embeddings
 
@@ -165,6 +179,7 @@ class Embedder:
 
         Raises:
             ImageError: for what is no picture, or one that is missing, broken, too large or too long and thin.
+            NonFiniteEmbeddingError: for a picture whose embedding is not finite.
             TypeError: for features, when the model takes pictures alone.
         """
         pictures = [images] if is_picture(images) else cast(Sequence[ImageLike] | PictureFeatures, images)
@@ -181,7 +196,11 @@ class Embedder:
                 inputs = self.processor(images=batch, return_tensors="pt")
             return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
 
-        return self._encode(list(range(len(pictures))), encode, "pictures", show_progress, normalize)
+        def describe(position: int) -> str:
+            picture = None if isinstance(pictures, PictureFeatures) else pictures[position]
+            return str(picture) if isinstance(picture, str | Path) else f"picture {position}"
+
+        return self._encode(list(range(len(pictures))), encode, "pictures", show_progress, normalize, describe)
 
     def _encode(
         self,
@@ -190,6 +209,7 @@ class Embedder:
         what: str,
         show_progress: bool | None,
         normalize: bool,
+        describe: Callable[[int], str],
     ) -> np.ndarray:
         """Encodes the items in this order, batch by batch; each one's embedding stands in the row of its position."""
         embeddings: np.ndarray | None = None
@@ -197,6 +217,11 @@ class Embedder:
             for start in range(0, len(order), self.batch_size):
                 positions = order[start : start + self.batch_size]
                 features = encode(positions).float()
+                if bad := (~features.isfinite().all(-1)).nonzero().flatten().tolist():
+                    raise NonFiniteEmbeddingError(
+                        f"{describe(positions[bad[0]])}: {type(self.model).__name__} makes an embedding of it with "
+                        "numbers that are NaN or infinite"
+                    )
                 rows = (nn.functional.normalize(features, dim=-1) if normalize else features).cpu().numpy()
                 if embeddings is None:
                     embeddings = np.empty((len(order), rows.shape[1]), dtype=np.float32)
@@ -229,35 +254,45 @@ def default_device() -> torch.device | None:
 def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Model and processor of a folder or Hub repository, which may be an MLA adapter's; `loading` is what
     `from_pretrained` takes, such as `trust_remote_code`."""
-    source = str(folder_or_repo)
+    source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     check_finished(source)
-    if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in ("revision", "token")}):
+    if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in _OF_ADAPTERS}):
         return _load_adapted(source, **loading)
-    model = AutoModel.from_pretrained(source, **loading)
-    return model, AutoProcessor.from_pretrained(source, **{k: v for k, v in loading.items() if k != "dtype"})
+    model = load_model(AutoModel, source, **loading)
+    processor = load_processor(AutoProcessor, source, **loading)
+    if hasattr(model, "get_image_features") and not hasattr(
+        processor, "image_processor"
+    ):  # where there is no processor, transformers takes the tokenizer
+        raise ModelFolderError(f"{source} has no processor for pictures: save the model's processor there")
+    return model, processor
 
 
 def _load_adapted(source: str, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
     """The base model of an MLA adapter with the adapter's language."""
-    adapter = MlaAdapterConfig.from_pretrained(source)
+    with explained(source, loading):
+        adapter = MlaAdapterConfig.from_pretrained(source)
+    if not adapter.base_model_name_or_path:
+        raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
     model, processor = load_dual_encoder(adapter.base_model_name_or_path, **loading)
     if not isinstance(model, MlaModel):
-        tokenizer = _tokenizer_beside(adapter.embedding or source)
+        asked = {name: value for name, value in loading.items() if name in ("local_files_only", "trust_remote_code")}
+        tokenizer = _tokenizer_beside(adapter.embedding or source, **asked)
         processor = MlaProcessor.for_native(
             model.config, processor, tokenizer, native_language=adapter.native_language
         )
         model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
-    load_adapter(model, source)
+    with explained(source, loading):
+        load_adapter(model, source)
     processor.languages = list(model.config.languages)
     return model, processor
 
 
-def _tokenizer_beside(embedding: str) -> PreTrainedTokenizerBase:
+def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:
     """The tokenizer in the folder of a shared embedding, which may be one in a repository of the Hub."""
     if Path(embedding).is_dir():
-        return AutoTokenizer.from_pretrained(embedding)
+        return load_processor(AutoTokenizer, embedding, **loading)
     owner, repository, *below = embedding.split("/")
-    return AutoTokenizer.from_pretrained(f"{owner}/{repository}", subfolder="/".join(below))
+    return load_processor(AutoTokenizer, f"{owner}/{repository}", **loading | {"subfolder": "/".join(below)})
 
 
 @contextmanager

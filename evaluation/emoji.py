@@ -28,6 +28,7 @@ from ..configuration.languages import normalize_languages
 from ..data.emoji import load_emoji
 from ..data.emoji_build import read_sources
 from ..data.views import Pictures, RetrievalSet, retrieval_set
+from .console import plain_console
 from .embedder import Embedder
 from .gallery import GalleryRow, retrieval_gallery
 from .lettering import Lettering
@@ -260,7 +261,7 @@ def print_report(report: dict[str, Any], console: Console | None = None) -> None
                 table.add_row(f"  {language}", *_cells(numbers))
         chance = [f"{part['chance'][f't2i_r{k}']:.1f}" for k in RECALL_AT]
         table.add_row(f"  chance among {part['n_images']}", *chance, style="dim", end_section=True)
-    (console or Console()).print(table)
+    (console or plain_console()).print(table)
 
 
 def _number(name: str, group: str) -> int:

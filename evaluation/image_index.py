@@ -7,8 +7,10 @@ fast up to millions of pictures; beyond that, write them with `babelens embed --
 """
 
 import hashlib
+import logging
 import os
-import tempfile
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,10 +18,13 @@ from typing import Self
 import numpy as np
 import PIL.Image
 
+from ..configuration.files import written_file
 from ..data.errors import BadImageError, CorpusError
 from ..processing.images import FORMATS, ImageError, check_image
 from .embedder import Embedder
 from .fingerprint import fingerprint
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,15 @@ class ImageIndex:
             embedder: the model.
             folder: where the pictures are; other files are passed over.
             skip_bad_images: leave out pictures that cannot be read instead of refusing them.
-            cache: a folder in which to keep embeddings between calls; by default they are not kept.
+            cache: a folder in which to keep embeddings between calls; by default they are not kept. A file of it that
+                is damaged, and one that cannot be written, is named in a warning, and the pictures are encoded.
             show_progress: as in `Embedder.encode_image`.
 
         Raises:
             CorpusError: when there is no picture in the folder.
             BadImageError: for a picture that cannot be read.
         """
-        states = {path: _state(path, folder) for path in _pictures_in(folder)}
+        states = {path: _state(path, folder) for path in pictures_in(folder)}
         if not states:
             raise CorpusError(f"{folder}: no pictures ({', '.join(FORMATS)}) in this folder or in folders below")
         store = cache and cache / f"{_made_by(embedder)}-{_digest(str(folder.resolve()))}.npz"
@@ -68,7 +74,10 @@ class ImageIndex:
         paths = [path for path in states if path not in skipped]
         index = cls(paths, np.array([known[states[path]] for path in paths]), skipped)
         if store and new:
-            _save(store, [states[path] for path in paths], index.embeddings)
+            try:
+                _save(store, [states[path] for path in paths], index.embeddings)
+            except OSError as error:  # what was encoded is there all the same
+                logger.warning("the embeddings of %s could not be kept: %s", folder, error)
         return index
 
     def search(self, query: np.ndarray, top: int) -> list[tuple[Path, float]]:
@@ -77,7 +86,8 @@ class ImageIndex:
         return [(self.paths[best], float(scores[best])) for best in np.argsort(-scores, kind="stable")[:top]]
 
 
-def _pictures_in(folder: Path) -> list[Path]:
+def pictures_in(folder: Path) -> list[Path]:
+    """The pictures in a folder and the folders in it, in the order of their paths."""
     suffixes = {suffix for suffix, name in PIL.Image.registered_extensions().items() if name in FORMATS}
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
 
@@ -102,19 +112,24 @@ def _made_by(embedder: Embedder) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(os.fsencode(text), digest_size=12).hexdigest()
 
 
 def _load(store: Path) -> dict[str, np.ndarray]:
+    """What is kept in a file; of a damaged file nothing, and it will be written anew."""
     if not store.exists():
         return {}
-    with np.load(store, allow_pickle=False) as arrays:
-        return dict(zip(arrays["states"].tolist(), arrays["embeddings"], strict=True))
+    try:
+        with np.load(store, allow_pickle=False) as arrays:
+            states, embeddings = arrays["states"].tolist(), arrays["embeddings"]
+        if embeddings.dtype != np.float32 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():
+            raise ValueError("its numbers are no embeddings")
+        return dict(zip(states, embeddings, strict=True))
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        logger.warning("%s is damaged (%s): the pictures are encoded again", store, error)
+        return {}
 
 
 def _save(store: Path, states: list[str], embeddings: np.ndarray) -> None:
-    """Completely or not at all."""
-    store.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=store.parent) as unfinished:
-        np.savez(Path(unfinished) / store.name, states=np.array(states), embeddings=embeddings)
-        os.replace(Path(unfinished) / store.name, store)
+    with written_file(store) as path:
+        np.savez(path, states=np.array(states), embeddings=embeddings)

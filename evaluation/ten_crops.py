@@ -25,6 +25,7 @@ from transformers import AutoImageProcessor, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.files import written_file
+from ..configuration.pretrained import load_processor
 from ..data.corpus import FEATURES
 from ..data.views import Pictures
 from ..modeling.modeling_dual_encoder import pool_image
@@ -82,7 +83,7 @@ class TenCropFeatures:
         backbone = load_backbone(folder_or_repo, **loading)
         if torch.accelerator.is_available():
             backbone = backbone.to(torch.accelerator.current_accelerator())
-        return cls(backbone, AutoImageProcessor.from_pretrained(folder_or_repo, **loading), resize=resize, crop=crop)
+        return cls(backbone, load_processor(AutoImageProcessor, folder_or_repo, **loading), resize=resize, crop=crop)
 
     def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
         """Upright RGB pictures of any size -> [N, F].

@@ -15,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 
 from ..configuration.errors import BabelensError
 from ..configuration.languages import LanguageTagError, UnknownLanguageError, normalize_language
+from ..configuration.pretrained import load_model, load_processor
 
 LanguagePair = tuple[str, str]
 
@@ -82,9 +83,8 @@ class Seq2SeqTranslator:
             device: where to run; by default the accelerator when there is one, else the CPU.
             loading: passed to the Auto classes: `revision`, `token`, `dtype`, ….
         """
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder_or_repo, **loading)
-        options = {name: value for name, value in loading.items() if name != "dtype"}
-        tokenizer = AutoTokenizer.from_pretrained(folder_or_repo, **options)
+        model = load_model(AutoModelForSeq2SeqLM, folder_or_repo, **loading)
+        tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
         if device is None and torch.accelerator.is_available():
             device = torch.accelerator.current_accelerator()
         return cls(model if device is None else model.to(device), tokenizer, pair=pair, batch_size=batch_size)

@@ -6,6 +6,7 @@ from typing import Any
 from transformers import AutoModel, PreTrainedModel
 
 from ..configuration.errors import BabelensError
+from ..configuration.pretrained import load_model
 
 
 class BackboneError(BabelensError, ValueError):
@@ -16,12 +17,13 @@ def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel
     """A vision model: one by itself, that of a dual encoder, or that of an MLA model's native one.
 
     Args:
-        folder_or_repo, loading: what `AutoModel.from_pretrained` takes.
+        folder_or_repo, loading: what `load_model` takes.
 
     Raises:
+        ModelFolderError: as `load_model`.
         BackboneError: when the model sees no pictures.
     """
-    model: Any = AutoModel.from_pretrained(folder_or_repo, **loading)
+    model: Any = load_model(AutoModel, folder_or_repo, **loading)
     for part in ("native_model", "vision_model"):
         model = getattr(model, part, model)
     if getattr(model, "main_input_name", None) != "pixel_values":

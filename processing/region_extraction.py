@@ -21,6 +21,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from transformers import AutoImageProcessor, AutoModelForObjectDetection, BatchFeature, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
+from ..configuration.pretrained import ModelKindError, load_model, load_processor
 from ..configuration.rc3_errors import RegionError
 from .backbones import load_backbone
 from .image_augmentation import ImageAugmentation, TrainingTransform
@@ -112,12 +113,12 @@ class RegionExtractor:
             BackboneError: when the image encoder sees no pictures.
             RegionError: without a `grid`, when the model is no detector.
         """
-        pictures = AutoImageProcessor.from_pretrained(folder_or_repo, **loading)
+        pictures = load_processor(AutoImageProcessor, folder_or_repo, **loading)
         if grid is not None:
             return cls.from_encoder(load_backbone(folder_or_repo, **loading), pictures, grid=grid)
         try:
-            detector = AutoModelForObjectDetection.from_pretrained(folder_or_repo, **loading)
-        except ValueError as error:  # a configuration for which there is none
+            detector = load_model(AutoModelForObjectDetection, folder_or_repo, **loading)
+        except ModelKindError as error:
             raise RegionError(
                 f"{folder_or_repo} is no object detector; a grid makes regions of what it sees"
             ) from error

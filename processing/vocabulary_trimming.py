@@ -27,6 +27,7 @@ from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..configuration.errors import BabelensError
+from .tokenizer_files import disk_errors
 
 KINDS = ("BPE", "Unigram", "WordPiece")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
@@ -99,7 +100,8 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
     """
     new_ids = {old: new for new, old in enumerate(kept)}
     with TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
+        with disk_errors():
+            tokenizer.save_pretrained(folder)
         file = Path(folder, "tokenizer.json")
         file.write_text(json.dumps(_trimmed(_specification(tokenizer), new_ids), ensure_ascii=False), "utf-8")
         trimmed = type(tokenizer).from_pretrained(folder)

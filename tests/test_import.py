@@ -54,7 +54,7 @@ def test_it_takes_less_than_two_seconds_over_transformers(imports):
 def test_it_loads_no_more_than_it_needs(imports):
     assert not {"datasets", "evaluate", "typer", "rich", "matplotlib", "pandas"} & set(imports[0]["modules"])
     rooms = {name.split(".")[1] for name in imports[0]["rooms"]}
-    assert rooms == {"configuration", "methods", "modeling", "processing"}
+    assert rooms == {"configuration", "methods", "modeling", "processing", "quiet_start"}
 
 
 def test_the_public_names_are_there():

@@ -7,14 +7,12 @@ saved, so that neither a checkpoint nor a result holds what is not finite.
 import dataclasses
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from ..configuration import model_folders
 from ..configuration.errors import BabelensError
 
 _ADVICE = "A lower learning rate, a longer warm-up or max_grad_norm may help."
@@ -32,10 +30,6 @@ class NonFiniteGradientError(BabelensError, FloatingPointError):
 
 class NonFiniteWeightsError(BabelensError, FloatingPointError):
     """Weights that are NaN or infinite; they are not saved."""
-
-
-class UnreadableWeightsError(BabelensError, ValueError):
-    """A file of weights that is damaged."""
 
 
 class NumberError(BabelensError, ValueError):
@@ -101,35 +95,11 @@ def is_finite(tensor: Tensor | float) -> bool:
     if not isinstance(tensor, Tensor):
         return math.isfinite(tensor)
     own = tensor.detach()
-    if not own.is_floating_point():
-        return True
     if isinstance(own, DTensor):
         own = own.to_local()
     if own.is_sparse:
         own = own.coalesce().values()
-    if own.itemsize == 1:  # of 8 bits, for which torch knows too little
-        own = own.to(torch.float32)
-    # A finite sum has finite parts, and is quickly had; a sum that is not can have overflowed.
-    return bool(own.sum().isfinite()) or bool(own.isfinite().all())
-
-
-def non_finite_tensors(folder: str | Path) -> dict[str, list[str]]:
-    """What a folder's safetensors files hold that is NaN or infinite: file name -> names of tensors. One tensor is
-    read at a time; files of which all is finite are left out.
-
-    Raises:
-        UnreadableWeightsError: for a file that is none of safetensors, or a part of one.
-    """
-    found = {}
-    for path in sorted(Path(folder).glob("*.safetensors")):
-        try:
-            with safe_open(path, "pt") as file:
-                names = [name for name in file.keys() if not is_finite(file.get_tensor(name))]  # noqa: SIM118
-        except SafetensorError as error:
-            raise UnreadableWeightsError(f"{path.name} cannot be read: {error}") from error
-        if names:
-            found[path.name] = names
-    return found
+    return model_folders.is_finite(own)
 
 
 def check_numbers(arguments: Any) -> None:

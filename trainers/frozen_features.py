@@ -15,15 +15,21 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import config
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
+from ..configuration.errors import BabelensError
 from .mixture import SizedView
 from .saving import made, removed_on_failure
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "features"
+
+
+class FeatureError(BabelensError, ValueError):
+    """Features that nothing can be learned from."""
 
 
 def frozen_features(
@@ -41,21 +47,43 @@ def frozen_features(
         weights: of the frozen model.
         settings: how it reads an item: its configuration and its processor's.
         items: the inputs as bytes, in order.
-        cache_dir: where to keep features; by default a folder in the Hugging Face datasets cache.
+        cache_dir: where to keep features; by default a folder in the Hugging Face datasets cache. A damaged file in
+            it is named in a warning and written anew.
+
+    Raises:
+        FeatureError: when `compute` gives numbers that are NaN or infinite.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
     file = folder / f"{_digest(weights, settings, items)}.safetensors"
-    if not file.is_file():
+    kept = _kept(file)
+    if kept is None:
         logger.info("computing features that are not in %s", folder)
         # In a place of its own: another process may be computing the same. It is made first, so that a folder in which
         # nothing can be kept is known before hours are spent.
         with made(folder), TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch:
             features = compute()
+            if not np.isfinite(features).all():
+                raise FeatureError(f"{len(features)} features of a frozen model: some are NaN or infinite")
             with removed_on_failure(Path(scratch), called=file):
                 written = Path(scratch) / file.name
                 save_file({"features": np.ascontiguousarray(features)}, written)
                 os.replace(written, file)
-    return load_file(file)["features"]
+        kept = load_file(file)["features"]
+    return kept
+
+
+def _kept(file: Path) -> np.ndarray | None:
+    """The features in a file; none, when there is no file or it is damaged."""
+    if not file.is_file():
+        return None
+    try:
+        features = load_file(file)["features"]
+        if not np.isfinite(features).all():
+            raise ValueError("it holds numbers that are NaN or infinite")
+        return features
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        logger.warning("%s is damaged (%s): its features are computed again", file, error)
+        return None
 
 
 class FeatureView:

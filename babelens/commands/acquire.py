@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ..acquisition import M_BERT, Acquisition
+from ..evaluation.console import plain_console
 from ..trainers.output_lock import locked
 from ..trainers.precision import Precision
+from .options import TrustRemoteCode
 
 _DATA, _MODEL, _TRAINING = "Data", "Model", "Training"
 
@@ -123,6 +125,7 @@ def acquire(
         bool,
         typer.Option("--resume", help="Go on with a run that broke off, on the same data.", rich_help_panel=_TRAINING),
     ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Teach a model one more language from translations, and leave all that it knows bitwise as it was.
@@ -132,7 +135,7 @@ def acquire(
     The adapter's folder goes to PEFT's `PeftModel.from_pretrained`; with `--assemble`, the folder `model` in it to
     `AutoModel.from_pretrained`, `babelens search`, and as `--base` to this command for the next language.
     """
-    console = Console(stderr=as_json)
+    console = plain_console(stderr=as_json)
     acquisition = Acquisition(
         base=base,
         language=language,
@@ -148,6 +151,7 @@ def acquire(
         steps=steps,
         exposure_steps=exposure_steps,
         license=license,
+        trust_remote_code=trust_remote_code,
         training={
             "per_device_train_batch_size": batch_size,
             "learning_rate": learning_rate,

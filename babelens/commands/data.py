@@ -20,6 +20,7 @@ from ..data.corpus import captions_of
 from ..data.emoji import VENDORS, emoji_licenses, emoji_manifest, load_emoji, published_manifest
 from ..data.loading import load_captions
 from ..data.pictures import SkippedImage
+from ..evaluation.console import plain_console
 from .embed import SKIP_HELP
 
 Item = TypeVar("Item")
@@ -69,9 +70,9 @@ def data(
     if as_json:
         typer.echo(json.dumps(statistics, ensure_ascii=False, indent=2))
     elif source is None:
-        _show_emoji(Console(), statistics)
+        _show_emoji(plain_console(), statistics)
     else:
-        _show_corpus(Console(), statistics)
+        _show_corpus(plain_console(), statistics)
     if sheet:
         rows = _rows_of_all_vendors(corpus, pictures) if source is None else _spread(range(len(corpus)), pictures)
         _draw_sheet(corpus.select(rows), language, sheet)
@@ -103,7 +104,7 @@ def corpus_statistics(corpus: Dataset) -> dict[str, Any]:
 
 
 def _show_corpus(console: Console, statistics: dict[str, Any]) -> None:
-    console.print(f"{statistics['source']}:", markup=False, highlight=False)
+    console.print(f"{statistics['source']}:", highlight=False)
     console.print(f"{statistics['pictures']:,} pictures of {statistics['image_ids']:,} things", style="bold")
     table = Table("language")
     for column in ("captions", "characters on average"):
@@ -116,7 +117,7 @@ def _show_corpus(console: Console, statistics: dict[str, Any]) -> None:
     if statistics["skipped"]:
         console.print(f"Pictures left out: {len(statistics['skipped'])}", style="bold")
         for each in statistics["skipped"]:
-            console.print(f"- {each['place']}: {each['reason']}", markup=False)
+            console.print(f"- {each['place']}: {each['reason']}")
 
 
 def _show_emoji(console: Console, manifest: dict[str, Any]) -> None:

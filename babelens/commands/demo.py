@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 from transformers import AutoModel, AutoProcessor
 
 from ..configuration.languages import UnknownLanguageError, normalize_language
 from ..data.emoji import load_emoji, published_manifest
 from ..data.views import Pictures
+from ..evaluation.console import plain_console
 from ..evaluation.embedder import Embedder
 from ..evaluation.gallery import contact_sheet
 from ..methods import METHODS
@@ -57,7 +59,7 @@ def demo(
         )
     if not query.strip():
         raise typer.BadParameter("it is empty: say what to look for", param_hint="--query")
-    console = Console()
+    console = plain_console()
     output = output or Path("runs") / f"demo-{method}"
     recipe = load_recipe(DEMOS[method])
     run = recipe_run(recipe, output, command=shlex.join(["babelens", *sys.argv[1:]]))
@@ -135,7 +137,8 @@ def _search(output: Path, query: str, language: str, console: Console) -> None:
     pictures = Pictures(gallery)
     scores = embedder.encode_image(pictures) @ embedder.encode_text(query, language=language)[0]
     best = (-scores).argsort(kind="stable")[:8]
-    console.print(f"\n[bold]{query}[/] ({language}), asked of AutoModel.from_pretrained({str(output)!r}):")
+    console.print()
+    console.print(Text(query, "bold"), f"({language}), asked of AutoModel.from_pretrained({str(output)!r}):")
     for position in best.tolist():
         names = {caption["language"]: caption["text"] for caption in gallery[position]["captions"]}
         console.print(f"  {scores[position]:.3f}  {gallery[position]['emoji']}  {names['en']}", highlight=False)

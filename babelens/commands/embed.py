@@ -15,8 +15,9 @@ from ..data.pictures import refuse_mostly_bad
 from ..data.text_files import read_texts
 from ..evaluation.cross_encoder import CrossEncoder
 from ..evaluation.embedder import Embedder
-from ..evaluation.image_index import ImageIndex
+from ..evaluation.image_index import ImageIndex, pictures_in
 from ..processing.region_extraction import RegionExtractor
+from .options import TrustRemoteCode
 
 _FORMATS = (".npy", ".parquet")
 SKIP_HELP = "Leave out pictures that cannot be read, and list them. When most of them are bad, it is an error."
@@ -43,9 +44,7 @@ def embed(
     language: Annotated[str | None, typer.Option(help="The language of the texts, as a BCP-47 tag.")] = None,
     skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
     batch_size: Annotated[int, typer.Option(help="Pictures or texts encoded at a time.", min=1)] = 64,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write the vectors of pictures or of texts: float32, of length 1, so that a dot product is a cosine.
 
@@ -58,6 +57,8 @@ def embed(
         raise typer.BadParameter("--texts and --language go together: no language is guessed", param_hint="--language")
     if output.suffix not in _FORMATS:
         raise typer.BadParameter(f"{output.name}: the name must end in {' or '.join(_FORMATS)}", param_hint="--output")
+    if images and output.suffix == ".parquet":
+        _check_names(images)
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     if images:
         index = ImageIndex.of_folder(embedder, images, skip_bad_images=skip_bad_images)
@@ -115,6 +116,15 @@ def load_cross_encoder(
         finder.model.to(judge.model.device)
         judge.find_regions = finder
     return judge
+
+
+def _check_names(folder: Path) -> None:
+    """Before anything is encoded: a column of text takes no name that is not UTF-8."""
+    for path in pictures_in(folder):
+        try:
+            str(path.relative_to(folder)).encode()
+        except UnicodeEncodeError:
+            raise CorpusError(f"{path}: its name is not UTF-8, as in a .parquet file it must be; rename it") from None
 
 
 def _write(output: Path, columns: dict[str, list[str]], embeddings: np.ndarray) -> None:

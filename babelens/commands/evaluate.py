@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
-from transformers import AutoConfig
 
 from ..configuration.files import written_file
+from ..configuration.model_folders import ModelFolderError
+from ..configuration.pretrained import HubUnreachableError, load_config
 from ..data.corpus import languages_of
 from ..data.loading import load_captions
+from ..evaluation.console import plain_console
 from ..evaluation.embedder import Embedder
 from ..evaluation.emoji import BENCHMARK_LANGUAGES, EmojiBenchmark, print_report
 from ..evaluation.ranking import RECALL_AT
@@ -25,6 +26,7 @@ from ..recipe import load_recipe
 from ..run import recipe_run
 from ..run_rc3_tasks import Rc3TaskRun, TaskReport, print_task_report
 from .embed import GRID_HELP, REGIONS_HELP, load_cross_encoder, load_embedder
+from .options import TrustRemoteCode
 
 _EMOJI = "emoji"
 
@@ -93,9 +95,7 @@ def evaluate(
         Path | None, typer.Option(help="Write the results into this file (JSON), for model cards.", dir_okay=False)
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Pictures or texts encoded at a time.", min=1)] = 64,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Measure retrieval: recall at 1, 5 and 10 in percent, text to image and image to text, language by language.
@@ -114,6 +114,8 @@ def evaluate(
         report, run = _task_report(model, recipe, batch_size, trust_remote_code)
         _show(report, output, as_json, lambda: print_task_report(report, run.task))
         return
+    if languages is not None and not _tags(languages):
+        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
     if data == _EMOJI and (languages or split):
         raise typer.BadParameter("the emoji benchmark has its own splits, and takes --image-languages and the like")
     if data != _EMOJI and gallery:
@@ -142,7 +144,7 @@ def evaluate(
                 benchmark.gallery().save(path, "PNG")
     else:
         corpus = load_captions(data, split=split)
-        tags = _tags(languages) if languages else list(languages_of(corpus))
+        tags = _tags(languages) if languages is not None else list(languages_of(corpus))
         results = evaluate_retrieval(embedder, corpus, tags, protocol=protocol, reranker=reranker)
     _show(results, output, as_json, lambda: print_report(results) if data == _EMOJI else _print_recalls(data, results))
 
@@ -174,7 +176,7 @@ def _dual_encoder(model: str, **options: Any) -> Embedder:
     try:
         return load_embedder(model, **options)
     except typer.BadParameter as error:
-        if _is_for_tasks(model):
+        if not isinstance(error.__cause__, HubUnreachableError) and _is_for_tasks(model):
             message = (
                 f"{model} embeds nothing; say on which task: --recipe emoji/rc3/entailment, rc3/xvnli, or your own"
             )
@@ -184,8 +186,8 @@ def _dual_encoder(model: str, **options: Any) -> Embedder:
 
 def _is_for_tasks(model: str) -> bool:
     try:
-        method = METHODS.get(AutoConfig.from_pretrained(model).model_type)
-    except (OSError, ValueError):
+        method = METHODS.get(load_config(model).model_type)
+    except ModelFolderError:
         return False
     return method is not None and method.task_run is not None
 
@@ -213,4 +215,4 @@ def _print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> Non
         recalls = [numbers[f"{direction}_r{k}"] for direction in ("t2i", "i2t") for k in RECALL_AT]
         counts = (f"{numbers[name]:,}" for name in ("n_images", "n_texts"))
         table.add_row(language, *(f"{value:.1f}" for value in (*recalls, numbers["mean_recall"])), *counts)
-    Console().print(table)
+    plain_console().print(table)

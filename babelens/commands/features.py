@@ -9,6 +9,7 @@ from ..data.loading import load_captions
 from ..data.pictures import SkippedImage
 from ..evaluation.ten_crops import CROP, RESIZE, TenCropFeatures, write_features
 from .embed import SKIP_HELP
+from .options import TrustRemoteCode
 
 
 def features(
@@ -36,9 +37,7 @@ def features(
     ] = CROP,
     skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
     batch_size: Annotated[int, typer.Option(help="Pictures encoded at a time, each in ten crops.", min=1)] = 4,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write captioned pictures as a corpus with features in the place of the pictures.
 

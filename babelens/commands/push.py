@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from ..evaluation.console import plain_console
 from ..hub import files_to_publish, folder_problems
 from ..hub import push as push_folder
 
@@ -25,12 +25,12 @@ def push(
     """Publish a model on the Hugging Face Hub: weights, processor, code and card, as one commit.
 
     The folder is checked first: configuration, weights, processor, the code that lets others load the model without
-    babelens, and the card with its metadata. Nothing is uploaded when something is missing. Checkpoints, logs and
-    pickles stay at home.
+    babelens, and the card with its metadata. Nothing is uploaded when something is missing, damaged, not finite, or a
+    link out of the folder. Checkpoints, logs and pickles stay at home.
 
     Log in once with `hf auth login`, or set HF_TOKEN.
     """
-    console = Console()
+    console = plain_console()
     try:
         validate_repo_id(repository)
     except HFValidationError as error:
@@ -46,7 +46,7 @@ def push(
     if problems := folder_problems(folder):
         console.print(f"{folder} cannot be published:", style="bold red")
         for problem in problems:
-            console.print(f"- {problem}", markup=False)
+            console.print(f"- {problem}")
         raise typer.Exit(1)
     if dry_run:
         console.print("The folder is fit to be published. Nothing was uploaded.")

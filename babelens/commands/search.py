@@ -6,17 +6,18 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from ..configuration.files import written_file
 from ..configuration.languages import normalize_language
 from ..data.emoji import DEFAULT_CACHE
 from ..data.pictures import refuse_mostly_bad
+from ..evaluation.console import plain_console
 from ..evaluation.gallery import contact_sheet
 from ..evaluation.image_index import ImageIndex
 from ..processing.images import open_image
 from .embed import GRID_HELP, REGIONS_HELP, SKIP_HELP, load_cross_encoder, load_embedder
+from .options import TrustRemoteCode
 
 
 def search(
@@ -41,9 +42,7 @@ def search(
         Path | None, typer.Option(help="Draw the pictures found into this file (PNG).", dir_okay=False)
     ] = None,
     skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Show the pictures of a folder that fit a description best, with their scores (without --rerank cosines, at most
@@ -53,6 +52,8 @@ def search(
 
     Example: babelens search runs/mural --images photos "ein rotes Auto" --language de --sheet found.png
     """
+    if not query.strip():
+        raise typer.BadParameter("the description is empty: every picture would fit it as well", param_hint="QUERY")
     if rerank and top_k < top:
         raise typer.BadParameter(f"--top {top} needs as many pictures to be shown to it", param_hint="--top-k")
     language = normalize_language(language)
@@ -84,6 +85,6 @@ def search(
     table.add_column("picture", overflow="fold")
     for path, score in found:
         table.add_row(f"{score:.3f}", str(path.relative_to(images)))
-    Console().print(table)
+    plain_console().print(table)
     for reason in index.skipped.values():
         typer.echo(f"left out: {reason}", err=True)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from ..evaluation.console import plain_console
 from ..recipe import RecipeError, find_recipe, load_recipe
 from ..recipe_file import parse
 from ..run import recipe_run
 from ..trainers.output_lock import locked
+from .options import TrustRemoteCode
 
 
 def train(
@@ -38,6 +39,7 @@ def train(
             metavar="KEY=VALUE",
         ),
     ] = None,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Train a model as a recipe says, evaluate it, and write its card.
@@ -47,7 +49,8 @@ def train(
     """
     overrides = dict(_setting(text) for text in settings or [])
     output = output or Path("runs") / find_recipe(recipe).with_suffix("").name
-    run = recipe_run(load_recipe(recipe, overrides), output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    command = shlex.join(["babelens", *sys.argv[1:]])
+    run = recipe_run(load_recipe(recipe, overrides), output, command, trust_remote_code=trust_remote_code)
     with locked(output):
         trainer = run.train(resume=resume)
         if not trainer.is_world_process_zero():
@@ -57,7 +60,7 @@ def train(
     if as_json:
         typer.echo(json.dumps(report))
     else:
-        run.print_summary(report, Console())
+        run.print_summary(report, plain_console())
 
 
 def _setting(text: str) -> tuple[str, object]:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from ..evaluation.console import plain_console
 from ..trimming import TrimmingReport, gather_texts
 from ..trimming import trim as trim_vocabulary
+from .options import TrustRemoteCode
 
 _TEXTS = "Texts"
 
@@ -55,6 +55,7 @@ def trim(
     coverage: Annotated[
         float, typer.Option(help="The share of all pieces in the texts to keep at least.", min=0.0, max=1.0)
     ] = 0.9999,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Cut a model's vocabulary to the pieces that some texts use; what it computes of them stays the same.
@@ -74,7 +75,7 @@ def trim(
         recipe=recipe,
         languages=[tag.strip() for tag in languages.split(",")] if languages else None,
     )
-    report = trim_vocabulary(model, found, output, coverage=coverage)
+    report = trim_vocabulary(model, found, output, coverage=coverage, trust_remote_code=trust_remote_code)
     if as_json:
         typer.echo(json.dumps({"model": str(output)} | asdict(report), ensure_ascii=False, indent=2))
     else:
@@ -82,7 +83,7 @@ def trim(
 
 
 def _show(report: TrimmingReport, output: Path) -> None:
-    console = Console()
+    console = plain_console()
     table = Table("", "before", "after", "", box=SIMPLE_HEAD, title=str(output), title_justify="left")
     for name, (before, after), form in (
         ("word pieces", report.pieces, ",d"),
@@ -99,8 +100,8 @@ def _show(report: TrimmingReport, output: Path) -> None:
         f"{report.changed:,} texts are cut otherwise than before" + (", such as" if report.samples else ".")
     )
     for sample in report.samples:
-        console.print(f"- {escape(sample.text)}: {_pieces(sample.before)} → {_pieces(sample.after)}", highlight=False)
+        console.print(f"- {sample.text}: {_pieces(sample.before)} → {_pieces(sample.after)}", highlight=False)
 
 
 def _pieces(pieces: list[str]) -> str:
-    return escape(" ".join(pieces))
+    return " ".join(pieces)

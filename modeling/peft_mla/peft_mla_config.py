@@ -3,6 +3,7 @@
 The defaults are the paper's (sections 3.2 and 4.1), with M-BERT's vocabulary.
 """
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +40,8 @@ def peft_type_member(name: str) -> PeftType:
 
 
 MLA = peft_type_member("MLA")
+PREFIX = "base_model.model."  # before the names in an adapter's file
+_MATRICES = {"mlp": ("down", "up"), "linear": ("map",)}  # of an acquirer
 
 
 @dataclass
@@ -114,9 +117,14 @@ class MlaAdapterConfig(PeftConfig):
         """As in PEFT. Where weights lie beside the configuration, they are looked at before a model takes them in.
 
         Raises:
+            AdapterMismatchError: for an adapter of another method of PEFT.
             AdapterFileError: when the weights' file is truncated, or has not the weights that the configuration says.
         """
         config = super().from_pretrained(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
+        if config.peft_type != MLA:  # of another method PEFT gives that one's configuration
+            raise AdapterMismatchError(
+                f"{pretrained_model_name_or_path} holds an adapter of {config.peft_type.value}, and not of MLA"
+            )
         weights = Path(pretrained_model_name_or_path, subfolder or "", SAFETENSORS_WEIGHTS_NAME)
         if weights.is_file():
             config._check_weights(weights)
@@ -125,18 +133,30 @@ class MlaAdapterConfig(PeftConfig):
             config.embedding = "/".join(filter(None, folder))
         return config
 
+    def _is_acquirer(self, name: str) -> bool:
+        """Whether a weight in an adapter's file belongs to an acquirer of a block of the text tower."""
+        place, _, weight = name.removeprefix(PREFIX).partition(".mla_acquirers.")
+        matrix, _, kind = weight.partition(".")
+        is_block = self.target_modules is None or re.fullmatch(self.target_modules, place) is not None
+        return is_block and matrix in _MATRICES[self.acquirer] and kind in ("weight", "bias")
+
     def _check_weights(self, path: Path) -> None:
         try:
             with safe_open(path, framework="pt") as file:
                 names = list(file.keys())
         except SafetensorError as error:
             raise AdapterFileError(f"{path} is truncated or damaged ({error}); get it again") from error
-        acquirers = sum(".mla_acquirers." in name for name in names)
+        acquirers = [name for name in names if ".mla_acquirers." in name]
         in_a_block = 4 if self.acquirer == "mlp" else 2  # a weight and a bias for each matrix
-        if self.text_layers is not None and acquirers != self.text_layers * in_a_block:
+        if self.text_layers is not None and len(acquirers) != self.text_layers * in_a_block:
             raise AdapterFileError(
-                f"{path} has {acquirers} weights of acquirers; {self.text_layers} blocks with {self.acquirer!r} "
+                f"{path} has {len(acquirers)} weights of acquirers; {self.text_layers} blocks with {self.acquirer!r} "
                 f"acquirers have {self.text_layers * in_a_block}"
+            )
+        if strangers := [name for name in acquirers if not self._is_acquirer(name)]:
+            raise AdapterFileError(
+                f"{path} has {strangers[0]!r}, which is no weight of {self.acquirer!r} acquirers behind "
+                f"{self.target_modules!r}"
             )
         if self.embedding is None and not any(".shared_embedding." in name for name in names):
             raise AdapterFileError(f"{path} has no shared embedding, and its configuration does not say where it is")

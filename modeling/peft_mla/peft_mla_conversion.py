@@ -8,18 +8,19 @@ take_apart        an `MlaModel` as a model with PEFT adapters
 
 from pathlib import Path
 
+import torch
 from peft import PeftModel, get_peft_model
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, load_peft_weights
 from safetensors.torch import save_file
 from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
-from ..acquirer import text_tower
+from ...configuration.model_folders import is_finite, named
+from ..acquirer import Acquirer, text_tower
 from ..modeling_mla import MlaModel
-from .peft_mla_config import AdapterMismatchError, MlaAdapterConfig
+from .peft_mla_config import PREFIX, AdapterFileError, AdapterMismatchError, MlaAdapterConfig
 from .peft_mla_embedding import embedding_digest, load_embedding
 
-_PEFT = "base_model.model."  # before the names in an adapter's file
 # What the configurations of an adapter and of an `MlaModel` both say, and all languages of a model share.
 SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
 
@@ -67,13 +68,13 @@ def save_adapter(
     """
     config = adapter_config(model, language, embedding=embedding, base_model=base_model)
     weights = {
-        _PEFT + name.replace(f".mla_acquirers.{language}.", ".mla_acquirers."): value
+        PREFIX + name.replace(f".mla_acquirers.{language}.", ".mla_acquirers."): value
         for name, value in model.native_model.state_dict().items()
         if f".mla_acquirers.{language}." in name
     }
     if embedding is None:
         weights |= {
-            _PEFT + _in_peft(name): v for name, v in model.native_model.state_dict().items() if _is_shared(name)
+            PREFIX + _in_peft(name): v for name, v in model.native_model.state_dict().items() if _is_shared(name)
         }
     Path(folder).mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
@@ -96,21 +97,57 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
         ValueError: when the model has the language.
     """
     config = MlaAdapterConfig.from_pretrained(str(source))
-    weights = {name.removeprefix(_PEFT): value for name, value in load_peft_weights(str(source), device="cpu").items()}
+    if Path(source).is_dir() and not (Path(source) / SAFETENSORS_WEIGHTS_NAME).is_file():
+        raise AdapterFileError(f"{source} has no {SAFETENSORS_WEIGHTS_NAME}; a pickle is not read")
+    weights = {
+        name.removeprefix(PREFIX): value for name, value in load_peft_weights(str(source), device="cpu").items()
+    }
     shared = {name.split(".shared_embedding.")[1]: v for name, v in weights.items() if ".shared_embedding." in name}
     if not shared and config.embedding is not None and not model.config.languages:
         shared = load_embedding(config.embedding).weights
     _check_fit(config, model)
+    own = {name: value for name, value in weights.items() if ".mla_acquirers." in name}
+    _check_weights(own, _acquirer_shapes(model), f"the acquirers of {source}")
+    if shared and not model.config.languages:
+        table = {name: value.shape for name, value in model.embedding.mla_embedding.state_dict().items()}
+        _check_weights(shared, table, f"the shared embedding of {source}")
     model.add_language(config.language)
     if shared and len(model.config.languages) == 1:
         model.embedding.mla_embedding.load_state_dict(shared)
-    own = {
-        name.replace(".mla_acquirers.", f".mla_acquirers.{config.language}."): value
-        for name, value in weights.items()
-        if ".mla_acquirers." in name
-    }
-    model.native_model.load_state_dict(own, strict=False)
+    model.native_model.load_state_dict(
+        {name.replace(".mla_acquirers.", f".mla_acquirers.{config.language}."): value for name, value in own.items()},
+        strict=False,
+    )
     return config.language
+
+
+def _acquirer_shapes(model: MlaModel) -> dict[str, torch.Size]:
+    """The weights of a language's acquirers by their names in an adapter, as this model would have them."""
+    with torch.device("meta"):
+        config = model.config
+        acquirer = Acquirer(config.base_config.text_config.hidden_size, config.acquirer_size, config.acquirer)
+    names = {module: name for name, module in model.native_model.named_modules()}
+    return {
+        f"{names[block]}.mla_acquirers.{name}": value.shape
+        for block in model.blocks
+        for name, value in acquirer.state_dict().items()
+    }
+
+
+def _check_weights(found: dict[str, Tensor], needed: dict[str, torch.Size], what: str) -> None:
+    """
+    Raises:
+        AdapterFileError: when weights are missing, are called or shaped otherwise, or are not finite.
+    """
+    if found.keys() != needed.keys():
+        missing, strange = sorted(needed.keys() - found.keys()), sorted(found.keys() - needed.keys())
+        wrong = [f"lack {named(missing)}"] * bool(missing) + [f"have {named(strange)}, of no use"] * bool(strange)
+        raise AdapterFileError(f"{what} {' and '.join(wrong)}")
+    for name, value in found.items():
+        if value.shape != needed[name]:
+            raise AdapterFileError(f"{what}: {name} has {list(value.shape)}, and should have {list(needed[name])}")
+        if not is_finite(value):
+            raise AdapterFileError(f"{what}: {name} has numbers that are NaN or infinite")
 
 
 def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:

@@ -521,6 +521,15 @@ REFUSALS = {
 }
 
 
+def test_a_base_in_the_working_directory_is_found_from_any_other(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert run(*options(folder, base="clip", vocabulary="bert", output=tmp_path / "adapter")) == 0
+    monkeypatch.chdir(tmp_path)
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str((folder / "clip").resolve())
+    assert Embedder.from_pretrained("adapter").model.config.languages == ["de"]
+
+
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_cannot_be_is_one_sentence(folder, capfd, monkeypatch, case):
     change, complaint = REFUSALS[case]

@@ -8,6 +8,7 @@ from tiny_cross_encoder import tiny_cross_encoder
 
 from babelens import Rc3ForVisualEntailment
 from babelens.configuration.languages import LanguageTagError, UnknownLanguageError
+from babelens.configuration.model_folders import ModelFolderError
 from babelens.configuration.rc3_errors import VisualInputError
 from babelens.evaluation import cross_encoder as cross_encoder_module
 from babelens.evaluation.cross_encoder import CrossEncoder
@@ -129,7 +130,7 @@ def test_models_that_are_no_cross_encoder(parts, clip_folder, tmp_path):
     with pytest.raises(OSError, match="nowhere"):
         CrossEncoder.from_pretrained(tmp_path / "nowhere")
     parts[0].model.save_pretrained(tmp_path)
-    with pytest.raises(TypeError, match=r"no weights for scorer\.bias, scorer\.weight"):
+    with pytest.raises(ModelFolderError, match=r"lacks the weights scorer\.bias, scorer\.weight"):
         CrossEncoder.from_pretrained(tmp_path)
     with pytest.raises(ValueError, match="batch_size"):
         CrossEncoder(*parts, batch_size=0)

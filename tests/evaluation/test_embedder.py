@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from babelens.configuration.languages import LanguageTagError
-from babelens.evaluation.embedder import Embedder
+from babelens.evaluation.embedder import Embedder, NonFiniteEmbeddingError
 from babelens.processing.images import ImageError
 from babelens.processing.processor_errors import TextInputError
 
@@ -270,3 +270,18 @@ def test_align(build_tokenizer, tower):
         embedder.encode_text(TEXTS, language="de"), torch.nn.functional.normalize(features).numpy(), atol=1e-5
     )
     assert np.linalg.norm(embedder.encode_image([picture(0)])) == pytest.approx(1)
+
+
+def test_what_is_not_finite_is_named(clip_parts, tmp_path):
+    """A model in memory can be broken too; its numbers reach no file."""
+    model = copy.deepcopy(clip_parts[0])
+    model.text_model.embeddings.token_embedding.weight.data[clip_parts[1].tokenizer("z")["input_ids"][1]] = torch.inf
+    embedder = Embedder(model, clip_parts[1], batch_size=2)
+    with pytest.raises(NonFiniteEmbeddingError, match=r"'a z': CLIPModel makes"):
+        embedder.encode_text(["abc", "a z", "abcde"], language="en")
+    model.visual_projection.weight.data[0] = torch.nan
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    with pytest.raises(NonFiniteEmbeddingError, match=r"a\.png: CLIPModel"):
+        embedder.encode_image([tmp_path / "a.png"])
+    with pytest.raises(NonFiniteEmbeddingError, match=r"picture 0: CLIPModel"):
+        embedder.encode_image([Image.new("RGB", (8, 8))])

@@ -82,3 +82,45 @@ def test_bad_pictures_are_named_or_left_out_and_listed(clip_parts, folder, tmp_p
 def test_a_folder_without_pictures(clip_parts, tmp_path):
     with pytest.raises(CorpusError, match="no pictures"):
         ImageIndex.of_folder(Embedder(*clip_parts), tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "nan", "flat", "text", "pickle"])
+def test_a_damaged_cache_is_named_and_written_anew(clip_parts, folder, tmp_path, caplog, damage):
+    embedder = CountingEmbedder(*clip_parts)
+    sound = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    (store,) = (tmp_path / "cache").iterdir()
+    with np.load(store) as arrays:
+        states, embeddings = arrays["states"], arrays["embeddings"]
+    if damage in ("truncated", "empty"):
+        store.write_bytes(store.read_bytes()[: 0 if damage == "empty" else -30])
+    else:
+        spoiled = {
+            "nan": embeddings * np.float32("nan"),
+            "flat": embeddings.reshape(-1),
+            "text": np.array(["a", "b", "c"]),
+            "pickle": np.array([{}, {}, {}]),
+        }
+        np.savez(store, states=states, embeddings=spoiled[damage])
+    again = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    np.testing.assert_array_equal(sound.embeddings, again.embeddings)
+    assert f"{store} is damaged" in caplog.text and "encoded again" in caplog.text
+    caplog.clear()
+    ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    assert [len(names) for names in embedder.encoded] == [3, 3, 0] and not caplog.text
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(clip_parts, folder, tmp_path, caplog):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    index = ImageIndex.of_folder(Embedder(*clip_parts), folder, cache=tmp_path / "cache")
+    assert len(index.embeddings) == 3
+    assert "could not be kept" in caplog.text and str(tmp_path / "cache") in caplog.text
+
+
+def test_names_that_are_no_utf8(clip_parts, folder, tmp_path):
+    os.rename(os.fsencode(folder / "b.png"), os.fsencode(folder) + b"/b\xff.png")
+    folder = folder.rename(os.fsdecode(os.fsencode(tmp_path) + b"/pictures\xe9"))
+    embedder = CountingEmbedder(*clip_parts)
+    for _ in range(2):
+        index = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+        assert len(index.paths) == 3
+    assert [len(names) for names in embedder.encoded] == [3, 0]

@@ -3,16 +3,20 @@
 import json
 import re
 import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
+import torch
 import typer
-from huggingface_hub import ModelCard
+from huggingface_hub import HfApi, ModelCard
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from babelens.commands.push import push as push_command
+from babelens.configuration.pretrained import HubUnreachableError
 from babelens.hub import PublishError, files_to_publish, folder_problems, push
 from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from babelens.model_cards.cards import write_card
@@ -79,7 +83,9 @@ def test_weights_that_are_cut_off_are_not_published(folder):
 
 def test_everything_but_the_traces_of_training_is_uploaded(folder):
     result = set(files_to_publish(folder))
-    for trace in ("checkpoint-10/model.safetensors", "runs/events", "training_args.bin", "optimizer.pt", ".cache/x"):
+    pickles = [f"extra{suffix}" for suffix in (".pkl", ".pickle", ".joblib", ".ckpt", ".PKL", ".pth")]
+    traces = ("checkpoint-10/model.safetensors", "runs/events", "training_args.bin", "optimizer.pt", ".cache/x")
+    for trace in (*traces, *pickles):
         (folder / trace).parent.mkdir(parents=True, exist_ok=True)
         (folder / trace).touch()
     hub = RecordingHub()
@@ -140,6 +146,15 @@ def edit_card(folder, **metadata):
     card.save(folder / "README.md")
 
 
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def change_weights(folder, change):
+    weights = load_file(folder / "model.safetensors")
+    save_file(change(weights), folder / "model.safetensors", metadata={"format": "pt"})
+
+
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
@@ -161,6 +176,25 @@ def edit_card(folder, **metadata):
             ),
             "model-00001-of-00001.safetensors is missing",
         ),
+        (lambda f: truncate(f / "model.safetensors"), "model.safetensors is truncated or damaged"),
+        (lambda f: change_weights(f, lambda all_: all_ | {"temperature": all_["temperature"] * torch.nan}), "NaN"),
+        (lambda f: change_weights(f, lambda all_: dict(list(all_.items())[1:])), "lacks the weights"),
+        (lambda f: (f / "tokenizer.json").write_text(""), "tokenizer.json is empty"),
+        (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is no tokenizer"),
+        (lambda f: truncate(f / "config.json"), "config.json is truncated or damaged"),
+        (lambda f: (f / "config.json").write_text("[]"), "config.json holds no settings"),
+        (lambda f: edit_json(f / "config.json", lambda c: c.update(auto_map=["x"])), "auto_map is no table"),
+        (
+            lambda f: edit_json(f / "processor_config.json", lambda c: c.update(image_processor="x")),
+            "image_processor holds no settings",
+        ),
+        (lambda f: (f / "modeling_mural.py").write_text("class ("), "modeling_mural.py is no Python"),
+        (lambda f: (f / "modeling_mural.py").write_bytes(b"\xff"), "modeling_mural.py is no Python"),
+        (lambda f: (f / "README.md").write_text("---\na: [\n---\n"), "README.md: "),
+        (lambda f: (f / "README.md").write_bytes(b"\xff"), "README.md: "),
+        (lambda f: edit_card(f, widget=["x"]), "an example of the widget is no mapping"),
+        (lambda f: (f / "notes.txt").symlink_to("/etc/passwd"), "notes.txt is a link to /etc/passwd"),
+        (lambda f: (f / "more").symlink_to("/etc"), "more is a link to /etc"),
         (lambda f: (f / "processor_config.json").unlink(), "processor_config.json is missing"),
         (lambda f: (f / "tokenizer_config.json").unlink(), "tokenizer_config.json is missing"),
         (
@@ -207,6 +241,11 @@ def test_an_adapter_can_be_published_when_what_it_goes_with_is_on_the_hub(make_m
         write_adapter_card(folder, facts)
         assert len(folder_problems(folder)) == problems
     assert "base_model_name_or_path" in folder_problems(folder)[0]
+    for place in ("../clip", "/lost/clip", "~/clip"):
+        edit_json(
+            tmp_path / "adapter1" / "adapter_config.json", lambda c, at=place: c.update(base_model_name_or_path=at)
+        )
+        assert "is a folder of this machine" in folder_problems(tmp_path / "adapter1")[0]
     hub = RecordingHub()
     push(tmp_path / "adapter0", "owner/clip-de", api=hub)
     assert hub.repositories
@@ -244,3 +283,28 @@ def test_the_command_names_what_is_wrong(command, folder):
     assert "- model.safetensors is missing" in result.output
     assert command(folder, "a/b/c").exit_code == 2
     assert command(folder / "nowhere", "owner/name").exit_code == 2
+
+
+def test_a_hub_that_does_not_answer_is_one_sentence(finished):
+    with pytest.raises(HubUnreachableError, match=r"could not be published as owner/name .*refused"):
+        push(finished, "owner/name", api=HfApi(endpoint="http://127.0.0.1:1", token="hf_none"))
+
+
+def test_a_page_in_the_place_of_an_answer_is_one_sentence(finished):
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>log in</html>")
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    api = HfApi(endpoint=f"http://127.0.0.1:{server.server_port}", token="hf_none")
+    with pytest.raises(HubUnreachableError, match="could not be published as owner/name") as caught:
+        push(finished, "owner/name", api=api)
+    server.shutdown()
+    server.server_close()
+    assert "\n" not in str(caught.value)

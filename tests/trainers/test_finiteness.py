@@ -9,14 +9,13 @@ from safetensors.torch import load_file, save_file
 from tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
 
 from babelens import ContrastiveTrainingArguments
+from babelens.configuration.model_folders import ModelFolderError, non_finite_weights
 from babelens.trainers.arguments import MlaTrainingArguments, Rc3TaskTrainingArguments, Rc3TrainingArguments
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.finiteness import (
     NonFiniteGradientError,
     NonFiniteWeightsError,
     NumberError,
-    UnreadableWeightsError,
-    non_finite_tensors,
 )
 
 TWO_RATES = {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}}
@@ -50,7 +49,7 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(tmp_path,
     newest = newest_checkpoint(tmp_path)
     assert newest.name == "checkpoint-2"
     assert_same(load_file(newest / "model.safetensors"), {k: torch.from_numpy(v) for k, v in poison.before.items()})
-    assert non_finite_tensors(newest) == {}
+    assert non_finite_weights(newest) == []
 
 
 def test_the_last_step_is_checked_too(tmp_path):
@@ -134,10 +133,11 @@ def test_what_a_folder_holds_is_read_tensor_by_tensor(tmp_path):
     }
     save_file(tensors, tmp_path / "model.safetensors")
     save_file({"good": torch.ones(1)}, tmp_path / "other.safetensors")
-    assert non_finite_tensors(tmp_path) == {"model.safetensors": ["half", "nan", "small"]}
+    (problem,) = non_finite_weights(tmp_path)
+    assert problem.endswith("model.safetensors has numbers that are NaN or infinite in half, nan, small")
     (tmp_path / "other.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(UnreadableWeightsError, match=r"other\.safetensors cannot be read"):
-        non_finite_tensors(tmp_path)
+    with pytest.raises(ModelFolderError, match=r"other\.safetensors is a pointer of git-lfs"):
+        non_finite_weights(tmp_path)
 
 
 # ---- Arguments ----

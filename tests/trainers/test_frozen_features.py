@@ -5,8 +5,9 @@ import logging
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
-from babelens.trainers.frozen_features import frozen_features
+from babelens.trainers.frozen_features import FeatureError, frozen_features
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 GIVEN = {
@@ -127,3 +128,26 @@ def test_computing_is_announced(computed, caplog, tmp_path):
     assert [record.getMessage() for record in caplog.records] == [
         f"computing features that are not in {tmp_path / 'cache'}"
     ]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "nan", "another name"])
+def test_a_damaged_file_is_named_and_computed_again(computed, tmp_path, caplog, damage):
+    assert computed()
+    (file,) = (tmp_path / "cache").iterdir()
+    if damage == "truncated":
+        file.write_bytes(file.read_bytes()[:-4])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "nan":
+        save_file({"features": FEATURES * np.float32("nan")}, file)
+    else:
+        save_file({"futures": FEATURES}, file)
+    assert computed()
+    assert f"{file} is damaged" in caplog.text
+    assert not computed()
+
+
+def test_features_that_are_not_finite_are_not_kept(tmp_path):
+    with pytest.raises(FeatureError, match="NaN or infinite"):
+        frozen_features(lambda: FEATURES + np.float32("inf"), **GIVEN, cache_dir=tmp_path)
+    assert not list(tmp_path.iterdir())

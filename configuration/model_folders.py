@@ -1,0 +1,110 @@
+"""What can be wrong with the files of a model's folder: said file by file, without running anything of it."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+
+from .errors import BabelensError
+
+_LFS_POINTER = b"version https://git-lfs"
+_INDEX = "*.safetensors.index.json"
+_SETTINGS = ("config.json", "processor_config.json", "tokenizer_config.json", "adapter_config.json")
+_NAMED = 5  # weights at most in a message
+
+
+class ModelFolderError(BabelensError, OSError):
+    """A folder or a repository from which no model can be loaded; the message says what is wrong with it."""
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """What is wrong with the settings, the tokenizer and the weights in a folder, one sentence for each file."""
+    problems = [problem for path in sorted(folder.glob("*.json")) if (problem := _damaged_json(path))]
+    problems += [problem for path in sorted(folder.glob("*.safetensors")) if (problem := _damaged_weights(path))]
+    return problems + misplaced_shards(folder)
+
+
+def misplaced_shards(folder: Path) -> list[str]:
+    """What the index of the weights' files names outside of the folder."""
+    problems = []
+    for index in sorted(folder.glob(_INDEX)):
+        try:
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            problems.append(f"{index} is no index of weights: it has no weight_map from names to files")
+            continue
+        strangers = sorted(str(name) for name in names if not isinstance(name, str) or Path(name).name != name)
+        problems += [f"{index} names weights in {name!r}, which is not a file of this folder" for name in strangers]
+    return problems
+
+
+def non_finite_weights(folder: Path) -> list[str]:
+    """Files of weights with NaN or infinite numbers in them, one sentence for each file.
+
+    Raises:
+        ModelFolderError: when a file cannot be read.
+    """
+    problems = []
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                bad = [name for name in file.keys() if not is_finite(file.get_tensor(name))]  # noqa: SIM118
+        except SafetensorError as error:
+            raise ModelFolderError(_damaged_weights(path) or f"{path}: {error}") from error
+        if bad:
+            problems.append(f"{path} has numbers that are NaN or infinite in {named(bad)}")
+    return problems
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether no number in a tensor is NaN or infinite; what is no floating-point number always is finite."""
+    if not tensor.is_floating_point():
+        return True
+    wide = tensor.float() if tensor.element_size() == 1 else tensor  # eight bits have no isfinite
+    # A finite sum has finite parts, and is quickly computed; one that is not finite may have overflowed.
+    return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
+
+
+def named(names: list[str]) -> str:
+    """Names for a message: all of a few, the first of many."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _damaged_json(path: Path) -> str | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        return f"{path} {_mistaken(path) or f'is truncated or damaged ({error})'}"
+    if path.name == "tokenizer.json":
+        try:
+            Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises this class itself, whatever is wrong
+            return f"{path} is no tokenizer ({error})"
+    elif path.name in _SETTINGS and not isinstance(content, dict):
+        return f"{path} holds no settings: they are an object of JSON"
+    return None
+
+
+def _damaged_weights(path: Path) -> str | None:
+    try:
+        with safe_open(path, framework="pt") as file:
+            file.keys()
+    except (SafetensorError, OSError) as error:
+        return f"{path} {_mistaken(path) or f'is truncated or damaged ({error})'}; get it again"
+    return None
+
+
+def _mistaken(path: Path) -> str | None:
+    """What a file is instead of what its name says."""
+    with path.open("rb") as file:
+        start = file.read(512).lstrip()
+    if not start:
+        return "is empty"
+    if start.startswith(_LFS_POINTER):
+        return "is a pointer of git-lfs in the place of the file (`git lfs pull` fetches it)"
+    if start[:1] == b"<":
+        return "is a web page in the place of the file"
+    return None

@@ -1,0 +1,304 @@
+"""Loading what others have saved: models, processors and configurations, from a folder or from the Hub.
+
+What transformers' `from_pretrained` does, with promises that it does not make: weights are safetensors, all there and
+finite; code that comes with a model runs when it was asked for, and nobody is asked on the terminal; a Hub that does
+not answer is given up after seconds; and whatever is wrong is one `ModelFolderError`, which says what and in which
+file.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import huggingface_hub.constants
+import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.utils import validate_repo_id
+from torch import nn
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+from .errors import BabelensError
+from .model_folders import ModelFolderError, damaged_files, is_finite, misplaced_shards, named
+
+# What `from_pretrained` of a configuration or a processor takes of a model's options; the others are the model's own.
+_WHERE = (
+    "cache_dir",
+    "code_revision",
+    "force_download",
+    "local_files_only",
+    "proxies",
+    "revision",
+    "subfolder",
+    "token",
+    "trust_remote_code",
+)
+# A repository of this package has at least one of these.
+_SETTINGS = ("config.json", "adapter_config.json", "tokenizer_config.json", "preprocessor_config.json")
+_HUB_ANSWERS_WITHIN = 5.0  # seconds
+_IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
+
+logger = logging.getLogger(__name__)
+
+
+class HubUnreachableError(ModelFolderError):
+    """A model that is not on this machine, while the Hub cannot be asked for it."""
+
+
+class UntrustedCodeError(ModelFolderError):
+    """A model that would run code of its own, which nobody has allowed."""
+
+
+class ModelKindError(BabelensError, TypeError):
+    """A model of another kind than is needed here."""
+
+
+def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:
+    """The configuration of a model.
+
+    Args:
+        source: a folder, or a repository of the Hub.
+        loading: what `from_pretrained` takes; of a model's options, those that do not concern it are left out.
+
+    Raises:
+        ModelFolderError: when there is none that can be read.
+        UntrustedCodeError: when it needs code that comes with it, without `trust_remote_code=True`.
+    """
+    source, loading = str(source), located(source, **loading)
+    with explained(source, loading):
+        if not loading["trust_remote_code"]:
+            refuse_kernels(PreTrainedConfig.get_config_dict(source, **_where(loading))[0], source)
+        return AutoConfig.from_pretrained(source, **_where(loading))
+
+
+def load_model(
+    auto_class: Any,
+    source: str | Path,
+    *,
+    part: Callable[[PreTrainedModel], nn.Module] | None = None,
+    **loading: Any,
+) -> PreTrainedModel:
+    """A model, of which every weight was in its files and is finite.
+
+    Args:
+        auto_class: `AutoModel`, another Auto class, or a class of models.
+        source: a folder, or a repository of the Hub.
+        part: of the model, which must have its weights; by default all of it must. What else is missing is new, as a
+            head is that fine-tuning begins with.
+        loading: what `from_pretrained` takes. Weights are safetensors alone unless `use_safetensors` says otherwise,
+            and `trust_remote_code` is off.
+
+    Raises:
+        ModelFolderError: when there is no such folder or repository, or a file of it is missing or damaged.
+        UntrustedCodeError: when the model needs code that comes with it.
+        ModelKindError: when the Auto class has no model of this kind.
+    """
+    source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
+    if not loading["trust_remote_code"]:
+        refuse_kernels({name: loading.get(name) for name in _IMPLEMENTATIONS}, source)
+    load_config(source, **loading)
+    if problems := misplaced_shards(Path(source)):
+        raise ModelFolderError(_together(problems))
+    with explained(source, loading, weights=True), _without_report(hidden=part is None):
+        options = {"ignore_mismatched_sizes": True} | loading | {"output_loading_info": True}
+        model, found = auto_class.from_pretrained(source, **options)
+    if not loading.get("ignore_mismatched_sizes"):
+        _check_shapes(model, found["mismatched_keys"], source)
+    _check_weights(model, found["missing_keys"], part or (lambda whole: whole), source)
+    return model
+
+
+def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
+    """A processor, tokenizer or image processor, whichever the Auto class loads; arguments and errors are those of
+    `load_config`."""
+    source, loading = str(source), located(source, **loading)
+    with explained(source, loading):
+        return auto_class.from_pretrained(source, **_where(loading))
+
+
+def located(source: str | Path, **loading: Any) -> dict[str, Any]:
+    """The options to load a source with, after a look at where it is: code is not trusted unless `loading` says so,
+    and of a Hub that does not answer the copy on this machine is taken.
+
+    Raises:
+        ModelFolderError: when it is neither a folder nor a repository of the Hub.
+        HubUnreachableError: when the Hub does not answer, and there is no copy.
+    """
+    loading = {"trust_remote_code": False} | {name: value for name, value in loading.items() if value is not None}
+    source = str(source)
+    if Path(source).is_dir() or loading.get("local_files_only"):
+        return loading
+    if Path(source).exists():
+        raise ModelFolderError(f"{source} is a file: name the folder that holds the model")
+    try:
+        validate_repo_id(source)
+    except HFValidationError:
+        raise ModelFolderError(f"there is no folder {source!r}") from None
+    reason = _why_not_on_hub(source, loading.get("revision"), loading.get("token"))
+    if reason is None:
+        return loading
+    if not _cached(source, loading):
+        raise HubUnreachableError(
+            f"there is no folder {source!r}, and whether the Hub has a repository of that name is not known: {reason}"
+        )
+    logger.warning("%s: %s; what was fetched before is taken", source, reason)
+    return loading | {"local_files_only": True}
+
+
+@contextmanager
+def explained(source: str, loading: dict[str, Any], *, weights: bool = False) -> Iterator[None]:
+    """Whatever goes wrong while a source is read as one `ModelFolderError` that names the file.
+
+    A damaged file can raise nearly anything, from `AttributeError` to the bare `Exception` of tokenizers.
+    """
+    try:
+        yield
+    except (BabelensError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise _explanation(source, error, loading, weights) from error
+
+
+def refuse_kernels(settings: dict[str, Any], source: str) -> None:
+    """Refuses settings that would fetch a kernel for attention from a repository: it is code, and runs.
+
+    Raises:
+        UntrustedCodeError: when they name one, at any depth.
+    """
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
+        elif isinstance(value, str) and "/" in value and any(name in key for name in _IMPLEMENTATIONS):
+            raise UntrustedCodeError(
+                f"{source}: {key}={value!r} is code from the Hub, which runs with --trust-remote-code "
+                "(trust_remote_code=True) alone"
+            )
+
+
+# ---- Where a source is ----
+
+
+def _where(loading: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in loading.items() if name in _WHERE}
+
+
+def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | None:
+    """Why the Hub cannot be asked for a repository; nothing when it answered.
+
+    Raises:
+        ModelFolderError: when it has no such repository.
+    """
+    if huggingface_hub.constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    hub = huggingface_hub.constants.ENDPOINT
+    try:  # one request, without the retries of a download
+        answer = get_hf_file_metadata(
+            hf_hub_url(repository, _SETTINGS[0], revision=revision), token=token, timeout=_HUB_ANSWERS_WITHIN
+        )
+        if answer.commit_hash is None:
+            return f"{hub} did not answer as the Hub does, but as some other server"
+    except EntryNotFoundError:
+        return None  # an adapter's, or a tokenizer's
+    except RepositoryNotFoundError as error:
+        raise ModelFolderError(
+            f"there is no folder {repository!r}, and {repository} is no repository on the Hub ({hub}), or a private "
+            "one: `hf auth login`"
+        ) from error
+    except (OSError, httpx2.HTTPError, ValueError) as error:
+        return f"{hub} did not answer as the Hub does ({first_line(error)})"
+    return None
+
+
+def _cached(repository: str, loading: dict[str, Any]) -> Path | None:
+    """The folder of what was fetched of a repository before."""
+    where = {name: loading.get(name) for name in ("cache_dir", "revision")}
+    for name in _SETTINGS:
+        path = try_to_load_from_cache(repository, name, **where)
+        if isinstance(path, str):
+            return Path(path).parent
+    return None
+
+
+# ---- What went wrong ----
+
+
+def _explanation(source: str, error: Exception, loading: dict[str, Any], weights: bool) -> BabelensError:
+    message = str(error)
+    folder = Path(source) if Path(source).is_dir() else _cached(source, loading)
+    if "trust_remote_code=True" in message:
+        return UntrustedCodeError(
+            f"{source} needs code that comes with it, which runs with --trust-remote-code (trust_remote_code=True) "
+            "alone: read it first"
+        )
+    if "Unrecognized configuration class" in message:
+        return ModelKindError(f"{source}: {first_line(error)}")
+    if isinstance(error, httpx2.HTTPError) and not Path(source).is_dir():
+        return HubUnreachableError(f"{source} could not be fetched: {first_line(error)}")
+    if folder is not None:
+        if problems := damaged_files(folder):
+            return ModelFolderError(_together(problems))
+        if not any((folder / name).is_file() for name in _SETTINGS):
+            return ModelFolderError(f"{source} holds no model: there is none of {', '.join(_SETTINGS)} in it")
+        if weights and not any(folder.glob("*.safetensors")) and loading.get("use_safetensors"):
+            pickles = sorted(path.name for path in folder.glob("*.bin"))
+            return ModelFolderError(
+                f"{source} has its weights in {named(pickles)}, a pickle, which can run code while it is loaded; from "
+                "somebody you trust, load it in Python with use_safetensors=False and save it again"
+                if pickles
+                else f"{source} has no weights: no model.safetensors"
+            )
+    return ModelFolderError(f"{source} cannot be loaded: {first_line(error)}")
+
+
+def _together(problems: list[str]) -> str:
+    return "; ".join(problems)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without the advice that libraries add in further lines."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+# ---- Weights ----
+
+
+@contextmanager
+def _without_report(*, hidden: bool) -> Iterator[None]:
+    """Without transformers' table of weights that are missing, where that is an error of its own."""
+
+    def is_kept(record: logging.LogRecord) -> bool:
+        return "MISSING" not in record.getMessage() and "MISMATCH" not in record.getMessage()
+
+    report = logging.getLogger("transformers.modeling_utils")
+    if hidden:
+        report.addFilter(is_kept)
+    try:
+        yield
+    finally:
+        report.removeFilter(is_kept)
+
+
+def _check_shapes(model: PreTrainedModel, mismatched: set[tuple[str, Any, Any]], source: str) -> None:
+    if mismatched:
+        name, stored, needed = sorted(mismatched)[0]
+        raise ModelFolderError(
+            f"{source}: {len(mismatched)} weights have other shapes than {type(model).__name__} as it is configured; "
+            f"{name} has {list(stored)}, and should have {list(needed)}"
+        )
+
+
+def _check_weights(
+    model: PreTrainedModel, missing: set[str], part: Callable[[PreTrainedModel], nn.Module], source: str
+) -> None:
+    needed = {id(tensor) for tensor in part(model).state_dict(keep_vars=True).values()}
+    tensors = model.state_dict(keep_vars=True)
+    if lacking := sorted(name for name in missing if name in tensors and id(tensors[name]) in needed):
+        raise ModelFolderError(
+            f"{source} lacks the weights {named(lacking)} of {len(tensors)} that {type(model).__name__} has"
+        )
+    if bad := sorted(name for name, tensor in tensors.items() if not is_finite(tensor)):
+        raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")

@@ -1,0 +1,8 @@
+"""Printing to a terminal what users wrote: queries, names of files, captions."""
+
+from rich.console import Console
+
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """A console that prints text as it is: `[b]` in a caption is no markup, and `:cat:` no picture of a cat."""
+    return Console(stderr=stderr, markup=False, emoji=False)

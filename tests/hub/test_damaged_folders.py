@@ -1,0 +1,285 @@
+"""What is wrong with a model's folder is one sentence that names the file, and nothing of it is served."""
+
+import json
+import pickle
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_native import saved, tiny_bert, tiny_clip
+from transformers import AutoModel
+
+from babelens import BabelensError, CrossEncoder, Embedder, MlaModel
+from babelens.configuration.model_folders import ModelFolderError
+from babelens.configuration.pretrained import (
+    ModelKindError,
+    UntrustedCodeError,
+    load_config,
+    load_model,
+)
+from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter
+from babelens.processing.backbones import load_backbone
+
+WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
+
+
+def change_weights(change):
+    def damage(folder):
+        weights = load_file(folder / WEIGHTS)
+        save_file(change(weights), folder / WEIGHTS, metadata={"format": "pt"})
+
+    return damage
+
+
+def change_json(name, **keys):
+    def damage(folder):
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(content | keys))
+
+    return damage
+
+
+def write(name, content):
+    def damage(folder):
+        (folder / name).write_bytes(content)
+
+    return damage
+
+
+def truncate(name):
+    def damage(folder):
+        (folder / name).write_bytes((folder / name).read_bytes()[:-50])
+
+    return damage
+
+
+def remove(*names):
+    def damage(folder):
+        for name in names:
+            (folder / name).unlink()
+
+    return damage
+
+
+def as_pickle(content):
+    def damage(folder):
+        weights = load_file(folder / WEIGHTS)
+        (folder / WEIGHTS).unlink()
+        if content is None:
+            torch.save(weights, folder / "pytorch_model.bin")
+        else:
+            (folder / "pytorch_model.bin").write_bytes(content)
+
+    return damage
+
+
+def as_shards(place):
+    def damage(folder):
+        weights = load_file(folder / WEIGHTS)
+        (folder / WEIGHTS).rename(folder.parent / "elsewhere.safetensors")
+        index = {"metadata": {}, "weight_map": dict.fromkeys(weights, place)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    return damage
+
+
+def spoiled(value):
+    def change(weights):
+        name = "text_projection.weight"
+        return weights | {name: weights[name].index_fill(0, torch.tensor([3]), value)}
+
+    return change_weights(change)
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n"
+FAULTS = {
+    "a tensor missing": (
+        change_weights(lambda all_: {k: v for k, v in all_.items() if k != "text_projection.weight"}),
+        "lacks the weights text_projection.weight of",
+    ),
+    "no tensor": (change_weights(lambda all_: {}), "lacks the weights .* more of"),
+    "prefixed": (change_weights(lambda all_: {f"student.{k}": v for k, v in all_.items()}), "lacks the weights"),
+    "nan": (spoiled(float("nan")), "NaN or infinite in text_projection.weight"),
+    "infinite": (spoiled(float("inf")), "NaN or infinite in text_projection.weight"),
+    "other shapes": (
+        change_weights(
+            lambda all_: {k: v.repeat(2, 1) if k == "text_projection.weight" else v for k, v in all_.items()}
+        ),
+        r"1 weights have other shapes than CLIPModel .*text_projection.weight has \[32, 16\]",
+    ),
+    "truncated weights": (truncate(WEIGHTS), f"{WEIGHTS} is truncated or damaged"),
+    "empty weights": (write(WEIGHTS, b""), f"{WEIGHTS} is empty"),
+    "a page for weights": (write(WEIGHTS, b"<!doctype html><html>"), f"{WEIGHTS} is a web page"),
+    "a pointer for weights": (write(WEIGHTS, LFS), f"{WEIGHTS} is a pointer of git-lfs"),
+    "no weights": (remove(WEIGHTS), "has no weights"),
+    "a pickle": (as_pickle(None), r"weights in pytorch_model.bin, a pickle"),
+    "no pickle": (as_pickle(b"nothing"), r"weights in pytorch_model.bin, a pickle"),
+    "a shard elsewhere": (as_shards("../elsewhere.safetensors"), r"names weights in '\.\./elsewhere.safetensors'"),
+    "a shard anywhere": (as_shards("/etc/passwd"), "names weights in '/etc/passwd'"),
+    "truncated tokenizer": (truncate("tokenizer.json"), "tokenizer.json is truncated or damaged"),
+    "other tokenizer": (write("tokenizer.json", b'{"a": 1}'), "tokenizer.json is no tokenizer"),
+    "truncated processor": (truncate("processor_config.json"), "processor_config.json is truncated or damaged"),
+    "truncated config": (truncate("config.json"), r"/config.json is truncated or damaged"),
+    "a list for a config": (write("config.json", b"[]"), "config.json holds no settings"),
+    "binary config": (write("config.json", b"\xff\xfe\x00"), "config.json is truncated or damaged"),
+    "no processor": (remove("processor_config.json"), "cannot be loaded|no processor"),
+    "impossible size": (change_json("config.json", projection_dim=-3), "cannot be loaded"),
+    "unknown type": (change_json("config.json", model_type="clap-your-hands"), "clap-your-hands"),
+    "a kernel": (change_json("config.json", attn_implementation="evil/kernel"), "is code from the Hub"),
+}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    return saved(tiny_clip(), tmp_path_factory.mktemp("sound") / "clip")
+
+
+@pytest.fixture
+def folder(sound, tmp_path):
+    return shutil.copytree(sound, tmp_path / "clip")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_damaged_folder_is_one_sentence(fault, folder, caplog):
+    damage, message = FAULTS[fault]
+    damage(folder)
+    with pytest.raises(ModelFolderError, match=message) as caught:
+        Embedder.from_pretrained(folder)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    assert "LOAD REPORT" not in caplog.text
+
+
+def test_a_sound_folder_is_loaded_to_the_same_bits(sound):
+    embedder = Embedder.from_pretrained(sound)
+    plain = AutoModel.from_pretrained(sound)
+    assert all(torch.equal(value, plain.state_dict()[name]) for name, value in embedder.model.state_dict().items())
+
+
+def test_a_pickle_is_read_when_it_is_asked_for(folder, sound):
+    as_pickle(None)(folder)
+    model = load_model(AutoModel, folder, use_safetensors=False)
+    assert torch.equal(model.text_projection.weight, Embedder.from_pretrained(sound).model.text_projection.weight)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(print))
+    with pytest.raises(ModelFolderError, match="cannot be loaded"):
+        load_model(AutoModel, folder, use_safetensors=False)
+
+
+def test_only_the_part_that_is_needed_must_be_there(folder):
+    change_weights(lambda all_: {k: v for k, v in all_.items() if not k.startswith("visual_projection")})(folder)
+    assert load_model(AutoModel, folder, part=lambda model: model.text_model)
+    with pytest.raises(ModelFolderError, match=r"lacks the weights visual_projection\.weight"):
+        load_model(AutoModel, folder, part=lambda model: model.visual_projection)
+    with pytest.raises(ModelFolderError, match=r"lacks the weights visual_projection\.weight"):
+        load_backbone(folder)
+
+
+def test_there_is_no_model(tmp_path):
+    (tmp_path / "notes.txt").write_text("notes")
+    with pytest.raises(ModelFolderError, match="holds no model"):
+        Embedder.from_pretrained(tmp_path)
+    with pytest.raises(ModelFolderError, match="is a file: name the folder"):
+        Embedder.from_pretrained(tmp_path / "notes.txt")
+    with pytest.raises(ModelFolderError, match=r"there is no folder '.*/mistyped'"):
+        Embedder.from_pretrained(tmp_path / "mistyped")
+
+
+def test_a_model_of_another_kind(sound):
+    with pytest.raises(ModelKindError, match="is no cross-encoder"):
+        CrossEncoder.from_pretrained(sound)
+
+
+# ---- Code ----
+
+
+@pytest.fixture
+def with_code(folder):
+    """Its configuration needs a module that lies beside it, which would leave a mark."""
+    marks = folder.parent / "it-ran"
+    (folder / "evil.py").write_text(
+        f"open({str(marks)!r}, 'w')\nfrom transformers import PreTrainedConfig\n"
+        "class EvilConfig(PreTrainedConfig):\n    model_type = 'evil'\n"
+    )
+    change_json("config.json", model_type="evil", auto_map={"AutoConfig": "evil.EvilConfig"})(folder)
+    return folder, marks
+
+
+def test_code_of_a_model_runs_when_it_is_allowed_alone(with_code, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("nobody is asked on the terminal"))
+    folder, marks = with_code
+    for load in (Embedder.from_pretrained, load_config, CrossEncoder.from_pretrained):
+        with pytest.raises(UntrustedCodeError, match="--trust-remote-code"):
+            load(folder)
+    assert not marks.exists()
+    assert load_config(folder, trust_remote_code=True).model_type == "evil"
+    assert marks.exists()
+
+
+def test_a_kernel_from_the_hub_is_code(sound):
+    for name in ("evil/kernel", "paged|evil/kernel", {"text_config": "evil/kernel"}):
+        with pytest.raises(UntrustedCodeError, match="attn_implementation"):
+            load_model(AutoModel, sound, attn_implementation=name)
+
+
+# ---- Adapters ----
+
+
+@pytest.fixture
+def adapter(sound, tmp_path):
+    """A German adapter of the sound folder, with its embedding and tokenizer."""
+    tokenizer = tiny_bert()[1]
+    sizes = {"vocab_size": len(tokenizer), "embedding_size": 12, "sep_token_id": tokenizer.sep_token_id}
+    model = MlaModel.from_native(AutoModel.from_pretrained(sound), languages=["de"], acquirer_size=4, **sizes)
+    save_adapter(model, "de", tmp_path / "adapter", base_model=str(sound))
+    tokenizer.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def change_adapter(change):
+    def damage(folder):
+        weights = load_file(folder / ADAPTER)
+        save_file({change(name): value for name, value in weights.items()}, folder / ADAPTER)
+
+    return damage
+
+
+def spoil_adapter(folder):
+    weights = load_file(folder / ADAPTER)
+    next(value for name, value in weights.items() if ".mla_acquirers." in name)[0] = torch.nan
+    save_file(weights, folder / ADAPTER)
+
+
+ADAPTER_FAULTS = {
+    "another block's name": (
+        change_adapter(lambda name: name.replace(".layers.0.", ".layers.7.")),
+        "layers.0.*lack|lack .*layers.0",
+    ),
+    "another matrix": (
+        change_adapter(lambda name: name.replace(".down.", ".under.")),
+        "is no weight of 'mlp' acquirers",
+    ),
+    "another prefix": (change_adapter(lambda name: f"x.{name}"), "is no weight of 'mlp'|lack"),
+    "nan": (spoil_adapter, "NaN or infinite"),
+    "truncated": (truncate(ADAPTER), "truncated or damaged"),
+    "empty": (write(ADAPTER, b""), "truncated or damaged|is empty"),
+    "no weights": (remove(ADAPTER), "adapter_model"),
+    "truncated settings": (truncate("adapter_config.json"), "adapter_config.json is truncated"),
+    "lora": (change_json("adapter_config.json", peft_type="LORA"), "an adapter of LORA, and not of MLA"),
+    "of no method": (change_json("adapter_config.json", peft_type="MAGIC"), "MAGIC"),
+    "of no model": (change_json("adapter_config.json", base_model_name_or_path=None), "does not say which model"),
+    "of a lost model": (
+        change_json("adapter_config.json", base_model_name_or_path="/lost/clip"),
+        "no folder '/lost/clip'",
+    ),
+    "of another size": (change_json("adapter_config.json", acquirer_size=5), r"have? \[4|mismatch|should have"),
+}
+
+
+@pytest.mark.parametrize("fault", ADAPTER_FAULTS)
+def test_a_damaged_adapter_is_one_sentence(fault, adapter):
+    assert Embedder.from_pretrained(adapter).model.config.languages == ["de"]
+    damage, message = ADAPTER_FAULTS[fault]
+    damage(adapter)
+    with pytest.raises(BabelensError, match=message) as caught:
+        Embedder.from_pretrained(adapter)
+    assert "\n" not in str(caught.value)
