@@ -332,8 +332,10 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
         given = list(given) if getattr(given, "ndim", 0) > dimensions else [given]
     if not given:
         raise ProcessorInputError(f"{name} is an empty list")
-    if not any(isinstance(entry, list | tuple) for entry in given):
-        return list(given), (len(given),)
+    if all(len(entry) < 2 for entry in given if isinstance(entry, list | tuple)):
+        # One for each text or, as transformers nests them, a list of one, which is empty where there is none.
+        alone = [entry if not isinstance(entry, list | tuple) else next(iter(entry), None) for entry in given]
+        return alone, (len(given),)
     flat: list[Any] = []
     for place, entry in enumerate(given):
         pair = (None, None) if entry is None else entry
