@@ -122,6 +122,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         positives = _mask(query_to_candidates, scores.shape[1], scores.shape[2]).to(scores.device)
         optimizer = torch.optim.Adam(self.parameters(), lr=learning_rate)
         losses = []
+        are_alike = all(bool((weight == weight[:1]).all()) for weight in (self.hidden.weight, self.output.weight.T))
         dtype = self.dtype
         # The loss does not depend on the scale of the weights, and of its gradient along them float32 leaves noise, of
         # which Adam makes full steps.
@@ -133,6 +134,8 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
                 losses.append(loss.item())
                 optimizer.zero_grad()
                 loss.backward()
+                if are_alike:
+                    self._share_gradients()
                 optimizer.step()
             with torch.no_grad():
                 loss, scale = self._loss(scores, positives)
@@ -140,6 +143,13 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         finally:
             self.to(dtype)
         return [*losses, loss.item()]
+
+    def _share_gradients(self) -> None:
+        """Keeps hidden units that are alike so. They have one gradient but for rounding, which differs between
+        processors, and which Adam would enlarge until the units differ."""
+        for weight, units in ((self.hidden.weight, 0), (self.output.weight, 1)):
+            assert weight.grad is not None
+            weight.grad = weight.grad.mean(units, keepdim=True).expand_as(weight).contiguous()
 
     def _loss(self, scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of the joint scores, scaled to the spread of CLC-A's; and the scale."""
