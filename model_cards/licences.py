@@ -35,7 +35,8 @@ HUB_LICENSES = tuple(
     llama3.2 llama3.3 llama4 gemma unknown other
     """.split()  # noqa: SIM905
 )
-_STRICTNESS = {license: rank for rank, license in enumerate(_WEIGHTS)}
+# By identifiers in small letters, as the Hub writes them.
+_STRICTNESS = {license.lower(): rank for rank, license in enumerate(_WEIGHTS)}
 
 
 class LicenseError(BabelensError, ValueError):
@@ -71,9 +72,9 @@ def weights_license(sources: Sequence[DataSource]) -> str:
     if not sources:
         raise LicenseError("no training data is named: state `license`, the licence of the weights")
     for source in sources:
-        if source.license not in _STRICTNESS:
+        if source.license.lower() not in _STRICTNESS:
             raise LicenseError(
                 f"{source.name} is under {source.license!r}: what follows for the weights is for people to decide; "
                 f"state `license`, the licence of the weights. Known: {', '.join(_WEIGHTS)}"
             )
-    return _WEIGHTS[max((source.license for source in sources), key=_STRICTNESS.__getitem__)]
+    return list(_WEIGHTS.values())[max(_STRICTNESS[source.license.lower()] for source in sources)]

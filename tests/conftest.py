@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Before torch is loaded. Without it a product's last bit depends, on some processors, on where in memory the matrices
+# lie, so that a model that was made and the same model loaded from its files differ by it.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
 import torch
 from transformers import PreTrainedTokenizerFast
 
@@ -239,6 +244,7 @@ def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Callable[.
             "PATH": os.environ["PATH"],
             "HF_HOME": str(folder / "hf"),
             "HF_HUB_OFFLINE": "1",
+            "MKL_CBWR": os.environ["MKL_CBWR"],
             "OMP_NUM_THREADS": str(torch.get_num_threads()),
         }
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

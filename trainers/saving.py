@@ -17,7 +17,6 @@ do weights of one model stand beside the configuration of another.
 
 import errno
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,11 +26,10 @@ from safetensors import SafetensorError
 
 from ..configuration.errors import BabelensError
 from ..configuration.saved_folders import FIRST_READ, MOVING, WHOLE
+from ..processing.tokenizer_files import system_error_number
 
 SCRATCH = ".saving"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
-# tokenizers raises plain exceptions, which end so.
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
 
 
 class SaveError(BabelensError, OSError):
@@ -142,8 +140,8 @@ def _system_error(error: Exception) -> int | None:
     """The number of the system's error for which a library could not write; None for any other exception."""
     if isinstance(error, OSError):
         return error.errno or errno.EIO
-    if found := _SYSTEM_ERROR.search(str(error)):  # of tokenizers and safetensors, which are not written in Python
-        return int(found[1])
+    if (number := system_error_number(error)) is not None:
+        return number
     is_torch_save = isinstance(error, RuntimeError) and "inline_container" in str(error)
     return errno.EIO if is_torch_save or isinstance(error, SafetensorError) else None
 

@@ -42,7 +42,8 @@ def run(monkeypatch):
 
     def invoke(*arguments, code=0):
         result = CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "200"})
-        assert result.exit_code == code, (result.output, result.exception)
+        if result.exit_code != code:
+            pytest.fail(f"status {result.exit_code}: {result.output}\n{result.exception!r}")
         return result
 
     return invoke

@@ -450,12 +450,6 @@ def test_an_adapter_whose_files_were_on_their_way_is_completed(folder, german, m
     assert not list(output.glob(".*"))
 
 
-@pytest.mark.parametrize("rate", ["nan", "inf", "-1"])
-def test_a_learning_rate_that_is_no_number_is_refused(folder, tmp_path, capfd, rate):
-    assert run(*options(folder, output=tmp_path / "refused", learning_rate=rate)) == 1
-    assert "learning_rate=" in capfd.readouterr().err
-
-
 def _break_off(*arguments):
     raise RuntimeError("power cut")
 

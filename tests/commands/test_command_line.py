@@ -228,6 +228,7 @@ def hub_at(monkeypatch, tmp_path):
         template = address + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr("transformers.utils.hub._hf_api", None)  # which keeps the address that it was made with
 
     return move
 

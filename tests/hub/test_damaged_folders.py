@@ -146,7 +146,8 @@ def test_a_damaged_folder_is_one_sentence(fault, folder, caplog):
     damage(folder)
     with pytest.raises(ModelFolderError, match=message) as caught:
         Embedder.from_pretrained(folder)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    shown = str(caught.value).replace(str(folder), "clip")
+    assert "\n" not in shown and len(shown) < 500
     assert "LOAD REPORT" not in caplog.text
 
 

@@ -65,22 +65,6 @@ def folder(finished, tmp_path):
     return tmp_path / "mural-tiny"
 
 
-def test_weights_that_are_not_finite_are_not_published(folder):
-    tensors = load_file(folder / "model.safetensors")
-    name = sorted(tensors)[0]
-    tensors[name].fill_(float("nan"))
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    (problem,) = folder_problems(folder)
-    assert problem.startswith(f"model.safetensors: 1 of its tensors hold NaN or infinity, such as {name}")
-
-
-def test_weights_that_are_cut_off_are_not_published(folder):
-    content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(content[:-10])
-    (problem,) = folder_problems(folder)
-    assert problem.startswith("model.safetensors cannot be read: ")
-
-
 def test_everything_but_the_traces_of_training_is_uploaded(folder):
     result = set(files_to_publish(folder))
     pickles = [f"extra{suffix}" for suffix in (".pkl", ".pickle", ".joblib", ".ckpt", ".PKL", ".pth")]
@@ -177,7 +161,7 @@ def change_weights(folder, change):
             "model-00001-of-00001.safetensors is missing",
         ),
         (lambda f: truncate(f / "model.safetensors"), "model.safetensors is truncated or damaged"),
-        (lambda f: change_weights(f, lambda all_: all_ | {"temperature": all_["temperature"] * torch.nan}), "NaN"),
+        (lambda f: change_weights(f, lambda all_: {k: v * torch.nan for k, v in all_.items()}), "NaN"),
         (lambda f: change_weights(f, lambda all_: dict(list(all_.items())[1:])), "lacks the weights"),
         (lambda f: (f / "tokenizer.json").write_text(""), "tokenizer.json is empty"),
         (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is no tokenizer"),
