@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from tiny_training import shapes_corpus, shapes_processor
+from tiny_training import PoisonGradient, assert_same, shapes_corpus, shapes_processor, weights
 from transformers import TrainerCallback, set_seed
 
 from babelens import LiweConfig, LiweModel, LiweProcessor, LiweTrainer, LiweTrainingArguments
 from babelens.data.captioned_pictures import CaptionedPictures
 from babelens.processing.processing_liwe import frequent_characters
 from babelens.trainers.captioned_pictures import SentenceCollator
+from babelens.trainers.finiteness import NonFiniteGradientError
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,8 @@ class Annealing(TrainerCallback):
         self.seen.append(model.steps_trained)
 
 
-def test_liwe_learns_with_adamax_step_by_step(corpus, processor, tmp_path):
+@pytest.fixture
+def liwe_trainer(corpus, processor, tmp_path):
     set_seed(1)
     tiny = {"character_size": 8, "word_length": 8, "word_hidden_sizes": [32], "word_size": 32, "hidden_size": 32}
     features = {f"{row}": np.random.default_rng(row).normal(size=12).astype("float32") for row in range(16)}
@@ -82,20 +84,29 @@ def test_liwe_learns_with_adamax_step_by_step(corpus, processor, tmp_path):
         precision="float32",
         lr_scheduler_type="constant",
     )
+    data = {"image_text": View(corpus, with_pictures=False)}
+    return LiweTrainer(model, arguments, processing_class=processor, train_dataset=data)
+
+
+def test_liwe_learns_with_adamax_step_by_step(liwe_trainer):
     annealing = Annealing()
-    trainer = LiweTrainer(
-        model,
-        arguments,
-        processing_class=processor,
-        train_dataset={"image_text": View(corpus, with_pictures=False)},
-        callbacks=[annealing],
-    )
-    trainer.train()
-    assert type(trainer.optimizer.optimizer) is torch.optim.Adamax
-    assert trainer.optimizer.param_groups[0]["lr"] == 1e-3
+    liwe_trainer.add_callback(annealing)
+    liwe_trainer.train()
+    assert type(liwe_trainer.optimizer.optimizer) is torch.optim.Adamax
+    assert liwe_trainer.optimizer.param_groups[0]["lr"] == 1e-3
     assert annealing.seen == list(range(12))
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    losses = [entry["loss"] for entry in liwe_trainer.state.log_history if "loss" in entry]
     assert losses[-1] < losses[0]
+
+
+def test_a_gradient_that_is_no_number_stops_liwe_before_its_weights(liwe_trainer):
+    poison = PoisonGradient(step=3)
+    liwe_trainer.add_callback(poison)
+    with pytest.raises(NonFiniteGradientError, match="in step 3"):
+        liwe_trainer.train()
+    learned = [name for name, _ in liwe_trainer.model.named_parameters()]  # statistics of batches are none
+    after = weights(liwe_trainer.model)
+    assert_same({name: after[name] for name in learned}, {name: poison.before[name] for name in learned})
 
 
 @pytest.mark.parametrize(
