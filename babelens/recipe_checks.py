@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from datasets import IterableDataset
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, TrainingArguments
+from transformers import TrainingArguments
 
 from .argument_checks import check_names
 from .configuration.languages import normalize_languages
 from .configuration.presets import list_presets, preset_facts
+from .configuration.pretrained import load_config
 from .data.corpus import languages_of
 from .data.emoji import load_emoji, published_manifest
 from .data.emoji_weak import weakly_aligned_emoji
@@ -102,18 +103,13 @@ def check_start(run: "RecipeRun") -> None:
     """
     Raises:
         RecipeError: for a model to go on from that is of another type.
-        OSError: for one that cannot be read.
+        ModelFolderError: for one that cannot be read, or that needs code of its own which nobody has allowed.
     """
     source = run.recipe.model.from_pretrained
     types = run.starts or ((run.recipe.method,) if not run.overrides_start else ())
     if source is None or not types:
         return
-    try:
-        found = AutoConfig.from_pretrained(source).model_type
-    except ValueError as error:
-        raise RecipeError(
-            f"model.from_pretrained: {source} holds no model that transformers knows: {error}"
-        ) from error
+    found = load_config(source, **run.code).model_type
     if found not in types:
         raise RecipeError(
             f"model.from_pretrained: {source} holds a model of type {found!r}, and {run.recipe.method} goes on from "

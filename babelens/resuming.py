@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import AutoProcessor, ProcessorMixin
 
+from .configuration.pretrained import load_processor
 from .recipe import PROCESSOR, Recipe
 from .run_record import RunRecord, flattened
 from .trainers.checkpoints import newest_checkpoint
@@ -44,7 +45,7 @@ def resumed_processor(run: "RecipeRun") -> ProcessorMixin | None:
     _record(run).check(folder, may_change=lambda key: _MAY_CHANGE.fullmatch(key) is not None)
     stages = (newest_checkpoint(folder / stage.name) for stage in reversed(run.stages))
     saved = folder / PROCESSOR if (folder / PROCESSOR).is_dir() else next(filter(None, stages), None)
-    return None if saved is None else AutoProcessor.from_pretrained(saved)
+    return None if saved is None else load_processor(AutoProcessor, saved)
 
 
 def _record(run: "RecipeRun") -> RunRecord:
