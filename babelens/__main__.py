@@ -1,5 +1,5 @@
 """`python -m babelens`, and so `python -m torch.distributed.run -m babelens train …`."""
 
-from .command_line import main
+from .cli.main import main
 
 main()

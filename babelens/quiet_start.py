@@ -17,12 +17,12 @@ def _quit(number: int, frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
 
 
-def _is_command_line() -> bool:
+def is_command_line() -> bool:
     """Whether this process is `babelens` or `python -m babelens`."""
     options = sys.orig_argv
     is_module = "-m" in options and options[options.index("-m") + 1 :][:1] == ["babelens"]
     return is_module or Path(sys.argv[0]).name == "babelens"
 
 
-if _is_command_line():
+if is_command_line():
     signal.signal(signal.SIGINT, _quit)

@@ -29,7 +29,7 @@ from transformers import AutoConfig, AutoModel
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig, Embedder
 from babelens.configuration.configuration_smalr import SMALR_LANGUAGES
-from babelens.data.emoji import load_emoji
+from babelens.data.emoji.benchmark import load_emoji
 from babelens.evaluation.consistency import consistency_scores, evaluate_consistent_retrieval
 
 ROWS = {

@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PrinterCallback
 
 from babelens import load_preset
-from babelens.methods import METHODS
+from babelens.registry import METHODS
 from babelens.trainers.contrastive import ContrastiveTrainer
 
 TEXT_TEXT, IMAGE_TEXT = "text_text", "image_text"

@@ -26,10 +26,10 @@ from rich.table import Table
 
 from babelens import CrossEncoder, Embedder
 from babelens.data import load_emoji, retrieval_set
-from babelens.data.views import RetrievalSet
+from babelens.data.batching.views import RetrievalSet
 from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, score_ranks
-from babelens.evaluation.reranking import reranked_ranks
-from babelens.processing.region_extraction import RegionExtractor
+from babelens.inference.region_extraction import RegionExtractor
+from babelens.inference.reranking import reranked_ranks
 
 DUAL, FULL = "dual encoder", "all pairs"
 _SHOWN = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r10", "mean_recall", "pairs", "seconds")

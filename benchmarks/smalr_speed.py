@@ -35,7 +35,7 @@ from transformers import CLIPConfig, CLIPModel, CLIPProcessor, PreTrainedTokeniz
 
 from babelens import Embedder, MuralModel, MuralProcessor, SmalrModel, SmalrProcessor, load_preset
 from babelens.configuration.configuration_smalr import SMALR_LANGUAGES
-from babelens.data.emoji import load_emoji
+from babelens.data.emoji.benchmark import load_emoji
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.processing.word_vocabulary import frequent_words

@@ -20,17 +20,13 @@ from typing import Any, ClassVar
 from transformers import ProcessorMixin
 from transformers.utils import PushToHubMixin
 
-from .errors import BabelensError
+from .errors import PublishError
 
 _IMPORT = re.compile(r"^from\s+\.+[\w.]+\s+import\b")
 # What transformers takes for a relative import when it collects a repository's files: it reads lines, not syntax.
 _LOOKS_LIKE_IMPORT = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+)\s*$)", re.MULTILINE)
 
 logger = logging.getLogger(__name__)
-
-
-class CodeExportError(BabelensError, ValueError):
-    """A module that cannot travel with a model; the message names the module, the line and what would be right."""
 
 
 class HubCodeMixin(PushToHubMixin):
@@ -60,7 +56,7 @@ class HubCodeMixin(PushToHubMixin):
         The `auto_map` entries are set on the object whose JSON file will hold them: a model's are in its config.
 
         Raises:
-            CodeExportError: when a module breaks a rule of exportable modules.
+            PublishError: when a module breaks a rule of exportable modules.
         """
         for part in list(vars(self).values()):
             # Not isinstance: several copies of this class may have been loaded from the Hub.
@@ -68,7 +64,7 @@ class HubCodeMixin(PushToHubMixin):
                 part.export_code(folder)
         stated_by = next((cls for cls in type(self).__mro__ if "auto_classes" in vars(cls)), None)
         if stated_by is None:
-            raise CodeExportError(f"{type(self).__name__} does not state its `auto_classes`, such as ('AutoModel',)")
+            raise PublishError(f"{type(self).__name__} does not state its `auto_classes`, such as ('AutoModel',)")
         holder: Any = getattr(self, "config", self)
         holder.auto_map = (getattr(holder, "auto_map", None) or {}) | export_code(stated_by, folder)
 
@@ -87,7 +83,7 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
         for a class of `__main__`.
 
     Raises:
-        CodeExportError: when a module breaks a rule of exportable modules.
+        PublishError: when a module breaks a rule of exportable modules.
     """
     module = sys.modules[cls.__module__]
     if module.__name__ == "__main__":
@@ -187,5 +183,5 @@ def _source(module: ModuleType) -> str:
     return Path(module.__file__ or "").read_text(encoding="utf-8")
 
 
-def _refusal(module: ModuleType, line: int, rule: str) -> CodeExportError:
-    return CodeExportError(f"{module.__name__}, line {line}: {rule}")
+def _refusal(module: ModuleType, line: int, rule: str) -> PublishError:
+    return PublishError(f"{module.__name__}, line {line}: {rule}")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import cache
 
-from .errors import BabelensError
+from .errors import InputError, LanguageTagError, UnknownLanguageError
 
 # language [-extlang] [-Script] [-REGION] [-variant]*: the part of RFC 5646 that captions use.
 _TAG = re.compile(
@@ -21,26 +21,6 @@ _TAG = re.compile(
 
 # By CLDR's distances: 'pt-BR' is 5 from 'pt-PT', 'nb' 1 from 'no', 'uk' 24 from 'ru', which nobody means by it.
 _NEAR = 10
-
-
-class LanguageTagError(BabelensError, ValueError):
-    """A string that names no language: malformed, or not in the IANA registry of language subtags."""
-
-
-class UnknownLanguageError(BabelensError, ValueError):
-    """A language that a model has not learned."""
-
-
-class MissingLanguageError(BabelensError, ValueError):
-    """A text that came without its language."""
-
-
-class LanguageCountError(BabelensError, ValueError):
-    """Not as many languages as texts."""
-
-
-class KnownLanguageError(BabelensError, ValueError):
-    """A language that a model is to learn and knows already."""
 
 
 def normalize_language(tag: str) -> str:
@@ -120,14 +100,14 @@ def language_for_each(language: str | Sequence[str], count: int) -> list[str]:
 
     Raises:
         LanguageTagError: for an unknown tag, or what is no tag and no list of them.
-        LanguageCountError: when a list is not `count` long.
+        InputError: when a list is not `count` long.
     """
     if isinstance(language, str):
         return [normalize_language(language)] * count
     if isinstance(language, bytes | Mapping) or not isinstance(language, Sized) or not isinstance(language, Iterable):
         raise _malformed(language)
     if len(language) != count:
-        raise LanguageCountError(
+        raise InputError(
             f"{count} texts came with {len(language)} language tags: give one for all, or one for each text"
         )
     return [normalize_language(tag) for tag in language]

@@ -7,16 +7,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
-from .errors import BabelensError
+from .errors import ModelFolderError
 
 _LFS_POINTER = b"version https://git-lfs"
 _INDEX = "*.safetensors.index.json"
 _SETTINGS = ("config.json", "processor_config.json", "tokenizer_config.json", "adapter_config.json")
 _NAMED = 5  # weights at most in a message
-
-
-class ModelFolderError(BabelensError, OSError):
-    """A folder or a repository from which no model can be loaded; the message says what is wrong with it."""
 
 
 def damaged_files(folder: Path) -> list[str]:

@@ -21,8 +21,8 @@ from huggingface_hub.utils import validate_repo_id
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from .errors import BabelensError
-from .model_folders import ModelFolderError, damaged_files, is_finite, misplaced_shards, named
+from .errors import BabelensError, HubUnreachableError, ModelFolderError, ModelKindError, UntrustedCodeError
+from .model_folders import damaged_files, is_finite, misplaced_shards, named
 
 # What `from_pretrained` of a configuration or a processor takes of a model's options; the others are the model's own.
 _WHERE = (
@@ -42,18 +42,6 @@ _HUB_ANSWERS_WITHIN = 5.0  # seconds
 _IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
 
 logger = logging.getLogger(__name__)
-
-
-class HubUnreachableError(ModelFolderError):
-    """A model that is not on this machine, while the Hub cannot be asked for it."""
-
-
-class UntrustedCodeError(ModelFolderError):
-    """A model that would run code of its own, which nobody has allowed."""
-
-
-class ModelKindError(BabelensError, TypeError):
-    """A model of another kind than is needed here."""
 
 
 def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:

@@ -2,16 +2,12 @@
 
 from pathlib import Path
 
-from .errors import BabelensError
+from .errors import ModelFolderError
 
 # The new files, all written: not moved yet, and on their way to their places.
 WHOLE, MOVING = ".saved", ".moving"
 # What loaders begin with; it leaves the folder before other files move, and comes back after them.
 FIRST_READ = ("config.json", "adapter_config.json")
-
-
-class UnfinishedSaveError(BabelensError, OSError):
-    """A folder that was being saved when its process was killed."""
 
 
 def check_finished(folder: str | Path) -> None:
@@ -20,14 +16,14 @@ def check_finished(folder: str | Path) -> None:
         folder: to load from; a name on the Hub passes.
 
     Raises:
-        UnfinishedSaveError: for a folder without a configuration because its save was broken off.
+        ModelFolderError: for a folder without a configuration because its save was broken off.
     """
     folder = Path(folder)
     if any((folder / name).is_file() for name in FIRST_READ):
         return
     for name in (WHOLE, MOVING):
         if (folder / name).is_dir():
-            raise UnfinishedSaveError(
+            raise ModelFolderError(
                 f"{folder} was being saved when its process was killed, and cannot be loaded as it is. Its files were "
                 f"written whole, to {folder / name}: the command that saved it, with --resume, moves them to their "
                 "places"

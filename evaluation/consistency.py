@@ -19,13 +19,13 @@ import datasets
 import torch
 from torch import Tensor
 
+from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import language_id, normalize_languages
-from ..data.errors import CorpusError
-from ..data.views import RetrievalSet, pictures_of, retrieval_set, translation_pairs
+from ..data.batching.views import RetrievalSet, pictures_of, retrieval_set, translation_pairs
+from ..inference.embedder import Embedder
+from ..inference.translation import Translator
 from ..modeling.modeling_consistency import CrossLingualConsistency
-from .embedder import Embedder
 from .ranking import check_protocol, score_ranks, unit_rows
-from .translation import TranslationError, Translator
 
 # Scores that CLC is given at once, over all languages; its hidden layer holds several times as many numbers.
 _SCORES_AT_ONCE = 2**22
@@ -57,7 +57,7 @@ def evaluate_consistent_retrieval(
         As `evaluate_retrieval`, and
         UnknownLanguageError: for a language that `consistency` or the translator does not have.
         CorpusError: for a caption that has no translation in the corpus.
-        TranslationError: for one of which the translator made nothing.
+        InputError: for one of which the translator made nothing.
     """
     check_protocol(protocol)
     known = consistency.config.languages
@@ -149,10 +149,10 @@ class _TranslatedTexts:
             return parallel_captions(self._corpus, queries, language)
         texts = self._translator.translate(queries.texts, queries.language, language)
         if len(texts) != len(queries.texts):
-            raise TranslationError(f"{len(queries.texts)} texts were translated to {len(texts)} ({language})")
+            raise InputError(f"{len(queries.texts)} texts were translated to {len(texts)} ({language})")
         for text, translation in zip(queries.texts, texts, strict=True):
             if not translation.strip():
-                raise TranslationError(f"the translation of {text!r} ({queries.language}) into {language} is empty")
+                raise InputError(f"the translation of {text!r} ({queries.language}) into {language} is empty")
         return [[text] for text in texts]
 
     def _means(self, texts: list[list[str]], language: str) -> Tensor:

@@ -20,20 +20,16 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 from PIL import Image
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from ..configuration.languages import normalize_languages
-from ..data.emoji import load_emoji
-from ..data.emoji_build import read_sources
-from ..data.views import Pictures, RetrievalSet, retrieval_set
-from .console import plain_console
-from .embedder import Embedder
-from .gallery import GalleryRow, retrieval_gallery
-from .lettering import Lettering
-from .ranking import RECALL_AT, RetrievalRanks, chance_recalls, embedding_ranks
-from .reranking import Reranker
+from ..data.batching.views import Pictures, RetrievalSet, retrieval_set
+from ..data.emoji.benchmark import load_emoji
+from ..data.emoji.build import read_sources
+from ..inference.embedder import Embedder
+from ..inference.gallery import GalleryRow, retrieval_gallery
+from ..inference.lettering import Lettering
+from ..inference.reranking import Reranker
+from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
 
 # The groups of languages that the benchmark's published numbers stand for.
 BENCHMARK_LANGUAGES = {
@@ -41,8 +37,8 @@ BENCHMARK_LANGUAGES = {
     "pair": ("es", "hi", "id", "ko", "ru", "sw", "tr"),
     "unseen": ("ar", "fi", "it", "nl", "pl", "pt", "sv", "th", "uk", "yo"),
 }
-_GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
-_TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
+GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
+TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
 # What the gallery shows, the easier question first.
 _SECTIONS = {
     ("unseen_vendor", "image"): "an artist never seen ({}), in languages with captioned pictures",
@@ -135,7 +131,7 @@ class EmojiBenchmark:
         for name, drawings in self.galleries.items():
             for group, languages in self.groups.items():
                 title = _SECTIONS[name, group].format(drawings.vendor)
-                heading: str | None = f"Question {_number(name, group)}: {title}"
+                heading: str | None = f"Question {question_number(name, group)}: {title}"
                 for query in islice(number, rows_per_group):
                     row = drawings.row(languages[query % len(languages)], query, top, heading)
                     sections.setdefault((name, group), []).append(row)
@@ -224,10 +220,7 @@ class _Drawings:
         if language not in self._asked:
             queries = retrieval_set(self._corpus, language)
             texts = self._embedder.encode_text(queries.texts, language=language, show_progress=self._show_progress)
-            if self._reranker is None:
-                ranks = embedding_ranks(self._image_embeddings, texts, queries.text_to_images)
-            else:
-                ranks = self._reranker.ranks(queries, self._image_embeddings, texts)
+            ranks = retrieval_ranks(queries, self._image_embeddings, texts, self._reranker)
             self._asked[language] = queries, texts, ranks
         return self._asked[language]
 
@@ -247,29 +240,6 @@ def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return means
 
 
-def print_report(report: dict[str, Any], console: Console | None = None) -> None:
-    """The four answers as a table on the terminal: recall in percent, the mean of each group and each language."""
-    table = Table(box=SIMPLE_HEAD, title="Emoji benchmark, recall in %", title_justify="left")
-    table.add_column("question\nlanguages")
-    for heading in ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@10", "mean\nrecall", "flags\nR@10", "others\nR@10"):
-        table.add_column(heading, justify="right")
-    for name, part in report.items():
-        for group, answer in part["groups"].items():
-            table.add_row(f"{_number(name, group)} {_TITLES[name]} ({part['vendor']})", style="bold")
-            table.add_row(f"  {_GROUP_TITLES[group]}", *_cells(answer["mean"]), style="bold")
-            for language, numbers in answer["languages"].items():
-                table.add_row(f"  {language}", *_cells(numbers))
-        chance = [f"{part['chance'][f't2i_r{k}']:.1f}" for k in RECALL_AT]
-        table.add_row(f"  chance among {part['n_images']}", *chance, style="dim", end_section=True)
-    (console or plain_console()).print(table)
-
-
-def _number(name: str, group: str) -> int:
+def question_number(name: str, group: str) -> int:
     """Of the question: the first is about unseen concepts, in any group; the others take the groups in their order."""
-    return 1 if name == "unseen_concepts" else 2 + list(_GROUP_TITLES).index(group)
-
-
-def _cells(numbers: dict[str, Any]) -> list[str]:
-    values = [*(numbers[f"t2i_r{k}"] for k in RECALL_AT), numbers["i2t_r10"], numbers["mean_recall"]]
-    parts = [f"{numbers[part]['t2i_r10']:.1f}" if part in numbers else "" for part in ("flags", "others")]
-    return [f"{value:.1f}" for value in values] + parts
+    return 1 if name == "unseen_concepts" else 2 + list(GROUP_TITLES).index(group)

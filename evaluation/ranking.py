@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from ..data.batching.views import RetrievalSet
+from ..inference.reranking import Reranker, reranked_scores
+from ..inference.similarity import COSINE_TIE, SCORES_AT_ONCE, finite_matrix, unit_rows
 
 PROTOCOLS = ("standard", "mla")
 RECALL_AT = (1, 5, 10)
-# Cosines of float32 embeddings carry rounding errors of this size: what differs by less is a tie.
-COSINE_TIE = 1e-6
-# Scores held at once, 64 MB in float32: memory grows with the larger of the two sides, not with their product.
-SCORES_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def score_ranks(
 ) -> RetrievalRanks:
     """Ranks by any scores [n_texts, n_images], higher meaning more alike; otherwise as `embedding_ranks`. Only equal
     scores tie."""
-    matrix = _finite(scores, "scores")
+    matrix = finite_matrix(scores, "scores")
     return ranks_by(
         lambda rows: matrix[rows],
         lambda rows: matrix.T[rows],
@@ -86,6 +86,53 @@ def score_ranks(
         *matrix.shape,
         protocol=protocol,
         tie=0.0,
+    )
+
+
+def reranked_ranks(
+    image_embeddings: np.ndarray,
+    text_embeddings: np.ndarray,
+    text_to_images: Sequence[Sequence[int]],
+    score: Callable[[np.ndarray], np.ndarray],
+    top_k: int,
+    *,
+    protocol: str = "standard",
+) -> RetrievalRanks:
+    """Ranks by cosine, the best `top_k` of every query by scores.
+
+    Args:
+        image_embeddings, text_embeddings, text_to_images, protocol: as in `embedding_ranks`.
+        score, top_k: as in `reranked_scores`.
+
+    Raises:
+        ValueError: as `embedding_ranks` and `reranked_scores`.
+    """
+    scores = reranked_scores(image_embeddings, text_embeddings, score, top_k)
+    sizes = len(text_embeddings), len(image_embeddings)
+    return ranks_by(*scores, text_to_images, *sizes, protocol=protocol, tie=COSINE_TIE)
+
+
+def retrieval_ranks(
+    queries: RetrievalSet,
+    image_embeddings: np.ndarray,
+    text_embeddings: np.ndarray,
+    reranker: Reranker | None = None,
+    *,
+    protocol: str = "standard",
+) -> RetrievalRanks:
+    """The ranks of the texts and images of a set, by the embeddings of a dual encoder, [n_images, d] and [n_texts, d],
+    and of the best items by a cross-encoder where there is one.
+
+    Raises:
+        TypeError: for a corpus of features in the place of images, which a cross-encoder cannot read.
+        UnknownLanguageError: for a language that the cross-encoder has not learned.
+        ValueError: as `embedding_ranks` and `reranked_scores`.
+    """
+    if reranker is None:
+        return embedding_ranks(image_embeddings, text_embeddings, queries.text_to_images, protocol=protocol)
+    score = reranker.score_function(queries)
+    return reranked_ranks(
+        image_embeddings, text_embeddings, queries.text_to_images, score, reranker.top_k, protocol=protocol
     )
 
 
@@ -181,24 +228,6 @@ def _inverse(text_to_images: Sequence[Sequence[int]], n_images: int) -> list[lis
 
 def _percent_within(ranks: np.ndarray, k: int) -> float:
     return 100.0 * float(np.mean(ranks <= k)) if len(ranks) else math.nan
-
-
-def unit_rows(embeddings: np.ndarray) -> Tensor:
-    """Embeddings as unit vectors, float32 [N, d]; raises `ValueError` when one is not finite, or there is none."""
-    return nn.functional.normalize(_finite(embeddings, "embeddings").float(), dim=1)
-
-
-def _finite(values: np.ndarray, name: str) -> Tensor:
-    tensor = torch.as_tensor(np.asarray(values))
-    if tensor.dim() != 2 or 0 in tensor.shape:
-        raise ValueError(f"{name} must be a matrix with at least one row and column, got shape {tuple(tensor.shape)}")
-    # NaN compares as false with everything: a model that diverged would be ranked first everywhere.
-    broken = (~tensor.isfinite()).any(1).nonzero()
-    if len(broken):
-        raise ValueError(
-            f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, the first is row {int(broken[0])}"
-        )
-    return tensor
 
 
 def check_protocol(protocol: str) -> None:

@@ -10,10 +10,10 @@ import evaluate
 import numpy as np
 
 from ..configuration.languages import normalize_languages
-from ..data.views import pictures_of, retrieval_set
-from .embedder import Embedder
-from .ranking import check_protocol, embedding_ranks, score_ranks
-from .reranking import Reranker
+from ..data.batching.views import pictures_of, retrieval_set
+from ..inference.embedder import Embedder
+from ..inference.reranking import Reranker
+from .ranking import check_protocol, embedding_ranks, retrieval_ranks, score_ranks
 
 
 def evaluate_retrieval(
@@ -54,10 +54,7 @@ def evaluate_retrieval(
     results = {}
     for queries in sets:
         texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)
-        if reranker is None:
-            ranks = embedding_ranks(images, texts, queries.text_to_images, protocol=protocol)
-        else:
-            ranks = reranker.ranks(queries, images, texts, protocol=protocol)
+        ranks = retrieval_ranks(queries, images, texts, reranker, protocol=protocol)
         results[queries.language] = ranks.recalls()
     return results
 

@@ -16,7 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .endpoint import write_endpoint
 from .facts import ModelCardFacts, Result
-from .licences import weights_license
+from .licenses import weights_license
 
 # What goes to the Hub of a result's scores: the Hub's name of the metric, and what it measures.
 _METRICS = {

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..data.emoji_build import read_sources
+from ..data.emoji.build import read_sources
 from .facts import DataSource, RetrievalResult
 
 _QUESTIONS = {"unseen_concepts": "Emoji, unseen concepts", "unseen_vendor": "Emoji, unseen vendor"}

@@ -18,16 +18,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
-from transformers import initialization as init
+from transformers import PreTrainedConfig, initialization as init
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import ModelKindError
 from .exporting import is_exporting
 from .weights_as_made import drawn_by_itself
-
-
-class UnsupportedBaseModelError(BabelensError, TypeError):
-    """A model whose text tower MLA does not know how to extend."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +60,10 @@ def text_tower(model_type: str) -> TextTower:
     """The text tower of a kind of dual encoder.
 
     Raises:
-        UnsupportedBaseModelError: for a kind that is not known.
+        ModelKindError: for a kind that is not known.
     """
     if model_type not in TEXT_TOWERS:
-        raise UnsupportedBaseModelError(
+        raise ModelKindError(
             f"MLA does not know the text tower of a {model_type!r} model; it knows those of {', '.join(TEXT_TOWERS)}. "
             "TEXT_TOWERS in modeling/acquirer.py takes another one in a line."
         )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import ModelMismatchError
 
 # Settings that hold token ids, alone, in lists, in lists of lists, or by name, as `lang_code_to_id` does.
 _HOLDS_IDS = re.compile(r".*_token_(ids?|index)|(begin_)?suppress_tokens|(bad|force)_words_ids|lang(_code)?_to_id")
@@ -26,15 +26,11 @@ Settings = dict[str, Any]
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
-class EmbeddingTrimmingError(BabelensError, ValueError):
-    """A model whose vocabulary cannot be trimmed; the message says why."""
-
-
 def vocabulary_size(config: PreTrainedConfig) -> int:
     """The rows of a model's embedding of tokens.
 
     Raises:
-        EmbeddingTrimmingError: for a model that has none.
+        ModelMismatchError: for a model that has none.
     """
     return _owner(config)[1].vocab_size
 
@@ -56,12 +52,12 @@ def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
         kept: ascending ids; those that `named_token_ids` finds must be among them.
 
     Raises:
-        EmbeddingTrimmingError: for a model without a vocabulary or with two, ids that are not ascending or not the
+        ModelMismatchError: for a model without a vocabulary or with two, ids that are not ascending or not the
             model's, and a token that the settings name and `kept` lacks.
     """
     size = vocabulary_size(model.config)
     if not kept or kept[0] < 0 or kept[-1] >= size or any(a >= b for a, b in pairwise(kept)):
-        raise EmbeddingTrimmingError(f"the ids to keep must ascend, from 0 to at most {size - 1}")
+        raise ModelMismatchError(f"the ids to keep must ascend, from 0 to at most {size - 1}")
     new_ids = {old: new for new, old in enumerate(kept)}
     config = _trimmed_config(model.config, new_ids)
     with torch.device("meta"):
@@ -81,7 +77,7 @@ def _owner(config: PreTrainedConfig) -> tuple[str | None, PreTrainedConfig]:
     """The configuration that has the vocabulary, and its name in `config` where it is a part of it."""
     part = config if hasattr(config, "vocab_size") else config.get_text_config()
     if not hasattr(part, "vocab_size"):
-        raise EmbeddingTrimmingError(f"a model of type {config.model_type} has no vocabulary of tokens")
+        raise ModelMismatchError(f"a model of type {config.model_type} has no vocabulary of tokens")
     return next((name for name in config.sub_configs if getattr(config, name, None) is part), None), part
 
 
@@ -110,7 +106,7 @@ def _cut(tensor: Tensor, shape: torch.Size, rows: Tensor) -> Tensor:
 def _check_head(model: PreTrainedModel, size: int) -> None:
     head = model.get_output_embeddings() if model.can_generate() else None
     if head is not None and len(head.weight) != size:
-        raise EmbeddingTrimmingError(
+        raise ModelMismatchError(
             f"{type(model).__name__} predicts {len(head.weight)} tokens of a vocabulary of its own, and reads {size}"
         )
 
@@ -151,7 +147,7 @@ def _renumbered(settings: Settings, new_ids: Mapping[int, int]) -> Settings:
 def _renumber(value: Any, new_ids: Mapping[int, int]) -> Any:
     if isinstance(value, int) and value >= 0:
         if value not in new_ids:
-            raise EmbeddingTrimmingError(f"the model's settings name token {value}, which is not among those to keep")
+            raise ModelMismatchError(f"the model's settings name token {value}, which is not among those to keep")
         return new_ids[value]
     if isinstance(value, dict):
         return {name: _renumber(member, new_ids) for name, member in value.items()}

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from transformers.utils import TransformersKwargs
 
-from ..configuration.input_errors import UnknownKeywordError
+from ..configuration.errors import ArgumentError
 
 # What transformers hands to all layers of a model. Positions are an input of texts; `num_items_in_batch` is for losses
 # that are sums over items, and those here are means.
@@ -32,7 +32,7 @@ def tower_keywords(
         own: further keywords that all towers know.
 
     Raises:
-        UnknownKeywordError: for a keyword that nobody knows, or embeddings in the place of token ids.
+        ArgumentError: for a keyword that nobody knows, or embeddings in the place of token ids.
     """
     shared: dict[str, Any] = {}
     chosen: tuple[dict[str, Any], ...] = tuple({} for _ in towers)
@@ -45,7 +45,7 @@ def tower_keywords(
         takers = [mine for mine, calls in zip(chosen, towers, strict=True) if any(_names(c, name) for c in calls)]
         if not takers or name in _UNREAD:
             reason = "reads token ids, not" if name in _UNREAD else "takes no keyword"
-            raise UnknownKeywordError(f"{type(model).__name__} {reason} {name!r}")
+            raise ArgumentError(f"{type(model).__name__} {reason} {name!r}")
         for mine in takers:
             mine[name] = value
     return tuple(shared | mine for mine in chosen)

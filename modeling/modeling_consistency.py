@@ -15,21 +15,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
-from transformers import initialization as init
+from transformers import PreTrainedModel, initialization as init
 
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
-from ..configuration.errors import BabelensError
+from ..configuration.errors import InputError
 from ..configuration.hub_code import HubCodeMixin
 from .triplet_losses import multimodal_triplet_loss
 from .weights_as_made import WeightsAsMade
 
 # Queries times candidates whose hidden units are held at once in training.
 _PAIRS_AT_ONCE = 2**18
-
-
-class ConsistencyScoresError(BabelensError, ValueError):
-    """Scores, or the right answers to them, that CLC cannot use; the message says which and where."""
 
 
 class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
@@ -73,7 +68,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             scores: [L, n_queries, n_candidates]; result: [n_queries, n_candidates].
 
         Raises:
-            ConsistencyScoresError: for another shape, another number of languages, or scores that are not finite.
+            InputError: for another shape, another number of languages, or scores that are not finite.
         """
         self._check(scores)
         return self._join(scores.to(self.dtype))
@@ -112,7 +107,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             scores: [L, n_queries, n_candidates].
 
         Raises:
-            ConsistencyScoresError: as in `forward`; when the right candidates do not fit, or all joint scores are
+            InputError: as in `forward`; when the right candidates do not fit, or all joint scores are
                 the same.
             ValueError: for CLC-A, which has nothing to learn.
         """
@@ -158,7 +153,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         joint = torch.cat([checkpoint(self._join, part, use_reentrant=False) for part in scores.split(rows, dim=1)])
         spread = joint.std()
         if not spread > 0:
-            raise ConsistencyScoresError(
+            raise InputError(
                 "the joint scores are all the same; scores should differ and be positive, such as 1 + cosine"
             )
         scale = scores.mean(0).std() / spread
@@ -167,18 +162,18 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def _check(self, scores: Tensor) -> None:
         languages = self.config.languages
         if scores.dim() != 3 or 0 in scores.shape:
-            raise ConsistencyScoresError(
+            raise InputError(
                 f"scores must be [L, n_queries, n_candidates] and not empty, but are {list(scores.shape)}"
             )
         if len(scores) != len(languages):
-            raise ConsistencyScoresError(
+            raise InputError(
                 f"scores are those of {len(scores)} languages; this CLC was made for {len(languages)}, in this "
                 f"order: {', '.join(languages)}"
             )
         broken = (~scores.isfinite()).nonzero()
         if len(broken):
             language, query, candidate = broken[0].tolist()
-            raise ConsistencyScoresError(
+            raise InputError(
                 f"{len(broken)} scores are NaN or infinite, the first in {languages[language]}, of query {query} with "
                 f"candidate {candidate}"
             )
@@ -187,17 +182,17 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 def _mask(query_to_candidates: Sequence[Sequence[int]], n_queries: int, n_candidates: int) -> Tensor:
     """The right pairs, [n_queries, n_candidates] bool."""
     if len(query_to_candidates) != n_queries:
-        raise ConsistencyScoresError(
+        raise InputError(
             f"there are scores of {n_queries} queries, but right candidates for {len(query_to_candidates)}"
         )
     mask = torch.zeros(n_queries, n_candidates, dtype=torch.bool)
     for query, right in enumerate(query_to_candidates):
         if not len(right) or not all(0 <= candidate < n_candidates for candidate in right):
-            raise ConsistencyScoresError(
+            raise InputError(
                 f"query {query} has the right candidates {list(right)}: give at least one of 0 to {n_candidates - 1}"
             )
         mask[query, list(right)] = True
     return mask
 
 
-__all__ = ["ConsistencyScoresError", "CrossLingualConsistency"]
+__all__ = ["CrossLingualConsistency", "InputError"]

@@ -17,8 +17,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.align.modeling_align import AlignTextModel, AlignVisionModel
 from transformers.utils import ModelOutput
 
+from ..configuration.errors import InputError
 from ..configuration.hub_code import HubCodeMixin
-from ..configuration.input_errors import MissingInputError
 from .forward_keywords import Call, tower_keywords
 from .weights_as_made import WeightsAsMade
 
@@ -97,7 +97,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         """What the text tower and the image tower are to be given of a call's further keywords.
 
         Raises:
-            UnknownKeywordError: for a keyword that nobody knows.
+            ArgumentError: for a keyword that nobody knows.
         """
         text, image = tower_keywords(self, given, self.text_calls(), self.image_calls())
         return text, image
@@ -122,10 +122,10 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         for; `positives` ask for a loss unless `return_loss` says otherwise.
 
         Raises:
-            MissingInputError: when nothing was embedded.
+            InputError: when nothing was embedded.
         """
         if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
-            raise MissingInputError(f"{type(self).__name__} was called without texts (input_ids) and pictures")
+            raise InputError(f"{type(self).__name__} was called without texts (input_ids) and pictures")
         if return_loss is None:
             return_loss = positives is not None
         if return_logits and output.text_embeds is not None and output.image_embeds is not None:

@@ -52,7 +52,7 @@ class MlaModel(NativeGuidedModel):
         """A dual encoder about to acquire languages; `options` are `MlaConfig`'s.
 
         Raises:
-            UnsupportedBaseModelError: when its text tower is not known.
+            ModelKindError: when its text tower is not known.
         """
         text_tower(native_model.config.model_type)
         model = cls(MlaConfig(base_config=native_model.config, **{"languages": [], **options}))

@@ -18,15 +18,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
+from ..configuration.errors import ModelKindError
 from ..configuration.feature_width import feature_width
-from .acquirer import (
-    AcquiredBlock,
-    Acquirer,
-    LanguageRows,
-    UnsupportedBaseModelError,
-    initialize_linears,
-    load_plain_state_dict,
-)
+from .acquirer import AcquiredBlock, Acquirer, LanguageRows, initialize_linears, load_plain_state_dict
 from .forward_keywords import tower_keywords
 from .modeling_dual_encoder import build_tower, count_parameters
 from .modeling_native_guided import NativeGuidedModel, Trainable, new_native_model
@@ -136,14 +130,12 @@ def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
     """The list of a text encoder's blocks.
 
     Raises:
-        UnsupportedBaseModelError: when it has none that can be told from other lists.
+        ModelKindError: when it has none that can be told from other lists.
     """
     count = text_model.config.num_hidden_layers
     found = [module for module in text_model.modules() if isinstance(module, nn.ModuleList) and len(module) == count]
     if not found:
-        raise UnsupportedBaseModelError(
-            f"no list of {count} blocks in a {text_model.config.model_type!r} text encoder"
-        )
+        raise ModelKindError(f"no list of {count} blocks in a {text_model.config.model_type!r} text encoder")
     return found[0]
 
 

@@ -11,8 +11,7 @@ from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
-from transformers import initialization as init
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
@@ -136,8 +135,8 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
                 of them names.
 
         Raises:
-            UnknownKeywordError: for a keyword that nobody knows.
-            MissingInputError: for nothing to embed.
+            ArgumentError: for a keyword that nobody knows.
+            InputError: for nothing to embed.
         """
         text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
         keeps_states = return_logits or asks_for_states(kwargs)

@@ -21,16 +21,8 @@ from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartEncoder,
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
+from ..configuration.errors import InputError, MissingLanguageError, RegionError
 from ..configuration.hub_code import HubCodeMixin
-from ..configuration.input_errors import MissingInputError
-from ..configuration.languages import MissingLanguageError
-from ..configuration.rc3_errors import (
-    ImageCountError,
-    NoRegionsError,
-    RegionSizeError,
-    TooManyRegionsError,
-    VisualInputError,
-)
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
 from .weights_as_made import WeightsAsMade
@@ -137,17 +129,17 @@ class Rc3Encoder(MBartEncoder):
             kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …
 
         Raises:
-            MissingInputError: without texts; a picture is read beside one, if only `[BOS] [LANG]`.
-            UnknownKeywordError: for a keyword that nobody knows, and for `inputs_embeds`.
-            VisualInputError: for visual inputs that the model has no layer for, or of another size.
-            NoRegionsError, TooManyRegionsError, RegionSizeError: for regions that it cannot use.
-            ImageCountError: for one picture where it compares two, or two where it reads one.
+            InputError: without texts; a picture is read beside one, if only `[BOS] [LANG]`.
+            ArgumentError: for a keyword that nobody knows, and for `inputs_embeds`.
+            InputError: for visual inputs that the model has no layer for, or of another size.
+            RegionError, RegionError, RegionError: for regions that it cannot use.
+            InputError: for one picture where it compares two, or two where it reads one.
             MissingLanguageError: for a text that does not end with a language's token.
             ValueError: for more tokens than there are positions.
         """
         (kwargs,) = tower_keywords(self, kwargs, ())
         if input_ids is None:
-            raise MissingInputError("RC3 reads pictures beside a text: give input_ids, if only `[BOS] [LANG]`")
+            raise InputError("RC3 reads pictures beside a text: give input_ids, if only `[BOS] [LANG]`")
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         if not is_exporting():
             self._check_languages(input_ids, text_mask)
@@ -206,7 +198,7 @@ class Rc3Encoder(MBartEncoder):
         has_picture = has_regions | has_patches  # [N, K]
         if not is_exporting() and not (has_picture == has_picture[:, :1]).all():
             row = int((has_picture != has_picture[:, :1]).any(1).nonzero()[0])
-            raise ImageCountError(f"row {row} has one picture, where the model compares two")
+            raise InputError(f"row {row} has one picture, where the model compares two")
         is_visual = has_picture[:, :1]  # [N, 1]
         segments = [(special[self.config.cls_token_id], is_visual)]
         for k in range(self.config.images_per_text):
@@ -224,26 +216,26 @@ class Rc3Encoder(MBartEncoder):
         if features is None:
             return self._nothing(rows)
         if not self.config.has_regions:
-            raise VisualInputError("region_features: the model has no layer for regions (visual='patches')")
+            raise InputError("region_features: the model has no layer for regions (visual='patches')")
         features = self._by_image("region_features", features, dimensions=2)  # [N, K, R, F]
         count, size = features.shape[2:]
         if not count:
-            raise NoRegionsError(f"region_features {list(features.shape)}: where there are no regions, leave them out")
+            raise RegionError(f"region_features {list(features.shape)}: where there are no regions, leave them out")
         if count > self.config.max_regions:
-            raise TooManyRegionsError(f"{count} regions of a picture; the model takes {self.config.max_regions}")
+            raise RegionError(f"{count} regions of a picture; the model takes {self.config.max_regions}")
         if size != self.config.region_size:
-            raise RegionSizeError(f"regions of {size} numbers; the model takes {self.config.region_size}")
+            raise RegionError(f"regions of {size} numbers; the model takes {self.config.region_size}")
         return self.region_projection(features.to(self.dtype)), _kept(mask, features, dimensions=3)
 
     def _embed_patches(self, rows: int, pixel_values: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if pixel_values is None:
             return self._nothing(rows)
         if not self.config.has_patches:
-            raise VisualInputError("pixel_values: the model has no layer for patches (visual='regions')")
+            raise InputError("pixel_values: the model has no layer for patches (visual='regions')")
         pictures = self._by_image("pixel_values", pixel_values, dimensions=3)  # [N, K, 3, H, W]
         side, patch = self.config.image_size, self.config.patch_size
         if pictures.shape[2:] != (3, side, side):
-            raise VisualInputError(f"pictures of {list(pictures.shape[2:])}; the model takes [3, {side}, {side}]")
+            raise InputError(f"pictures of {list(pictures.shape[2:])}; the model takes [3, {side}, {side}]")
         pixels = nn.functional.unfold(pictures.flatten(0, 1), patch, stride=patch)  # [N K, 3 patch², P]
         patches = self.patch_projection(pixels.transpose(1, 2).to(self.dtype))
         patches = patches.unflatten(0, pictures.shape[:2])  # [N, K, P, d]
@@ -258,12 +250,12 @@ class Rc3Encoder(MBartEncoder):
         """Visual inputs with an axis for the pictures of a text, [N, …] or [N, K, …] -> [N, K, …].
 
         Raises:
-            ImageCountError: when their number is not the model's.
+            InputError: when their number is not the model's.
         """
         images = self.config.images_per_text
         with_axis = given[:, None] if images == 1 and given.dim() == dimensions + 1 else given
         if with_axis.dim() != dimensions + 2 or with_axis.shape[1] != images:
-            raise ImageCountError(f"{name} {list(given.shape)}: the model reads {images} picture(s) with each text")
+            raise InputError(f"{name} {list(given.shape)}: the model reads {images} picture(s) with each text")
         return with_axis
 
     def _check_languages(self, input_ids: Tensor, mask: Tensor) -> None:

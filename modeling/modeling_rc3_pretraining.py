@@ -26,7 +26,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from transformers.utils import ModelOutput, can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..configuration.input_errors import MissingInputError
+from ..configuration.errors import InputError
 from .forward_keywords import tower_keywords
 from .interpolated_losses import (
     distance_matrix,
@@ -176,8 +176,8 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
                 Inputs of a decoder stand in `strict` and are of no effect beside it.
 
         Raises:
-            UnknownKeywordError: for a keyword that nobody knows.
-            MissingInputError: when none of them is given that has an objective of some weight.
+            ArgumentError: for a keyword that nobody knows.
+            InputError: when none of them is given that has an objective of some weight.
         """
         (kwargs,) = tower_keywords(self, without_decoder_inputs(kwargs), ())
         parts: dict[str, Tensor] = {}
@@ -190,7 +190,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         if parallel is not None and self.config.xtcl_weight:
             parts |= self._learn_parallel(parallel)
         if not parts:
-            raise MissingInputError("no data set was given that has an objective of some weight")
+            raise InputError("no data set was given that has an objective of some weight")
         if self.training and self.ends_step:
             self._end_step(parts)
         return self._summed(parts, states)

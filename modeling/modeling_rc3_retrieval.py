@@ -10,7 +10,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..configuration.rc3_errors import CandidateError, LabelError
+from ..configuration.errors import InputError
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel, without_decoder_inputs
 
 
@@ -32,13 +32,13 @@ def checked_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross-entropy of logits [N, C] and labels [N].
 
     Raises:
-        LabelError: for a label outside of 0 to C - 1, or another number of labels than rows.
+        InputError: for a label outside of 0 to C - 1, or another number of labels than rows.
     """
     if labels.shape != logits.shape[:1]:
-        raise LabelError(f"labels {list(labels.shape)} for logits {list(logits.shape)}: one for each row is needed")
+        raise InputError(f"labels {list(labels.shape)} for logits {list(logits.shape)}: one for each row is needed")
     if not (known := (labels >= 0) & (labels < logits.shape[1])).all():
         row = int((~known).nonzero()[0])
-        raise LabelError(f"labels[{row}]={int(labels[row])}; there are labels 0 to {logits.shape[1] - 1}")
+        raise InputError(f"labels[{row}]={int(labels[row])}; there are labels 0 to {logits.shape[1] - 1}")
     return F.cross_entropy(logits.float(), labels)
 
 
@@ -90,8 +90,8 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
             kwargs: transformers' own; inputs of a decoder are of no effect.
 
         Raises:
-            LabelError: for a label that is no candidate, or rows that do not come in questions of `candidates`.
-            CandidateError: for questions of which an input has another number of candidates.
+            InputError: for a label that is no candidate, or rows that do not come in questions of `candidates`.
+            InputError: for questions of which an input has another number of candidates.
         """
         inputs = {
             "input_ids": input_ids,
@@ -107,7 +107,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
         if scores.shape[0] % size:
-            raise LabelError(f"{scores.shape[0]} rows are no questions of {size} candidates each")
+            raise InputError(f"{scores.shape[0]} rows are no questions of {size} candidates each")
         logits = scores.reshape(-1, size)
         return Rc3RetrievalOutput(
             loss=None if labels is None else checked_cross_entropy(logits, labels),
@@ -125,12 +125,10 @@ def _rows_of_questions(
     assert inputs["input_ids"] is not None
     questions, size = inputs["input_ids"].shape[:2]
     if candidates not in (None, size):
-        raise CandidateError(
-            f"input_ids [{questions}, {size}, …] are questions of {size}, not {candidates} candidates"
-        )
+        raise InputError(f"input_ids [{questions}, {size}, …] are questions of {size}, not {candidates} candidates")
     for name, value in inputs.items():
         if value is not None and value.shape[:2] != (questions, size):
-            raise CandidateError(
+            raise InputError(
                 f"{name} {list(value.shape)} does not fit input_ids [{questions}, {size}, …]: every candidate of a "
                 "question needs its own"
             )

@@ -12,15 +12,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedModel
-from transformers import initialization as init
+from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedModel, initialization as init
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import Seq2SeqLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
-from ..configuration.languages import MissingLanguageError, UnknownLanguageError
-from ..configuration.rc3_errors import LabelError
+from ..configuration.errors import InputError, MissingLanguageError, UnknownLanguageError
 from .modeling_rc3 import Rc3EncoderOutput, Rc3Model, Rc3PreTrainedModel, without_decoder_inputs
 from .modeling_rc3_retrieval import Rc3EncoderTaskModel, Rc3ForImageTextRetrieval, checked_cross_entropy
 
@@ -207,7 +205,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         """Mean cross-entropy of labels [N].
 
         Raises:
-            LabelError: for a label that there is not.
+            InputError: for a label that there is not.
         """
         return checked_cross_entropy(logits, labels)
 
@@ -217,14 +215,14 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         cross-entropy of `multi_label_classification`.
 
         Raises:
-            LabelError: for labels of another shape, or a label that there is not.
+            InputError: for labels of another shape, or a label that there is not.
         """
         if self.config.problem_type is None:
             return self.objective(logits, labels)
         if self.config.problem_type == "single_label_classification":
             return checked_cross_entropy(logits, labels)
         if labels.shape != logits.shape and (logits.shape[1] > 1 or labels.shape != logits.shape[:1]):
-            raise LabelError(f"labels {list(labels.shape)}: {self.config.problem_type} needs {list(logits.shape)}")
+            raise InputError(f"labels {list(labels.shape)}: {self.config.problem_type} needs {list(logits.shape)}")
         return ForSequenceClassificationLoss(labels.reshape(logits.shape).float(), logits.float(), self.config)
 
     @can_return_tuple
@@ -291,15 +289,15 @@ class Rc3ForVisualQuestionAnswering(Rc3ForClassification):
         """Binary cross-entropy with scores [N, answers] between 0 and 1, summed over the answers, mean over the rows.
 
         Raises:
-            LabelError: for scores of other answers than the model's, or outside of 0 and 1.
+            InputError: for scores of other answers than the model's, or outside of 0 and 1.
         """
         if labels.shape != logits.shape:
-            raise LabelError(
+            raise InputError(
                 f"labels {list(labels.shape)}: the model has {logits.shape[1]} answers, {list(logits.shape)}"
             )
         if not ((labels >= 0) & (labels <= 1)).all():
             row, answer = ((labels < 0) | (labels > 1)).nonzero()[0].tolist()
-            raise LabelError(f"labels[{row}, {answer}]={labels[row, answer]} must be between 0 and 1")
+            raise InputError(f"labels[{row}, {answer}]={labels[row, answer]} must be between 0 and 1")
         loss = F.binary_cross_entropy_with_logits(logits.float(), labels.float())
         return loss * logits.shape[1]
 

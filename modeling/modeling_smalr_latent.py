@@ -7,8 +7,7 @@ A sentence is the mean of its words' latent tokens. Each word's vector scores al
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers import initialization as init
+from transformers import PreTrainedModel, initialization as init
 
 from ..configuration.configuration_smalr import SmalrConfig
 from .modeling_dual_encoder import DualEncoderOutput, normalize

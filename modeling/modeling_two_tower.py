@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
-from transformers import initialization as init
+from transformers import PreTrainedConfig, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
@@ -117,8 +116,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         grouping.
 
         Raises:
-            UnknownKeywordError: for a keyword that nobody knows.
-            MissingInputError: for nothing to embed.
+            ArgumentError: for a keyword that nobody knows.
+            InputError: for nothing to embed.
         """
         text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
         head = self.training_head(pixel_values is not None, paired_input_ids is not None)

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers import initialization as init
+from transformers import PreTrainedModel, initialization as init
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import WeightRenaming
 

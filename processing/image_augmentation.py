@@ -52,7 +52,7 @@ class TrainingTransform:
         """[N] pictures of any size and N seeds -> float32 [N, 3, crop height, crop width].
 
         Raises:
-            ImageShapeError: for a picture that is too long and thin to be resized.
+            ImageError: for a picture that is too long and thin to be resized.
         """
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         crops = np.stack(

@@ -12,7 +12,7 @@ from pathlib import Path
 import PIL.Image
 from PIL.ImageOps import exif_transpose
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import ImageError
 
 # The formats people keep photographs and drawings in. Pillow opens many more, some (EPS) by starting other programs.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
@@ -27,18 +27,6 @@ MAX_ASPECT = 100
 _STRIP_PIXELS = 1 << 20
 
 
-class ImageError(BabelensError, ValueError):
-    """A picture that is missing, truncated, in an unsupported format, or otherwise unreadable."""
-
-
-class ImageTooLargeError(ImageError):
-    """A picture of more pixels than may be decoded; found from its header, before any pixel is."""
-
-
-class ImageShapeError(ImageError):
-    """A picture without pixels, or so long and thin that resizing its shorter side would make a huge one."""
-
-
 def open_image(source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int | None = None) -> PIL.Image.Image:
     """The picture as upright RGB, fully decoded; of an animation, its first frame.
 
@@ -48,8 +36,8 @@ def open_image(source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int 
             Pillow's own limit against decompression bombs where that is lower.
 
     Raises:
-        ImageTooLargeError: before decoding, for a picture beyond the limit.
-        ImageShapeError: before decoding, for a picture without pixels, or with a side that is more than `MAX_ASPECT`
+        ImageError: before decoding, for a picture beyond the limit.
+        ImageError: before decoding, for a picture without pixels, or with a side that is more than `MAX_ASPECT`
             times as long as the other.
         ImageError: for a file that is missing, truncated, broken, or in none of `FORMATS`.
     """
@@ -64,13 +52,13 @@ def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) ->
 def check_size(width: int, height: int) -> None:
     """
     Raises:
-        ImageShapeError: for a picture without pixels, or a longer side of more than `MAX_ASPECT` times the shorter.
+        ImageError: for a picture without pixels, or a longer side of more than `MAX_ASPECT` times the shorter.
     """
     shorter, longer = sorted((width, height))
     if not shorter:
-        raise ImageShapeError(f"{width} x {height} pixels are no picture")
+        raise ImageError(f"{width} x {height} pixels are no picture")
     if longer > MAX_ASPECT * shorter:
-        raise ImageShapeError(
+        raise ImageError(
             f"one of its sides is more than {MAX_ASPECT} times as long as the other, {width} x {height} pixels: "
             "crop the picture"
         )
@@ -147,7 +135,7 @@ def _readable(source: str | Path | bytes | PIL.Image.Image, called: str = "pictu
     try:
         yield
     except PIL.Image.DecompressionBombError as error:
-        raise ImageTooLargeError(f"{_name(source, called)}: {error}") from error
+        raise ImageError(f"{_name(source, called)}: {error}") from error
     except FileNotFoundError as error:
         address = "; a string is a path, and nothing is fetched from addresses" if "://" in str(source) else ""
         raise ImageError(f"{_name(source, called)}: no such file{address}") from error
@@ -163,7 +151,7 @@ def _readable(source: str | Path | bytes | PIL.Image.Image, called: str = "pictu
 def _decode(image: PIL.Image.Image, max_pixels: int | None, smallest: bool = False) -> PIL.Image.Image:
     limit = min(n for n in (max_pixels, MAX_PIXELS, PIL.Image.MAX_IMAGE_PIXELS) if n is not None)
     if image.width * image.height > limit:
-        raise ImageTooLargeError(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
+        raise ImageError(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
     check_size(image.width, image.height)
     if smallest:
         image.draft(None, (1, 1))  # the whole JPEG stream is read, but an eighth of its rows and columns computed

@@ -4,13 +4,8 @@ from typing import Any, ClassVar
 
 from transformers import BatchFeature
 
-from ..configuration.errors import BabelensError
 from .processing_text_image import TextImageProcessor, as_batch, texts_and_languages
 from .processor_settings import TextLayout
-
-
-class TokenizerError(BabelensError, ValueError):
-    """A tokenizer that cannot serve as the vocabulary it is to be."""
 
 
 class ByLanguageProcessor(TextImageProcessor):
@@ -49,11 +44,11 @@ class ByLanguageProcessor(TextImageProcessor):
             UnknownLanguageError: for a language that the model has not learned.
             ImportError: for a text whose language needs a segmenter that is not installed (`word_tokenizers`).
             MissingLanguageError: for texts without a language.
-            LanguageCountError: for not as many languages as texts.
-            TextInputError: for no texts, what is no text, or a text that is no Unicode.
+            InputError: for not as many languages as texts.
+            InputError: for no texts, what is no text, or a text that is no Unicode.
             ImageError: for what is no picture, or one that cannot be read.
-            ProcessorInputError: for nothing at all, no pictures, a language without texts, or a keyword's wrong value.
-            UnknownArgumentError: for a keyword that is not known.
+            InputError: for nothing at all, no pictures, a language without texts, or a keyword's wrong value.
+            ArgumentError: for a keyword that is not known.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         self.check_given(images, text, language)

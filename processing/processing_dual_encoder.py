@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 from transformers import BatchFeature
 from transformers.processing_utils import TextKwargs
 
+from ..configuration.errors import InputError
 from ..configuration.languages import language_for_each
 from .processing_text_image import TextImageProcessor, as_batch
-from .processor_errors import ProcessorInputError
 from .text_inputs import as_texts, note_cut_texts, overlong
 
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
@@ -58,11 +58,11 @@ class DualEncoderProcessor(TextImageProcessor):
 
         Raises:
             LanguageTagError: for an unknown language tag.
-            LanguageCountError: for not as many languages as texts.
-            TextInputError: for no texts, what is no text, or a text that is no Unicode.
+            InputError: for not as many languages as texts.
+            InputError: for no texts, what is no text, or a text that is no Unicode.
             ImageError: for what is no picture, or one that cannot be read.
-            ProcessorInputError: for nothing at all, no pictures, a language without texts, or a keyword's wrong value.
-            UnknownArgumentError: for a keyword that is not known.
+            InputError: for nothing at all, no pictures, a language without texts, or a keyword's wrong value.
+            ArgumentError: for a keyword that is not known.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         self.check_given(images, text, language)
@@ -81,6 +81,6 @@ class DualEncoderProcessor(TextImageProcessor):
             # One text alone is one row, and no list of rows, unless it becomes a tensor: as every tokenizer has it.
             encoded = self.tokenizer(text if isinstance(text, str) else texts, **{"verbose": False} | settings)
         except ValueError as error:
-            raise ProcessorInputError(f"{type(self.tokenizer).__name__}: {error}") from error
+            raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
         note_cut_texts(overlong(texts, encoded), f"{settings['max_length']} tokens")
         return encoded

@@ -9,17 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import VocabularyError
 from .processing_word_level import WordLevelProcessor
 from .processor_settings import TextLayout
 from .word_tokenizers import split_words
 
 PADDING_ID, UNKNOWN_ID = 0, 1
 SPECIAL_IDS = 2  # known characters are numbered from here
-
-
-class CharacterError(BabelensError, ValueError):
-    """Characters that cannot be a vocabulary."""
 
 
 def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: int = 1) -> str:
@@ -53,7 +49,7 @@ class LiweProcessor(WordLevelProcessor):
         word_length: characters that are read of a word, C.
 
     Raises:
-        CharacterError: when a character comes twice, or there is none.
+        VocabularyError: when a character comes twice, or there is none.
     """
 
     auto_classes = ("AutoProcessor",)
@@ -65,7 +61,7 @@ class LiweProcessor(WordLevelProcessor):
         self._ids = {character: number for number, character in enumerate(characters, SPECIAL_IDS)}
         if len(self._ids) != len(characters) or not characters:
             twice = [character for character, count in Counter(characters).items() if count > 1]
-            raise CharacterError(f"characters must be some, each once; twice: {''.join(twice)!r}")
+            raise VocabularyError(f"characters must be some, each once; twice: {''.join(twice)!r}")
         self.characters = characters
         self.word_length = word_length
 
@@ -98,4 +94,4 @@ class LiweProcessor(WordLevelProcessor):
         return ["pixel_values", "input_ids", "attention_mask"]
 
 
-__all__ = ["CharacterError", "LiweProcessor"]
+__all__ = ["LiweProcessor", "VocabularyError"]

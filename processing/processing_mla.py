@@ -6,9 +6,9 @@ from typing import Any, Self
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
 
+from ..configuration.errors import InputError, VocabularyError
 from ..configuration.languages import language_id, normalize_language, normalize_languages
-from .processing_by_language import ByLanguageProcessor, TokenizerError
-from .processor_errors import ProcessorInputError
+from .processing_by_language import ByLanguageProcessor
 from .processor_settings import TextLayout
 from .text_inputs import note_cut_texts, overlong
 
@@ -74,7 +74,7 @@ class MlaProcessor(ByLanguageProcessor):
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         if self.pad_to_max_length and layout.padding is not PaddingStrategy.MAX_LENGTH:
-            raise ProcessorInputError(
+            raise InputError(
                 "this model was trained with every text padded to the full length, and reads the last token: "
                 "padding='max_length', or leave it out"
             )
@@ -111,12 +111,12 @@ class MlaProcessor(ByLanguageProcessor):
 def _check_separator(tokenizer: Any) -> None:
     separator = tokenizer.sep_token_id
     if separator is None or tokenizer("a")["input_ids"][-1:] != [separator]:
-        raise TokenizerError(
+        raise VocabularyError(
             f"the multilingual tokenizer must end every text with its [SEP], whose state MLA pools; "
             f"its sep_token is {tokenizer.sep_token!r}, and 'a' becomes {tokenizer('a').tokens()}"
         )
     if tokenizer.pad_token_id is None:
-        raise TokenizerError("the multilingual tokenizer has no padding token")
+        raise VocabularyError("the multilingual tokenizer has no padding token")
 
 
 __all__ = ["MlaProcessor"]

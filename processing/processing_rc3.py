@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 from transformers import BatchFeature, PreTrainedTokenizerBase
 
-from ..configuration.languages import UnknownLanguageError, did_you_mean, language_id, normalize_languages
-from ..configuration.rc3_errors import ImageCountError
+from ..configuration.errors import InputError, UnknownLanguageError, VocabularyError
+from ..configuration.languages import did_you_mean, language_id, normalize_languages
 from .image_processing_mural import MuralImageProcessor
-from .processing_by_language import ByLanguageProcessor, TokenizerError
+from .processing_by_language import ByLanguageProcessor
 from .processing_text_image import as_batch, texts_and_languages
-from .processor_errors import ProcessorInputError
 from .processor_settings import TextLayout
 from .rc3_tokenizer import CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, check_tokens, mbart_languages, with_special_tokens
 from .region_arrays import check_regions, pad_regions
@@ -51,7 +50,7 @@ class Rc3Processor(ByLanguageProcessor):
 
     Raises:
         LanguageTagError: for an unknown language tag.
-        TokenizerError: for a tokenizer without a token that is needed, or not as many language tokens as languages.
+        VocabularyError: for a tokenizer without a token that is needed, or not as many language tokens as languages.
     """
 
     auto_classes = ("AutoProcessor",)
@@ -70,7 +69,7 @@ class Rc3Processor(ByLanguageProcessor):
         self.languages = normalize_languages(list(languages))
         self.language_tokens = list(language_tokens)
         if not len(self.languages) == len(languages) == len(set(self.language_tokens)) == len(self.language_tokens):
-            raise TokenizerError(f"each of {list(languages)} needs a token of its own, not {self.language_tokens}")
+            raise VocabularyError(f"each of {list(languages)} needs a token of its own, not {self.language_tokens}")
         check_tokens(tokenizer, [CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, *self.language_tokens])
         self.max_text_length = max_text_length
         self.region_size = region_size
@@ -97,7 +96,7 @@ class Rc3Processor(ByLanguageProcessor):
         Raises:
             LanguageTagError: for an unknown language tag.
             UnknownLanguageError: for a language for which mBART has no code.
-            TokenizerError: for a tokenizer without mBART's special tokens.
+            VocabularyError: for a tokenizer without mBART's special tokens.
         """
         tags = normalize_languages(list(languages))
         codes = mbart_languages(tokenizer)
@@ -191,15 +190,15 @@ class Rc3Processor(ByLanguageProcessor):
             LanguageTagError: for an unknown language tag.
             UnknownLanguageError: for a language that the model has not learned.
             MissingLanguageError: for texts without a language.
-            AllWordsMaskedError: for a text of nothing but mask tokens.
+            InputError: for a text of nothing but mask tokens.
             RegionError: for a picture with no regions, too many, or of another size than the model's.
-            ImageCountError: for pairs in some places and single pictures in others.
+            InputError: for pairs in some places and single pictures in others.
             ImageError: for what is no picture, or one that cannot be read.
-            LanguageCountError: for not as many languages as texts.
-            TextInputError: for no texts, what is no text, or a text that is no Unicode.
-            ProcessorInputError: for nothing at all, no pictures, languages without texts, not as many of one thing as
+            InputError: for not as many languages as texts.
+            InputError: for no texts, what is no text, or a text that is no Unicode.
+            InputError: for nothing at all, no pictures, languages without texts, not as many of one thing as
                 of another, or a keyword's wrong value.
-            UnknownArgumentError: for a keyword that is not known.
+            ArgumentError: for a keyword that is not known.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         layout = TextLayout.of(text_settings)
@@ -214,7 +213,7 @@ class Rc3Processor(ByLanguageProcessor):
                 inputs |= encode(texts, languages, layout)
                 shapes[names[0]] = (len(texts),)
             elif tags is not None:
-                raise ProcessorInputError(f"{names[1]}= was given without {names[0]}=")
+                raise InputError(f"{names[1]}= was given without {names[0]}=")
         if images is not None:
             pictures, shapes["images"] = _flat(images, "images", dimensions=3)
             inputs |= self._pixels(pictures, shapes["images"], image_settings)
@@ -298,7 +297,7 @@ class Rc3Processor(ByLanguageProcessor):
             The masked `input_ids` [N, T]; `labels` [N, T]: what the masked pieces were, -100 elsewhere.
 
         Raises:
-            AllWordsMaskedError: for a text of which every word is masked already.
+            InputError: for a text of which every word is masked already.
             ValueError: for what is no probability.
         """
         return self._masking(torch.as_tensor(encoding["input_ids"]), probability, generator)
@@ -331,7 +330,7 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
     if not isinstance(given, list | tuple):
         given = list(given) if getattr(given, "ndim", 0) > dimensions else [given]
     if not given:
-        raise ProcessorInputError(f"{name} is an empty list")
+        raise InputError(f"{name} is an empty list")
     if all(len(entry) < 2 for entry in given if isinstance(entry, list | tuple)):
         # One for each text or, as transformers nests them, a list of one, which is empty where there is none.
         alone = [entry if not isinstance(entry, list | tuple) else next(iter(entry), None) for entry in given]
@@ -340,19 +339,19 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
     for place, entry in enumerate(given):
         pair = (None, None) if entry is None else entry
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise ImageCountError(f"{name}[{place}] is no pair, and others are: give each text two, or None")
+            raise InputError(f"{name}[{place}] is no pair, and others are: give each text two, or None")
         flat += pair
     return flat, (len(given), 2)
 
 
 def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     if not inputs:
-        raise ProcessorInputError("give text=, text_target=, images= or regions=")
+        raise InputError("give text=, text_target=, images= or regions=")
     if len({shape[0] for shape in shapes.values()}) > 1:
         counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
-        raise ProcessorInputError(f"not as many of one thing as of another: {counts}")
+        raise InputError(f"not as many of one thing as of another: {counts}")
     if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
-        raise ImageCountError("images= are pairs and regions= are not, or the reverse: give both of the same pictures")
+        raise InputError("images= are pairs and regions= are not, or the reverse: give both of the same pictures")
 
 
 def _padded(rows: list[list[int]], padding: int) -> list[list[int]]:

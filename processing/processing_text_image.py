@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from transformers import BatchFeature, ProcessorMixin
 
+from ..configuration.errors import InputError, MissingLanguageError
 from ..configuration.hub_code import HubCodeMixin
-from ..configuration.languages import MissingLanguageError, language_for_each
+from ..configuration.languages import language_for_each
 from .picture_inputs import as_pictures
-from .processor_errors import ProcessorInputError
 from .processor_settings import call_settings, check_text_settings
 from .text_inputs import as_texts
 
@@ -37,19 +37,19 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
     def check_given(images: Any, text: Any, language: Any) -> None:
         """
         Raises:
-            ProcessorInputError: for nothing at all, or languages of no texts.
+            InputError: for nothing at all, or languages of no texts.
         """
         if images is None and text is None:
-            raise ProcessorInputError("give images=, text=, or both")
+            raise InputError("give images=, text=, or both")
         if text is None and language is not None:
-            raise ProcessorInputError("language= was given without text=")
+            raise InputError("language= was given without text=")
 
     def read_images(self, images: Any, settings: dict[str, Any]) -> BatchFeature:
         """What the image processor makes of pictures in any form (`as_pictures`), told these settings.
 
         Raises:
             ImageError: for what is no picture, or one that cannot be read.
-            ProcessorInputError: for no pictures, or settings that the image processor cannot follow.
+            InputError: for no pictures, or settings that the image processor cannot follow.
         """
         do_rescale = settings.get("do_rescale", getattr(self.image_processor, "do_rescale", True))
         pictures = as_pictures(images, layout=settings.get("input_data_format"), scaled=do_rescale is False)
@@ -57,7 +57,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
             return self.image_processor(pictures, **settings)
         except (TypeError, ValueError) as error:
             told = ", ".join(f"{name}={value!r}" for name, value in settings.items()) or "no settings"
-            raise ProcessorInputError(f"{type(self.image_processor).__name__}, told {told}: {error}") from error
+            raise InputError(f"{type(self.image_processor).__name__}, told {told}: {error}") from error
 
 
 def texts_and_languages(
@@ -66,10 +66,10 @@ def texts_and_languages(
     """Texts, and the canonical tag of each, from the two arguments of these names.
 
     Raises:
-        TextInputError: for no texts, or what is no text.
+        InputError: for no texts, or what is no text.
         LanguageTagError: for an unknown language tag.
         MissingLanguageError: without any language.
-        LanguageCountError: for not as many languages as texts.
+        InputError: for not as many languages as texts.
     """
     texts = as_texts(text, names[0])
     if language is None:
@@ -83,11 +83,11 @@ def as_batch(inputs: Mapping[str, Any], return_tensors: Any) -> BatchFeature:
     """A model's inputs as tensors of this kind, or as they are.
 
     Raises:
-        ProcessorInputError: for texts of several lengths, which make no tensor.
+        InputError: for texts of several lengths, which make no tensor.
     """
     try:
         return BatchFeature(dict(inputs), tensor_type=return_tensors)
     except ValueError as error:
-        raise ProcessorInputError(
+        raise InputError(
             f"these inputs make no tensors: texts of several lengths need padding=True to be one ({error})"
         ) from error

@@ -15,7 +15,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers.processing_utils import AudioKwargs, ImagesKwargs, TextKwargs, VideosKwargs
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
-from .processor_errors import ProcessorInputError, UnknownArgumentError
+from ..configuration.errors import ArgumentError, InputError
 
 # Nobody's texts are as long, and tokenizers take no larger number than 2 to the power of 64.
 LARGEST_LENGTH = 1 << 20
@@ -37,8 +37,8 @@ def call_settings(
         given: the other keywords of the call.
 
     Raises:
-        UnknownArgumentError: for a keyword that is not known, wherever it stands.
-        ProcessorInputError: for a value that is none of a keyword's, or one that is given twice.
+        ArgumentError: for a keyword that is not known, wherever it stands.
+        InputError: for a value that is none of a keyword's, or one that is given twice.
     """
     known: dict[str, set[str]] = {
         "text_kwargs": {*processor.text_names, "return_tensors"},
@@ -65,13 +65,13 @@ def call_settings(
         merged = processor._merge_kwargs(**flat, **ours)
         validate_typed_dict(TextKwargs, merged["text_kwargs"])
     except (StrictDataclassError, ValueError) as error:
-        raise ProcessorInputError(f"{called}: {error}") from error
+        raise InputError(f"{called}: {error}") from error
     return language, merged["text_kwargs"], merged["images_kwargs"]
 
 
 def _group(name: str, given: Any) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
-        raise ProcessorInputError(f"{name}={given!r} is no dictionary of keywords")
+        raise InputError(f"{name}={given!r} is no dictionary of keywords")
     return dict(given or {})
 
 
@@ -81,7 +81,7 @@ def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _once(name: str, one: Any, other: Any) -> Any:
     if one is not None and other is not None:
-        raise ProcessorInputError(f"{name} was given twice: as {name}= and in text_kwargs")
+        raise InputError(f"{name} was given twice: as {name}= and in text_kwargs")
     return one if other is None else other
 
 
@@ -90,7 +90,7 @@ def _refuse_unknown(given: Mapping[Any, Any], known: set[str], called: str) -> N
         if name not in known and not (value is None and name in _OTHER_INPUTS):
             near = get_close_matches(str(name), known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UnknownArgumentError(f"{called} takes no {name!r}{hint}")
+            raise ArgumentError(f"{called} takes no {name!r}{hint}")
 
 
 def check_text_settings(settings: Mapping[str, Any], least: int) -> None:
@@ -100,17 +100,17 @@ def check_text_settings(settings: Mapping[str, Any], least: int) -> None:
         least: for which a text that is cut keeps a word.
 
     Raises:
-        ProcessorInputError: for lengths that no text can have, and unknown ways of padding and cutting.
+        InputError: for lengths that no text can have, and unknown ways of padding and cutting.
     """
     for name, smallest in (("max_length", least), ("pad_to_multiple_of", 1), ("stride", 0)):
         value = settings.get(name)
         if value is not None and (isinstance(value, bool) or not smallest <= value <= LARGEST_LENGTH):
-            raise ProcessorInputError(f"{name}={value} is not from {smallest} to {LARGEST_LENGTH}")
+            raise InputError(f"{name}={value} is not from {smallest} to {LARGEST_LENGTH}")
     for name, strategies in (("padding", PaddingStrategy), ("truncation", TruncationStrategy)):
         value = settings[name]
         names = [strategy.value for strategy in strategies if strategy is not TruncationStrategy.ONLY_SECOND]
         if not isinstance(value, bool) and value not in names:
-            raise ProcessorInputError(f"{name}={value!r} is none of True, False, {', '.join(map(repr, names))}")
+            raise InputError(f"{name}={value!r} is none of True, False, {', '.join(map(repr, names))}")
 
 
 @dataclass(frozen=True)

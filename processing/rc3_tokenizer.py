@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ..configuration.errors import VocabularyError
 from ..configuration.languages import normalize_language
-from .processing_by_language import TokenizerError
 
 CLS_TOKEN = "[CLS]"  # mBART's <s> begins the text
 IMAGE_SEPARATOR_TOKEN = "[SEP']"
@@ -21,15 +21,15 @@ _NEEDED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_toke
 def check_tokens(tokenizer: Any, tokens: Iterable[str]) -> None:
     """
     Raises:
-        TokenizerError: for a tokenizer without one of these tokens, or of those that every text needs.
+        VocabularyError: for a tokenizer without one of these tokens, or of those that every text needs.
     """
     missing = [name for name in _NEEDED_TOKENS if getattr(tokenizer, name, None) is None]
     if missing:
-        raise TokenizerError(f"the tokenizer has no {', '.join(missing)}")
+        raise VocabularyError(f"the tokenizer has no {', '.join(missing)}")
     vocabulary = tokenizer.get_vocab()
     for token in tokens:
         if token not in vocabulary:
-            raise TokenizerError(f"the tokenizer has no token {token}")
+            raise VocabularyError(f"the tokenizer has no token {token}")
 
 
 def mbart_languages(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
@@ -47,10 +47,10 @@ def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -
     """A tokenizer of the same pieces, behind them these special tokens; to texts it adds [BOS] alone.
 
     Raises:
-        TokenizerError: for one that is no fast tokenizer, or lacks a token that every text needs.
+        VocabularyError: for one that is no fast tokenizer, or lacks a token that every text needs.
     """
     if not hasattr(tokenizer, "backend_tokenizer"):
-        raise TokenizerError(f"{type(tokenizer).__name__} is no fast tokenizer")
+        raise VocabularyError(f"{type(tokenizer).__name__} is no fast tokenizer")
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_padding()
     backend.no_truncation()

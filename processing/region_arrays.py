@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..configuration.rc3_errors import NoRegionsError, RegionError, RegionSizeError, TooManyRegionsError
+from ..configuration.errors import RegionError
 
 
 def check_regions(features: Any, region_size: int, max_regions: int, called: str) -> np.ndarray:
@@ -20,7 +20,7 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
         called: how errors name the picture.
 
     Raises:
-        NoRegionsError, TooManyRegionsError, RegionSizeError: for other shapes.
+        RegionError, RegionError, RegionError: for other shapes.
         RegionError: for what is no number.
     """
     if hasattr(features, "numpy"):  # a tensor, on whatever device, with or without a gradient
@@ -30,13 +30,13 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
     except (TypeError, ValueError) as error:
         raise RegionError(f"{called}: features that are no numbers ({error})") from error
     if array.ndim != 2:
-        raise RegionSizeError(f"{called}: features must be of shape [regions, {region_size}], not {array.shape}")
+        raise RegionError(f"{called}: features must be of shape [regions, {region_size}], not {array.shape}")
     if not len(array):
-        raise NoRegionsError(f"{called}: no regions; give None for a picture without any")
+        raise RegionError(f"{called}: no regions; give None for a picture without any")
     if array.shape[1] != region_size:
-        raise RegionSizeError(f"{called}: a region is {array.shape[1]} numbers, where the model reads {region_size}")
+        raise RegionError(f"{called}: a region is {array.shape[1]} numbers, where the model reads {region_size}")
     if len(array) > max_regions:
-        raise TooManyRegionsError(f"{called}: {len(array)} regions, where the model has room for {max_regions}")
+        raise RegionError(f"{called}: {len(array)} regions, where the model has room for {max_regions}")
     if not np.isfinite(array).all():
         raise RegionError(f"{called}: features that are not finite")
     return array

@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..configuration.rc3_errors import RegionError
+from ..configuration.errors import RegionError
 from .region_arrays import check_regions
 
 _FEATURES = "features"
@@ -36,16 +36,6 @@ _KEYS = "keys"
 _ARRAYS = (_FEATURES, "x")
 # LMDB files that are open, by process and path.
 _DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
-
-
-class UnknownPictureError(RegionError, KeyError):
-    """A picture of which the file has no regions."""
-
-    __str__ = Exception.__str__  # KeyError would quote the message
-
-
-class RegionFileError(RegionError):
-    """A file that is missing, truncated, or holds something else than region features."""
 
 
 class RegionFeatures(Mapping[str, np.ndarray]):
@@ -56,29 +46,29 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         region_size, max_regions: of the model.
 
     Raises:
-        RegionFileError: for a path where nothing is; later, for what cannot be read.
+        RegionError: for a path where nothing is; later, for what cannot be read.
         ImportError: when the library for the format is not installed.
-        UnknownPictureError: when a picture is asked for that is not there.
-        NoRegionsError, TooManyRegionsError, RegionSizeError: when one is asked for that the model cannot read.
+        RegionError: when a picture is asked for that is not there.
+        RegionError, RegionError, RegionError: when one is asked for that the model cannot read.
     """
 
     def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> None:
         self.path, self.region_size, self.max_regions = Path(path), region_size, max_regions
         if not self.path.exists():
-            raise RegionFileError(f"{path}: no such file or folder")
+            raise RegionError(f"{path}: no such file or folder")
         self._opened: tuple[int, Any] | None = None
         _ = self._file  # a file that is none is better refused now
 
     def __getitem__(self, image_id: str) -> np.ndarray:
         called = f"{self.path}, picture {image_id!r}"
         if image_id not in self:
-            raise UnknownPictureError(f"{called}: not there")
+            raise RegionError(f"{called}: not there")
         try:
             features = self._read(image_id)
         except RegionError:
             raise
         except Exception as error:  # broken files raise what their libraries please
-            raise RegionFileError(f"{called}: {error}") from error
+            raise RegionError(f"{called}: {error}") from error
         return check_regions(features, self.region_size, self.max_regions, called)
 
     @property
@@ -108,7 +98,7 @@ class H5Regions(RegionFeatures):
         try:
             return h5py.File(self.path, "r")
         except OSError as error:
-            raise RegionFileError(f"{self.path}: {error}") from error
+            raise RegionError(f"{self.path}: {error}") from error
 
     def _read(self, image_id: str) -> np.ndarray:
         return self._file[image_id][_FEATURES][()]
@@ -144,12 +134,12 @@ class LmdbRegions(RegionFeatures):
                 str(self.path), subdir=self.path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False
             )
         except lmdb.Error as error:
-            raise RegionFileError(f"{self.path}: {error}") from error
+            raise RegionError(f"{self.path}: {error}") from error
         file = self.path / "data.mdb" if self.path.is_dir() else self.path
         needed = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
         if file.stat().st_size < needed:  # to read what is not there would end the process
             database.close()
-            raise RegionFileError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
+            raise RegionError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
         return database
 
     def _get(self, key: str) -> bytes | None:
@@ -176,7 +166,7 @@ class LmdbRegions(RegionFeatures):
         try:
             return _unpickle(self._get(_KEYS) or b"")
         except Exception as error:
-            raise RegionFileError(f"{self.path}: no list of its pictures: {error}") from error
+            raise RegionError(f"{self.path}: no list of its pictures: {error}") from error
 
 
 class FolderRegions(RegionFeatures):
@@ -184,7 +174,7 @@ class FolderRegions(RegionFeatures):
 
     def _open(self) -> None:
         if not self.path.is_dir():
-            raise RegionFileError(f"{self.path}: no folder")
+            raise RegionError(f"{self.path}: no folder")
 
     def _place(self, image_id: str) -> Path | None:
         places = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
@@ -199,7 +189,7 @@ class FolderRegions(RegionFeatures):
         with loaded:
             name = next((name for name in _ARRAYS if name in loaded), None)
             if name is None:
-                raise RegionFileError(f"{file}: has {loaded.files}, none of {list(_ARRAYS)}")
+                raise RegionError(f"{file}: has {loaded.files}, none of {list(_ARRAYS)}")
             return loaded[name]
 
     def __contains__(self, image_id: object) -> bool:
@@ -218,7 +208,7 @@ class SeveralRegions(Mapping[str, np.ndarray]):
     """The regions of several files as one; of a picture that several have, those of the first.
 
     Raises:
-        UnknownPictureError: when a picture is asked for that is in none.
+        RegionError: when a picture is asked for that is in none.
     """
 
     def __init__(self, *files: RegionFeatures) -> None:
@@ -228,9 +218,7 @@ class SeveralRegions(Mapping[str, np.ndarray]):
         for file in self.files:
             if image_id in file:
                 return file[image_id]
-        raise UnknownPictureError(
-            f"{', '.join(str(file.path) for file in self.files)}, picture {image_id!r}: not there"
-        )
+        raise RegionError(f"{', '.join(str(file.path) for file in self.files)}, picture {image_id!r}: not there")
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(image_id for file in self.files for image_id in file))

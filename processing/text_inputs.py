@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
-from .processor_errors import TextInputError
+from ..configuration.errors import InputError
 
 _SHOWN = 60  # characters of a text that messages show
 
@@ -22,20 +22,20 @@ def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> l
     """The texts of an argument of this name, which is one text or several, or none where that is fine.
 
     Raises:
-        TextInputError: for what is no text, for none, and for a text with half a surrogate pair, which is no Unicode
+        InputError: for what is no text, for none, and for a text with half a surrogate pair, which is no Unicode
             and which no tokenizer takes.
     """
     if isinstance(given, str):
         check_encodable(given, f"{name}=")
         return [given]
     if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):
-        raise TextInputError(f"{name}= is {shown_briefly(given)}: give a text, or a list of texts")
+        raise InputError(f"{name}= is {shown_briefly(given)}: give a text, or a list of texts")
     texts = list(given)
     if not texts and not none_is_fine:
-        raise TextInputError(f"{name} is an empty list")
+        raise InputError(f"{name} is an empty list")
     for place, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TextInputError(f"{name}[{place}] is {shown_briefly(text)}, which is no text")
+            raise InputError(f"{name}[{place}] is {shown_briefly(text)}, which is no text")
         check_encodable(text, f"{name}[{place}]")
     return texts
 
@@ -43,12 +43,12 @@ def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> l
 def check_encodable(text: str, called: str) -> None:
     """
     Raises:
-        TextInputError: for a text with half a surrogate pair.
+        InputError: for a text with half a surrogate pair.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise TextInputError(
+        raise InputError(
             f"{called} has half a surrogate pair, U+{ord(text[error.start]):04X}, at character {error.start} of "
             f"{text[:_SHOWN]!r}: it is no Unicode text; it was decoded wrongly"
         ) from error

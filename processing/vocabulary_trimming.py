@@ -26,7 +26,7 @@ import numpy as np
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import VocabularyError
 from .tokenizer_files import disk_errors
 
 KINDS = ("BPE", "Unigram", "WordPiece")
@@ -34,15 +34,11 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _TEXTS_AT_ONCE = 1000
 
 
-class VocabularyTrimmingError(BabelensError, ValueError):
-    """A vocabulary, a choice of pieces or a model that cannot be trimmed; the message says which."""
-
-
 def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
     """How often each piece occurs in texts, without what the tokenizer adds around them: int64 [vocabulary].
 
     Raises:
-        VocabularyTrimmingError: for a tokenizer of an unknown kind, and when there is nothing to count.
+        VocabularyError: for a tokenizer of an unknown kind, and when there is nothing to count.
     """
     _specification(tokenizer)
     size = max(tokenizer.get_vocab().values()) + 1
@@ -50,7 +46,7 @@ def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np
     for batch in _batches(texts):
         counts += np.bincount(np.concatenate(_encode(tokenizer, batch)).astype(np.int64), minlength=size)
     if not counts.any():
-        raise VocabularyTrimmingError("there is no text to count pieces in")
+        raise VocabularyError("there is no text to count pieces in")
     return counts
 
 
@@ -66,14 +62,14 @@ def choose_pieces(
         always: ids to keep in any case, such as those that configurations name.
 
     Raises:
-        VocabularyTrimmingError: for an impossible coverage, and an id in `always` that the tokenizer does not have.
+        VocabularyError: for an impossible coverage, and an id in `always` that the tokenizer does not have.
     """
     if not 0 < coverage <= 1:
-        raise VocabularyTrimmingError(f"coverage={coverage} is no share of the texts: above 0 and at most 1")
+        raise VocabularyError(f"coverage={coverage} is no share of the texts: above 0 and at most 1")
     specification, vocabulary = _specification(tokenizer), tokenizer.get_vocab()
     kept = set(always) | _special_ids(tokenizer, specification)
     if unknown := sorted(kept - set(vocabulary.values())):
-        raise VocabularyTrimmingError(
+        raise VocabularyError(
             f"the model's configuration names token {unknown[0]}, which its tokenizer of {len(vocabulary)} pieces "
             "does not have"
         )
@@ -96,7 +92,7 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
         kept: ascending ids, from `choose_pieces`.
 
     Raises:
-        VocabularyTrimmingError: when pieces would be numbered otherwise after saving and loading.
+        VocabularyError: when pieces would be numbered otherwise after saving and loading.
     """
     new_ids = {old: new for new, old in enumerate(kept)}
     with TemporaryDirectory() as folder:
@@ -108,7 +104,7 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
     wanted = {piece: new_ids[number] for piece, number in tokenizer.get_vocab().items() if number in new_ids}
     if differences := sorted(wanted.items() ^ trimmed.get_vocab().items()):
         piece, number = differences[0]
-        raise VocabularyTrimmingError(
+        raise VocabularyError(
             f"{type(tokenizer).__name__} does not load the pieces that were saved for it: {piece!r}, {number}, is "
             f"one of {len(differences)} differences"
         )
@@ -141,13 +137,13 @@ def changed_texts(
 def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """The content of the tokenizer's `tokenizer.json`."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise VocabularyTrimmingError(
+        raise VocabularyError(
             f"{type(tokenizer).__name__} is no fast tokenizer: only those of the tokenizers library can be trimmed"
         )
     specification = json.loads(tokenizer.backend_tokenizer.to_str())
     kind = specification["model"]["type"]
     if kind not in KINDS:
-        raise VocabularyTrimmingError(f"a vocabulary of the kind {kind} cannot be trimmed; {', '.join(KINDS)} can")
+        raise VocabularyError(f"a vocabulary of the kind {kind} cannot be trimmed; {', '.join(KINDS)} can")
     return specification
 
 

@@ -9,13 +9,9 @@ words, which need a tab, are passed over. Words are compared as vocabularies spe
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import VocabularyError
 from .word_files import lines_of, shown
 from .word_tokenizers import fold
-
-
-class DictionaryError(BabelensError, ValueError):
-    """A dictionary that cannot be used; the message names the file and the line."""
 
 
 def dictionary_words(
@@ -30,18 +26,18 @@ def dictionary_words(
 
     Raises:
         LanguageTagError: for an unknown language tag.
-        DictionaryError: for a missing, damaged or empty file, and for a line that is not a word and its translation.
+        VocabularyError: for a missing, damaged or empty file, and for a line that is not a word and its translation.
     """
     wanted, known = dict.fromkeys(words), set(targets)
     found: dict[str, str] = {}
     number = 0
-    for number, line in enumerate(lines_of(path, DictionaryError), 1):
+    for number, line in enumerate(lines_of(path, VocabularyError), 1):
         word, translation = _entry(path, number, line)
         word, translation = fold(word, language), fold(translation, target_language)
         if word in wanted and translation in known:
             found.setdefault(word, translation)
     if not number:
-        raise DictionaryError(f"{path}: there are no words")
+        raise VocabularyError(f"{path}: there are no words")
     return {word: found[word] for word in wanted if word in found}
 
 
@@ -49,8 +45,8 @@ def _entry(path: str | Path, number: int, line: bytes) -> tuple[str, str]:
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise DictionaryError(f"{path}, line {number}: not UTF-8: {error}") from error
+        raise VocabularyError(f"{path}, line {number}: not UTF-8: {error}") from error
     fields = [field.strip() for field in text.split("\t")] if "\t" in text else text.split()
     if len(fields) != 2 or not all(fields):
-        raise DictionaryError(f"{path}, line {number}: {shown(line)} is not a word and its translation")
+        raise VocabularyError(f"{path}, line {number}: {shown(line)} is not a word and its translation")
     return fields[0], fields[1]

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import InputError, VocabularyError
 from .probabilities import check_probabilities
-from .processing_by_language import TokenizerError
 
 _SPACE = "▁"
 # Thai, Lao, Burmese, Khmer; Han, kana and bopomofo with extensions and punctuation; not Korean, which has spaces.
@@ -33,10 +32,6 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _NO_WORD = -1
 
 
-class AllWordsMaskedError(BabelensError, ValueError):
-    """A caption of which nothing is left to guess its words from."""
-
-
 class WordMasking:
     """Finds and masks the words of texts.
 
@@ -45,7 +40,7 @@ class WordMasking:
         special_tokens: which are no words, beside those that `tokenizer` calls special.
 
     Raises:
-        TokenizerError: for a vocabulary that does not mark spaces.
+        VocabularyError: for a vocabulary that does not mark spaces.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, special_tokens: list[str]) -> None:
@@ -60,7 +55,7 @@ class WordMasking:
         self._ends_unspaced = torch.tensor([bool(_UNSPACED.match(piece[-1:])) for piece in pieces])
         self._continues = torch.tensor([_continues(piece) for piece in pieces])
         if not self._after_space.any():
-            raise TokenizerError(f"words cannot be found: no piece of the vocabulary begins with {_SPACE!r}")
+            raise VocabularyError(f"words cannot be found: no piece of the vocabulary begins with {_SPACE!r}")
 
     def words(self, input_ids: Tensor) -> Tensor:
         """Which word of its text each piece belongs to, counted from 0; -1 for special tokens, among them masks, and
@@ -87,7 +82,7 @@ class WordMasking:
         Shape: [N, T] -> the masked texts [N, T]; what they were there, -100 elsewhere [N, T].
 
         Raises:
-            AllWordsMaskedError: for a text of which every word is masked already.
+            InputError: for a text of which every word is masked already.
             ValueError: for what is no probability.
         """
         check_probabilities(probability=probability)
@@ -104,11 +99,11 @@ class WordMasking:
     def refuse_all_masked(self, input_ids: Tensor) -> None:
         """
         Raises:
-            AllWordsMaskedError: for a text that has masks and no word.
+            InputError: for a text that has masks and no word.
         """
         nothing_left = (input_ids == self.mask_token_id).any(-1) & (self.words(input_ids) == _NO_WORD).all(-1)
         if nothing_left.any():
-            raise AllWordsMaskedError(f"text {int(nothing_left.nonzero()[0])} has all its words masked: leave some")
+            raise InputError(f"text {int(nothing_left.nonzero()[0])} has all its words masked: leave some")
 
 
 def _begins_unspaced(piece: str) -> bool:

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import VocabularyError
 from ..configuration.languages import normalize_language
 from .word_files import lines_of, shown
 from .word_tokenizers import fold, split_words
@@ -31,14 +31,6 @@ from .word_tokenizers import fold, split_words
 VECTOR_SIZE = 50
 
 logger = logging.getLogger(__name__)
-
-
-class WordVectorError(BabelensError, ValueError):
-    """Word vectors that cannot be used; the message names the file and the line."""
-
-
-class MissingVectorsError(WordVectorError):
-    """A language for which there are no word vectors."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +68,8 @@ def word_vectors(
         seed: of the training.
 
     Raises:
-        MissingVectorsError: when the language has neither a file nor captions.
-        WordVectorError: as `read_vectors`, `reduce_vectors` and `train_vectors`.
+        VocabularyError: when the language has neither a file nor captions.
+        VocabularyError: as `read_vectors`, `reduce_vectors` and `train_vectors`.
     """
     language = normalize_language(language)
     path = {normalize_language(tag): path for tag, path in files.items()}.get(language)
@@ -87,7 +79,7 @@ def word_vectors(
         found = train_vectors(captions, words, language, size=size, seed=seed)
     else:
         given = ", ".join(files) or "no language"
-        raise MissingVectorsError(
+        raise VocabularyError(
             f"there are word vectors for {given}, not for {language!r}: give a .vec file, or captions= to train on"
         )
     if found.missing:
@@ -106,13 +98,13 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
 
     Raises:
         LanguageTagError: for an unknown language tag.
-        WordVectorError: for a missing or damaged file, a broken line, or a first line that does not fit the others.
+        VocabularyError: for a missing or damaged file, a broken line, or a first line that does not fit the others.
     """
     rows = {word: row for row, word in enumerate(words)}
     vectors: dict[int, np.ndarray] = {}
     spellings: set[bytes] = set()
     repeated = 0
-    lines = lines_of(path, WordVectorError)
+    lines = lines_of(path, VocabularyError)
     count, size = _header(path, next(lines, b""))
     number = 1
     for number, line in enumerate(lines, 2):
@@ -126,7 +118,7 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
             vectors[row] = _parse(path, number, numbers)
         spellings.add(spelling)
     if number - 1 != count:
-        raise WordVectorError(f"{path}: the first line promises {count} words, and there are {number - 1}")
+        raise VocabularyError(f"{path}: the first line promises {count} words, and there are {number - 1}")
     if repeated:
         logger.warning("%s: %d lines repeat a word of the vocabulary; the first counts", path, repeated)
     matrix = np.zeros((len(words), size), np.float32)
@@ -137,7 +129,7 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
 def _header(path: str | Path, line: bytes) -> tuple[int, int]:
     fields = line.split()
     if len(fields) != 2 or not all(field.isdigit() and int(field) for field in fields):
-        raise WordVectorError(
+        raise VocabularyError(
             f"{path}, line 1: {shown(line)} is not the number of words and the size of their vectors"
         )
     return int(fields[0]), int(fields[1])
@@ -146,7 +138,7 @@ def _header(path: str | Path, line: bytes) -> tuple[int, int]:
 def _split(path: str | Path, number: int, line: bytes, size: int) -> tuple[bytes, list[bytes]]:
     fields = line.split(b" ")
     if len(fields) != size + 1 or not fields[0]:
-        raise WordVectorError(
+        raise VocabularyError(
             f"{path}, line {number}: {shown(line)} is not a word and {size} numbers; it has {len(fields) - 1}"
         )
     return fields[0], fields[1:]
@@ -156,9 +148,9 @@ def _parse(path: str | Path, number: int, fields: list[bytes]) -> np.ndarray:
     try:
         values = np.array([float(field) for field in fields], np.float32)
     except ValueError as error:
-        raise WordVectorError(f"{path}, line {number}: {error}") from error
+        raise VocabularyError(f"{path}, line {number}: {error}") from error
     if not np.isfinite(values).all():
-        raise WordVectorError(f"{path}, line {number}: a vector with infinite numbers, or what is no number")
+        raise VocabularyError(f"{path}, line {number}: a vector with infinite numbers, or what is no number")
     return values
 
 
@@ -175,11 +167,11 @@ def reduce_vectors(vectors: WordVectors, size: int = VECTOR_SIZE) -> WordVectors
     Vectors that have the size already stay as they are.
 
     Raises:
-        WordVectorError: for vectors shorter than `size`.
+        VocabularyError: for vectors shorter than `size`.
     """
     given = vectors.matrix.shape[1]
     if given < size:
-        raise WordVectorError(f"vectors of {given} numbers cannot be reduced to {size}")
+        raise VocabularyError(f"vectors of {given} numbers cannot be reduced to {size}")
     if given == size:
         return vectors
     known: np.ndarray = np.any(vectors.matrix, axis=1)
@@ -205,12 +197,12 @@ def train_vectors(
 
     Raises:
         LanguageTagError: for an unknown language tag.
-        WordVectorError: for captions without a word of the vocabulary.
+        VocabularyError: for captions without a word of the vocabulary.
         ImportError: as `split_words`.
     """
     pairs, counts = _counted_pairs(captions, words, language)
     if not counts.size:
-        raise WordVectorError(f"the captions in {language!r} have no word of the vocabulary to train vectors on")
+        raise VocabularyError(f"the captions in {language!r} have no word of the vocabulary to train vectors on")
     totals = np.bincount(pairs[0], counts, len(words))  # [n_words]
     information = np.log(counts * counts.sum() / totals[pairs[0]] / totals[pairs[1]])
     positive = torch.sparse_coo_tensor(

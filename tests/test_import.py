@@ -14,7 +14,7 @@ from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPI
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 import babelens
-from babelens import methods
+from babelens import registry
 
 IMPORT = """
 import json, socket, sys, time
@@ -54,7 +54,7 @@ def test_it_takes_less_than_two_seconds_over_transformers(imports):
 def test_it_loads_no_more_than_it_needs(imports):
     assert not {"datasets", "evaluate", "typer", "rich", "matplotlib", "pandas"} & set(imports[0]["modules"])
     rooms = {name.split(".")[1] for name in imports[0]["rooms"]}
-    assert rooms == {"configuration", "methods", "modeling", "processing", "quiet_start"}
+    assert rooms == {"configuration", "inference", "modeling", "processing", "quiet_start", "registry"}
 
 
 def test_the_public_names_are_there():
@@ -83,8 +83,8 @@ def test_a_name_that_is_not_there_is_missed_in_the_usual_way():
 
 
 def test_registering_again_changes_nothing():
-    methods.register()
-    methods.register()
+    registry.register()
+    registry.register()
     for method in babelens.METHODS.values():
         assert type(AutoConfig.for_model(method.name)) is method.config
         for model in method.models:

@@ -18,7 +18,7 @@ from typing import Any
 
 import xxhash
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import DamagedCheckpointError
 from .saving import sync, sync_files
 
 logger = logging.getLogger(__name__)
@@ -27,10 +27,6 @@ MARKER = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _PARTIAL = ".partial"
 _PIECE = 1 << 24
-
-
-class DamagedCheckpointError(BabelensError, ValueError):
-    """A checkpoint that was saved whole and is no longer what was written."""
 
 
 def mark_complete(folder: str | Path) -> None:

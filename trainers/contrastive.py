@@ -19,25 +19,25 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..configuration.errors import TrainingSetupError
 from ..configuration.tasks import IMAGE_TEXT
-from ..data.collators import Collator, ContrastiveCollator, TaskCollator
-from ..data.corpus import languages_of
-from ..data.views import StreamView, image_text_pairs, translation_pairs
-from ..evaluation.embedder import Embedder
+from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
+from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, loader_options, mixture_loader
+from ..data.batching.streams import ShareOfSteps, StreamLoader, StreamMixture
+from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
+from ..data.corpus.corpus import languages_of
 from ..evaluation.retrieval import evaluate_retrieval
+from ..inference.embedder import Embedder
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .bounded_temperature import BoundTemperature
-from .errors import TrainingSetupError
 from .finiteness import check_finite
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
-from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, loader_options, mixture_loader
 from .optimizers import Lamb, TaskOptimizer, parameter_groups
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
-from .streams import ShareOfSteps, StreamLoader, StreamMixture
 from .whole_checkpoints import WholeCheckpointTrainer
 
 

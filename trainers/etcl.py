@@ -3,9 +3,9 @@
 from itertools import combinations
 
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
-from ..data.views import StreamView, triplets
+from ..data.batching.mixture import SizedView
+from ..data.batching.views import StreamView, triplets
 from .contrastive import ContrastiveTrainer, TaskData
-from .mixture import SizedView
 
 
 class EtclTrainer(ContrastiveTrainer):

@@ -13,27 +13,11 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from ..configuration import model_folders
-from ..configuration.errors import BabelensError
+from ..configuration.errors import NonFiniteError, TrainingSetupError
 
 _ADVICE = "A lower learning rate, a longer warm-up or max_grad_norm may help."
 # Without a bound is what an infinite one means.
 _MAY_BE_INFINITE = "max_grad_norm"
-
-
-class NonFiniteLossError(BabelensError, FloatingPointError):
-    """A loss that is NaN or infinite; training stops at that step, before it reaches the weights."""
-
-
-class NonFiniteGradientError(BabelensError, FloatingPointError):
-    """A gradient that is NaN or infinite; training stops at that step, before it reaches the weights."""
-
-
-class NonFiniteWeightsError(BabelensError, FloatingPointError):
-    """Weights that are NaN or infinite; they are not saved."""
-
-
-class NumberError(BabelensError, ValueError):
-    """A training argument that is no number that training could use."""
 
 
 def check_finite(loss: Tensor, what: str, step: int) -> None:
@@ -44,10 +28,10 @@ def check_finite(loss: Tensor, what: str, step: int) -> None:
         step: the number of the step.
 
     Raises:
-        NonFiniteLossError: when it is NaN or infinite.
+        NonFiniteError: when it is NaN or infinite.
     """
     if not loss.isfinite():
-        raise NonFiniteLossError(
+        raise NonFiniteError(
             f"the loss of {what} is {loss.item()} in step {step}; training stopped before it reached the weights. "
             f"{_ADVICE}"
         )
@@ -61,12 +45,12 @@ def raise_for_gradient(norm: Tensor | float, gradients: Mapping[str, Tensor], st
         step: the number of the step.
 
     Raises:
-        NonFiniteGradientError: always.
+        NonFiniteError: always.
     """
     found = non_finite(gradients)
     # Clipping has multiplied all gradients by NaN if the norm is; and finite gradients can have an infinite norm.
     where = f" because of {_some(found)}" if 0 < len(found) < len(gradients) else ""
-    raise NonFiniteGradientError(
+    raise NonFiniteError(
         f"the gradient's norm is {float(norm)} in step {step}{where}; training stopped before it reached the weights. "
         f"{_ADVICE}"
     )
@@ -75,10 +59,10 @@ def raise_for_gradient(norm: Tensor | float, gradients: Mapping[str, Tensor], st
 def check_weights(weights: Mapping[str, Tensor], step: int) -> None:
     """
     Raises:
-        NonFiniteWeightsError: when one of them is NaN or infinite.
+        NonFiniteError: when one of them is NaN or infinite.
     """
     if found := non_finite(weights):
-        raise NonFiniteWeightsError(
+        raise NonFiniteError(
             f"after step {step}, {len(found)} of {len(weights)} tensors are not finite: {_some(found)}. Nothing was "
             f"saved; older checkpoints are as they were. {_ADVICE}"
         )
@@ -108,7 +92,7 @@ def check_numbers(arguments: Any) -> None:
         arguments: a data class of training arguments.
 
     Raises:
-        NumberError: for one that is NaN or infinite, alone or in a dictionary, and for a negative learning rate.
+        TrainingSetupError: for a number that is NaN or infinite, also in a dictionary, and for a negative rate.
     """
     for field in dataclasses.fields(arguments):
         value = getattr(arguments, field.name)
@@ -116,9 +100,9 @@ def check_numbers(arguments: Any) -> None:
         for name, number in {field.name: value, **within}.items():
             is_infinite = isinstance(number, float) and not math.isfinite(number)
             if is_infinite and (name != _MAY_BE_INFINITE or math.isnan(number)):
-                raise NumberError(f"{name}={number} must be a finite number")
+                raise TrainingSetupError(f"{name}={number} must be a finite number")
     if isinstance(arguments.learning_rate, int | float) and arguments.learning_rate < 0:
-        raise NumberError(f"learning_rate={arguments.learning_rate} must not be negative")
+        raise TrainingSetupError(f"learning_rate={arguments.learning_rate} must not be negative")
 
 
 def _some(names: list[str]) -> str:

@@ -19,17 +19,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
-from ..configuration.errors import BabelensError
-from .mixture import SizedView
+from ..configuration.errors import NonFiniteError
+from ..data.batching.mixture import SizedView
 from .saving import made, removed_on_failure
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "features"
-
-
-class FeatureError(BabelensError, ValueError):
-    """Features that nothing can be learned from."""
 
 
 def frozen_features(
@@ -51,7 +47,7 @@ def frozen_features(
             it is named in a warning and written anew.
 
     Raises:
-        FeatureError: when `compute` gives numbers that are NaN or infinite.
+        NonFiniteError: when `compute` gives numbers that are NaN or infinite.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
     file = folder / f"{_digest(weights, settings, items)}.safetensors"
@@ -63,7 +59,7 @@ def frozen_features(
         with made(folder), TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch:
             features = compute()
             if not np.isfinite(features).all():
-                raise FeatureError(f"{len(features)} features of a frozen model: some are NaN or infinite")
+                raise NonFiniteError(f"{len(features)} features of a frozen model: some are NaN or infinite")
             with removed_on_failure(Path(scratch), called=file):
                 written = Path(scratch) / file.name
                 save_file({"features": np.ascontiguousarray(features)}, written)

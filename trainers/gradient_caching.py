@@ -20,19 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import TrainingSetupError
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
-
-
-class UnknownGeneratorError(BabelensError, NotImplementedError):
-    """A device whose random numbers cannot be drawn again."""
 
 
 class RandomState:
     """The state of the random generators that a forward pass on `device` draws from.
 
     Raises:
-        UnknownGeneratorError: for a device whose generator torch gives no access to.
+        TrainingSetupError: for a device whose generator torch gives no access to.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -62,7 +58,7 @@ def _generators_of(device: torch.device) -> Any:
     """torch's module for a kind of device, such as `torch.cuda`."""
     module = getattr(torch, device.type, None)
     if not (hasattr(module, "get_rng_state") and hasattr(module, "set_rng_state")):
-        raise UnknownGeneratorError(
+        raise TrainingSetupError(
             "embed_chunk_size: gradient caching embeds every chunk twice with the same random numbers, and torch "
             f"cannot repeat those of a {device.type!r} device. Train without it, or on cuda, mps, xpu or cpu"
         )

@@ -48,7 +48,7 @@ def train_masked_language(
         The encoder without the head that guesses.
 
     Raises:
-        NumberError: for an argument that is NaN or infinite.
+        TrainingSetupError: for an argument that is NaN or infinite.
     """
     check_numbers(args)
     set_seed(args.seed)

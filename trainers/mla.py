@@ -12,19 +12,19 @@ import numpy as np
 from datasets import IterableDataset
 from torch import nn
 
+from ..configuration.errors import TrainingSetupError
 from ..configuration.languages import language_id, normalize_languages
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
-from ..data.collators import Collator, ContrastiveCollator
-from ..data.corpus import languages_of
-from ..data.views import CorpusView, image_text_pairs, translation_pairs
-from ..evaluation.embedder import Embedder
+from ..data.batching.collators import Collator, ContrastiveCollator
+from ..data.batching.mixture import GroupedView, SizedView
+from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs
+from ..data.corpus.corpus import languages_of
+from ..inference.embedder import Embedder
 from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_native_guided import NativeGuidedModel
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer, TaskData
-from .errors import TrainingSetupError
 from .frozen_features import FeatureView, frozen_features
-from .mixture import GroupedView, SizedView
 
 
 class MlaTrainer(ContrastiveTrainer):

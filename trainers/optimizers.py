@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .errors import TrainingSetupError
+from ..configuration.errors import TrainingSetupError
 
 
 def parameter_groups(

@@ -16,17 +16,13 @@ from pathlib import Path
 from accelerate.utils.environment import get_int_from_env
 from filelock import FileLock, Timeout
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import SaveError
 from .saving import made
 
 logger = logging.getLogger(__name__)
 
 _LOCK = ".lock"
 _RANKS = ["RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"]
-
-
-class OutputInUseError(BabelensError, RuntimeError):
-    """A folder that another process writes to."""
 
 
 def is_first_process() -> bool:
@@ -40,7 +36,7 @@ def locked(folder: str | Path) -> Iterator[None]:
     all.
 
     Raises:
-        OutputInUseError: when another process has it.
+        SaveError: when another process has it.
         OSError: when the folder cannot be made or written to.
     """
     if not is_first_process():
@@ -52,7 +48,7 @@ def locked(folder: str | Path) -> Iterator[None]:
         try:
             lock.acquire()
         except Timeout:
-            raise OutputInUseError(
+            raise SaveError(
                 f"{folder} is in use by {_holder(folder)}: wait until it has ended, or choose another folder"
             ) from None
         except NotImplementedError:

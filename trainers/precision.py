@@ -18,7 +18,7 @@ from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import TrainingSetupError
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 AUTO, FLOAT32, BFLOAT16, FLOAT16 = get_args(Precision)
@@ -27,10 +27,6 @@ _LAUNCHER = "ACCELERATE_MIXED_PRECISION"  # what `accelerate launch` was told, "
 _OF_LAUNCHER = {"bf16": BFLOAT16, "fp16": FLOAT16}
 # What torch calls a processor's instructions for products in bfloat16: Intel's, Intel's and AMD's, and Arm's two.
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
-
-
-class PrecisionError(BabelensError, ValueError):
-    """Settings of the precision that contradict each other, or that the hardware does not have."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +71,10 @@ class PrecisionTrainingArguments(TrainingArguments):
         """Has the next trainer compute in this precision.
 
         Raises:
-            PrecisionError: for float16 without an accelerator.
+            TrainingSetupError: for float16 without an accelerator.
         """
         if chosen.name == FLOAT16 and self._device_type == "cpu":
-            raise PrecisionError(f"training in {chosen}: a CPU has float32 and bfloat16")
+            raise TrainingSetupError(f"training in {chosen}: a CPU has float32 and bfloat16")
         self.chosen_precision = chosen
         self.bf16, self.fp16 = chosen.name == BFLOAT16, chosen.name == FLOAT16
         # transformers takes bf16 for that of an accelerator unless it is told that there is none.
@@ -99,10 +95,10 @@ class PrecisionTrainingArguments(TrainingArguments):
         """What the arguments and the launcher agree on, if they say anything.
 
         Raises:
-            PrecisionError: when they do not agree, or name no precision.
+            TrainingSetupError: when they do not agree, or name no precision.
         """
         if self.precision not in get_args(Precision):
-            raise PrecisionError(f"precision={self.precision!r} must be one of {', '.join(get_args(Precision))}")
+            raise TrainingSetupError(f"precision={self.precision!r} must be one of {', '.join(get_args(Precision))}")
         launcher = os.environ.get(_LAUNCHER, "no")
         said = {
             f"precision={self.precision!r}": self.precision if self.precision != AUTO else None,
@@ -116,7 +112,7 @@ class PrecisionTrainingArguments(TrainingArguments):
         if self.bf16 is False and not self.fp16 and self.precision != FLOAT16:
             asked["bf16=False"] = FLOAT32
         if len(set(asked.values())) > 1:
-            raise PrecisionError(f"{' and '.join(asked)} contradict each other: leave out all but one of them")
+            raise TrainingSetupError(f"{' and '.join(asked)} contradict each other: leave out all but one of them")
         return next(
             (ChosenPrecision(name, f"as {saying} says", is_asked=True) for saying, name in asked.items()), None
         )
@@ -165,7 +161,7 @@ def agree_on_precision(args: PrecisionTrainingArguments) -> None:
     """Has all processes compute in float32 where one of them would choose it.
 
     Raises:
-        PrecisionError: when they disagree and cannot change any more.
+        TrainingSetupError: when they disagree and cannot change any more.
     """
     if args.world_size == 1:
         return
@@ -173,7 +169,9 @@ def agree_on_precision(args: PrecisionTrainingArguments) -> None:
     if all(names) or not any(names):
         return
     if args.chosen_precision.is_asked or args.deepspeed_plugin is not None:
-        raise PrecisionError("the processes would compute in different precisions: say precision=float32 or bfloat16")
+        raise TrainingSetupError(
+            "the processes would compute in different precisions: say precision=float32 or bfloat16"
+        )
     args.use_precision(ChosenPrecision(FLOAT32, "because not every process has hardware that multiplies bfloat16"))
 
 

@@ -21,18 +21,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..configuration.configuration_rc3 import BOTH, PATCHES, REGIONS
+from ..configuration.errors import TrainingSetupError
 from ..configuration.tasks import PARALLEL, STRICT, WEAK
-from ..data.collators import Collator, TaskCollator
-from ..data.rc3_collators import TranslationCollator, TripletCollator
-from ..data.views import CorpusView, Pictures, translation_pairs, triplets, weak_pairs
+from ..data.batching.collators import Collator, TaskCollator
+from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
+from ..data.batching.rc3_collators import TranslationCollator, TripletCollator
+from ..data.batching.views import CorpusView, Pictures, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import Rc3TrainingArguments
 from .contrastive import TaskData
-from .errors import TrainingSetupError
 from .finiteness import check_finite
 from .frozen_features import FeatureView, frozen_features
-from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
 from .whole_checkpoints import WholeCheckpointTrainer
 
 

@@ -17,18 +17,20 @@ from datasets import Dataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..data.collators import Collator, TaskCollator
-from ..data.corpus import languages_of
-from ..data.retrieval_candidates import CandidateCollator, NumberedRows, nearest, picture_vectors
-from ..data.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
-from ..data.views import image_text_pairs, triplets
-from ..evaluation.rc3_tasks import (
+from ..data.batching.collators import Collator, TaskCollator
+from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
+from ..data.batching.retrieval_candidates import CandidateCollator, NumberedRows, nearest, picture_vectors
+from ..data.batching.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
+from ..data.batching.views import image_text_pairs, triplets
+from ..data.corpus.corpus import languages_of
+from ..evaluation.tasks import (
     Results,
     label_accuracy,
     matching_recall,
     sacrebleu_metrics,
     translation_quality,
 )
+from ..inference.region_extraction import RegionExtractor
 from ..modeling.modeling_rc3_tasks import (
     Rc3ForConditionalGeneration,
     Rc3ForImageTextRetrieval,
@@ -37,11 +39,9 @@ from ..modeling.modeling_rc3_tasks import (
     Rc3ForVisualReasoning,
 )
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from ..processing.region_extraction import RegionExtractor
 from .arguments import Rc3TaskTrainingArguments
 from .contrastive import TaskData
 from .finiteness import check_finite
-from .mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
 from .whole_checkpoints import WholeCheckpointTrainer
 
 
@@ -185,8 +185,8 @@ class Rc3TaskTrainer(WholeCheckpointTrainer):
         kwargs: as for `Trainer`.
 
     Raises:
-        UnknownAnswerError: for data with an answer that is none of the model's.
-        ImageCountError: for data with one picture where the model reads two, or the reverse.
+        CorpusError: for data with an answer that is none of the model's.
+        InputError: for data with one picture where the model reads two, or the reverse.
     """
 
     arguments_class: ClassVar[type[Rc3TaskTrainingArguments]] = Rc3TaskTrainingArguments

@@ -24,16 +24,12 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from ..configuration.errors import BabelensError
+from ..configuration.errors import SaveError
 from ..configuration.saved_folders import FIRST_READ, MOVING, WHOLE
 from ..processing.tokenizer_files import system_error_number
 
 SCRATCH = ".saving"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
-
-
-class SaveError(BabelensError, OSError):
-    """A folder to which something could not be written."""
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from accelerate.utils.fsdp_utils import get_parameters_from_modules
 from torch import nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 
+from ..configuration.errors import TrainingSetupError
 from .arguments import LAMB, ContrastiveTrainingArguments
-from .errors import TrainingSetupError
 
 
 def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState) -> None:

@@ -13,16 +13,10 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer
 from transformers.trainer_utils import SaveStrategy, TrainOutput, rotate_checkpoints
 
+from ..configuration.errors import TrainingSetupError
 from .checkpoints import check_undamaged, mark_complete, newest_checkpoint, remove_torn_checkpoints
 from .finiteness import check_weights, is_finite, raise_for_gradient
-from .precision import (
-    ChosenPrecision,
-    PrecisionError,
-    PrecisionState,
-    PrecisionTrainingArguments,
-    agree_on_precision,
-    precision_of,
-)
+from .precision import ChosenPrecision, PrecisionState, PrecisionTrainingArguments, agree_on_precision, precision_of
 from .saving import prepare_saving, removed_on_failure, written_whole
 
 logger = logging.getLogger(__name__)
@@ -45,8 +39,8 @@ class WholeCheckpointTrainer(Trainer):
         Raises:
             FileNotFoundError: when there is none.
             DamagedCheckpointError: when the checkpoint to go on from is not what was saved.
-            NonFiniteLossError, NonFiniteGradientError: when the loss or its gradient becomes NaN or infinite.
-            NonFiniteWeightsError: when weights are, all the same.
+            NonFiniteError, NonFiniteError: when the loss or its gradient becomes NaN or infinite.
+            NonFiniteError: when weights are, all the same.
             SaveError: when checkpoints cannot be saved to `args.output_dir`.
         """
         if resume_from_checkpoint is True:
@@ -107,7 +101,7 @@ class WholeCheckpointTrainer(Trainer):
         """Goes on in the precision of a checkpoint, unless another one was asked for, which is said.
 
         Raises:
-            PrecisionError: when it cannot be changed any more.
+            TrainingSetupError: when it cannot be changed any more.
         """
         began, chosen = precision_of(checkpoint), self.args.chosen_precision
         if began == chosen.name:
@@ -117,7 +111,7 @@ class WholeCheckpointTrainer(Trainer):
         elif chosen.is_asked:
             logger.warning("%s was trained in %s; training goes on in %s", checkpoint, began, chosen)
         elif self.is_deepspeed_enabled:
-            raise PrecisionError(f"{checkpoint} was trained in {began}: say precision={began}, or another one")
+            raise TrainingSetupError(f"{checkpoint} was trained in {began}: say precision={began}, or another one")
         else:
             reason = f"in which {checkpoint} was trained; a new run would compute in {chosen}"
             self.args.use_precision(ChosenPrecision(began, reason))

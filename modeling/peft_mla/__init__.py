@@ -3,19 +3,19 @@
 from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.utils import register_peft_method
 
-from .peft_mla_config import MLA, AdapterFileError, AdapterMismatchError, MlaAdapterConfig
+from .peft_mla_config import MLA, MlaAdapterConfig
 from .peft_mla_embedding import load_embedding, save_embedding
 from .peft_mla_layer import MlaBlock, MlaEmbedding, MlaLayer
 from .peft_mla_model import MlaAdapterModel
 
 __all__ = [
-    "AdapterFileError",
-    "AdapterMismatchError",
     "MlaAdapterConfig",
     "MlaAdapterModel",
     "MlaBlock",
     "MlaEmbedding",
     "MlaLayer",
+    "ModelFolderError",
+    "ModelMismatchError",
     "load_embedding",
     "save_embedding",
 ]

@@ -12,16 +12,8 @@ from peft.config import PeftConfig
 from peft.utils import SAFETENSORS_WEIGHTS_NAME, PeftType
 from safetensors import SafetensorError, safe_open
 
-from ...configuration.errors import BabelensError
+from ...configuration.errors import ModelFolderError, ModelMismatchError
 from ...configuration.languages import normalize_language
-
-
-class AdapterMismatchError(BabelensError, ValueError):
-    """An adapter that does not fit the model: made for another one, or for another non-native embedding."""
-
-
-class AdapterFileError(BabelensError, OSError):
-    """A file of an adapter, or of a non-native embedding, that is missing, truncated or incomplete."""
 
 
 def peft_type_member(name: str) -> PeftType:
@@ -117,12 +109,12 @@ class MlaAdapterConfig(PeftConfig):
         """As in PEFT. Where weights lie beside the configuration, they are looked at before a model takes them in.
 
         Raises:
-            AdapterMismatchError: for an adapter of another method of PEFT.
-            AdapterFileError: when the weights' file is truncated, or has not the weights that the configuration says.
+            ModelMismatchError: for an adapter of another method of PEFT.
+            ModelFolderError: when the weights' file is truncated, or has not the weights that the configuration says.
         """
         config = super().from_pretrained(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
         if config.peft_type != MLA:  # of another method PEFT gives that one's configuration
-            raise AdapterMismatchError(
+            raise ModelMismatchError(
                 f"{pretrained_model_name_or_path} holds an adapter of {config.peft_type.value}, and not of MLA"
             )
         weights = Path(pretrained_model_name_or_path, subfolder or "", SAFETENSORS_WEIGHTS_NAME)
@@ -145,18 +137,18 @@ class MlaAdapterConfig(PeftConfig):
             with safe_open(path, framework="pt") as file:
                 names = list(file.keys())
         except SafetensorError as error:
-            raise AdapterFileError(f"{path} is truncated or damaged ({error}); get it again") from error
+            raise ModelFolderError(f"{path} is truncated or damaged ({error}); get it again") from error
         acquirers = [name for name in names if ".mla_acquirers." in name]
         in_a_block = 4 if self.acquirer == "mlp" else 2  # a weight and a bias for each matrix
         if self.text_layers is not None and len(acquirers) != self.text_layers * in_a_block:
-            raise AdapterFileError(
+            raise ModelFolderError(
                 f"{path} has {len(acquirers)} weights of acquirers; {self.text_layers} blocks with {self.acquirer!r} "
                 f"acquirers have {self.text_layers * in_a_block}"
             )
         if strangers := [name for name in acquirers if not self._is_acquirer(name)]:
-            raise AdapterFileError(
+            raise ModelFolderError(
                 f"{path} has {strangers[0]!r}, which is no weight of {self.acquirer!r} acquirers behind "
                 f"{self.target_modules!r}"
             )
         if self.embedding is None and not any(".shared_embedding." in name for name in names):
-            raise AdapterFileError(f"{path} has no shared embedding, and its configuration does not say where it is")
+            raise ModelFolderError(f"{path} has no shared embedding, and its configuration does not say where it is")

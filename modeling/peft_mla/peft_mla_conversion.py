@@ -15,10 +15,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
+from ...configuration.errors import ModelFolderError, ModelMismatchError
 from ...configuration.model_folders import is_finite, named
 from ..acquirer import Acquirer, text_tower
 from ..modeling_mla import MlaModel
-from .peft_mla_config import PREFIX, AdapterFileError, AdapterMismatchError, MlaAdapterConfig
+from .peft_mla_config import PREFIX, MlaAdapterConfig
 from .peft_mla_embedding import embedding_digest, load_embedding
 
 # What the configurations of an adapter and of an `MlaModel` both say, and all languages of a model share.
@@ -92,13 +93,13 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
         source: the adapter's folder, or its repository on the Hub.
 
     Raises:
-        AdapterMismatchError: when the adapter was made for another model or another shared embedding.
-        AdapterFileError: when a file is missing, truncated or incomplete.
+        ModelMismatchError: when the adapter was made for another model or another shared embedding.
+        ModelFolderError: when a file is missing, truncated or incomplete.
         ValueError: when the model has the language.
     """
     config = MlaAdapterConfig.from_pretrained(str(source))
     if Path(source).is_dir() and not (Path(source) / SAFETENSORS_WEIGHTS_NAME).is_file():
-        raise AdapterFileError(f"{source} has no {SAFETENSORS_WEIGHTS_NAME}; a pickle is not read")
+        raise ModelFolderError(f"{source} has no {SAFETENSORS_WEIGHTS_NAME}; a pickle is not read")
     weights = {
         name.removeprefix(PREFIX): value for name, value in load_peft_weights(str(source), device="cpu").items()
     }
@@ -137,29 +138,29 @@ def _acquirer_shapes(model: MlaModel) -> dict[str, torch.Size]:
 def _check_weights(found: dict[str, Tensor], needed: dict[str, torch.Size], what: str) -> None:
     """
     Raises:
-        AdapterFileError: when weights are missing, are called or shaped otherwise, or are not finite.
+        ModelFolderError: when weights are missing, are called or shaped otherwise, or are not finite.
     """
     if found.keys() != needed.keys():
         missing, strange = sorted(needed.keys() - found.keys()), sorted(found.keys() - needed.keys())
         wrong = [f"lack {named(missing)}"] * bool(missing) + [f"have {named(strange)}, of no use"] * bool(strange)
-        raise AdapterFileError(f"{what} {' and '.join(wrong)}")
+        raise ModelFolderError(f"{what} {' and '.join(wrong)}")
     for name, value in found.items():
         if value.shape != needed[name]:
-            raise AdapterFileError(f"{what}: {name} has {list(value.shape)}, and should have {list(needed[name])}")
+            raise ModelFolderError(f"{what}: {name} has {list(value.shape)}, and should have {list(needed[name])}")
         if not is_finite(value):
-            raise AdapterFileError(f"{what}: {name} has numbers that are NaN or infinite")
+            raise ModelFolderError(f"{what}: {name} has numbers that are NaN or infinite")
 
 
 def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
     own = adapter_config(model, config.language)
     for name in ("text_width", "text_layers", "target_modules", *SHARED_OPTIONS):
         if getattr(config, name) != getattr(own, name):
-            raise AdapterMismatchError(
+            raise ModelMismatchError(
                 f"the {config.language!r} adapter was made for another model: it has {name}={getattr(config, name)!r},"
                 f" and this model {getattr(own, name)!r}"
             )
     if model.config.languages and config.embedding_digest != own.embedding_digest:
-        raise AdapterMismatchError(
+        raise ModelMismatchError(
             f"the {config.language!r} adapter goes with another shared embedding than this model's "
             f"{', '.join(model.config.languages)}: one or the other would be read wrongly"
         )
@@ -169,14 +170,14 @@ def assemble(model: PeftModel) -> MlaModel:
     """An `MlaModel` with the languages of a model's MLA adapters, in their order.
 
     Raises:
-        AdapterMismatchError: when the adapters differ in more than their language.
+        ModelMismatchError: when the adapters differ in more than their language.
     """
     configs: dict[str, MlaAdapterConfig] = model.peft_config
     first = next(iter(configs.values()))
     for config in configs.values():
         for name in SHARED_OPTIONS:
             if getattr(config, name) != getattr(first, name):
-                raise AdapterMismatchError(f"the adapters differ in {name}, which the languages of one model share")
+                raise ModelMismatchError(f"the adapters differ in {name}, which the languages of one model share")
     native = model.get_base_model()
     assembled = MlaModel(
         MlaConfig(

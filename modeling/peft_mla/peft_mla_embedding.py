@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ...configuration.errors import ModelFolderError
 from ..acquirer import AcquiredEmbedding, NonNativeEmbedding
-from .peft_mla_config import AdapterFileError
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 _IN_MODEL = ".mla_embedding."  # in the names of an assembled model's weights
@@ -84,7 +84,7 @@ def load_embedding(source: str | Path) -> StoredEmbedding:
         source: a folder, or a repository of the Hub or a folder in one.
 
     Raises:
-        AdapterFileError: when there is none, or a file of it is truncated or incomplete.
+        ModelFolderError: when there is none, or a file of it is truncated or incomplete.
     """
     weights_path, config_path = _file(source, WEIGHTS_FILE), _file(source, CONFIG_FILE)
     try:
@@ -95,7 +95,7 @@ def load_embedding(source: str | Path) -> StoredEmbedding:
                 name: file.get_tensor(full) for name, full in (names or {each: each for each in stored}).items()
             }
     except SafetensorError as error:
-        raise AdapterFileError(f"{weights_path} is truncated or damaged ({error}); get it again") from error
+        raise ModelFolderError(f"{weights_path} is truncated or damaged ({error}); get it again") from error
     try:
         settings = json.loads(config_path.read_text(encoding="utf-8"))
         if names:
@@ -103,10 +103,10 @@ def load_embedding(source: str | Path) -> StoredEmbedding:
             settings["width"] = len(weights["projection.bias"])
         shape = EmbeddingShape(**settings)
     except (KeyError, ValueError, TypeError) as error:
-        raise AdapterFileError(f"{config_path} does not describe a non-native embedding ({error})") from error
+        raise ModelFolderError(f"{config_path} does not describe a non-native embedding ({error})") from error
     shapes = {name: tuple(value.shape) for name, value in weights.items()}
     if shapes != shape.weight_shapes():
-        raise AdapterFileError(f"{weights_path} has the weights {shapes}; {config_path} says {shape.weight_shapes()}")
+        raise ModelFolderError(f"{weights_path} has the weights {shapes}; {config_path} says {shape.weight_shapes()}")
     return StoredEmbedding(str(source), shape, weights)
 
 
@@ -114,13 +114,13 @@ def _file(source: str | Path, name: str) -> Path:
     if Path(source).is_dir():
         path = Path(source, name)
         if not path.is_file():
-            raise AdapterFileError(f"{source} has no {name}: save_embedding stores a non-native embedding")
+            raise ModelFolderError(f"{source} has no {name}: save_embedding stores a non-native embedding")
         return path
     try:  # owner/repository, or a folder in it
         owner, repository, *below = str(source).split("/")
         return Path(hf_hub_download(f"{owner}/{repository}", name, subfolder="/".join(below) or None))
     except (HfHubHTTPError, ValueError, OSError) as error:
-        raise AdapterFileError(
+        raise ModelFolderError(
             f"{str(source)!r} is neither a folder nor a repository of the Hub with a {name}, in which a non-native "
             f"embedding is stored ({error})"
         ) from error

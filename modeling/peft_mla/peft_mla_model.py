@@ -16,8 +16,9 @@ from peft.tuners.tuners_utils import BaseTuner
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from ...configuration.errors import ModelMismatchError
 from ..acquirer import TEXT_TOWERS, LanguageRows, NonNativeEmbedding, end_token_id, languages_of_rows, text_tower
-from .peft_mla_config import AdapterMismatchError, MlaAdapterConfig
+from .peft_mla_config import MlaAdapterConfig
 from .peft_mla_embedding import StoredEmbedding, embedding_digest, load_embedding
 from .peft_mla_layer import MlaBlock, MlaEmbedding, MlaLayer
 
@@ -35,10 +36,10 @@ class MlaAdapterModel(BaseTuner):
         adapter_name: its name, which need not be the language's.
 
     Raises:
-        UnsupportedBaseModelError: when the model's text tower is not known.
-        AdapterMismatchError: when the adapter was made for another model or another shared embedding, or the model has
+        ModelKindError: when the model's text tower is not known.
+        ModelMismatchError: when the adapter was made for another model or another shared embedding, or the model has
             its language already.
-        AdapterFileError: when the shared embedding cannot be read from where the configuration says.
+        ModelFolderError: when the shared embedding cannot be read from where the configuration says.
     """
 
     prefix = "mla_"
@@ -76,7 +77,7 @@ class MlaAdapterModel(BaseTuner):
         width = self.model.config.text_config.hidden_size
         made_for = config.text_layers or layers, config.text_width or width
         if made_for != (layers, width) or config.target_modules not in (None, where.target_modules):
-            raise AdapterMismatchError(
+            raise ModelMismatchError(
                 f"the {config.language!r} adapter was made for another model: a text tower of {made_for[0]} blocks, "
                 f"{made_for[1]} wide, at {config.target_modules or where.target_modules}; this one has {layers} "
                 f"blocks, {width} wide, at {where.target_modules}"
@@ -86,9 +87,7 @@ class MlaAdapterModel(BaseTuner):
     def _check_language(self, config: MlaAdapterConfig) -> None:
         languages = [other.language for other in self.peft_config.values()]  # the new one's among them
         if languages.count(config.language) > 1:
-            raise AdapterMismatchError(
-                f"this model has acquired {config.language!r} already; delete that adapter first"
-            )
+            raise ModelMismatchError(f"this model has acquired {config.language!r} already; delete that adapter first")
 
     def _prepare_model(self, config: MlaAdapterConfig, model: nn.Module) -> None:
         """Compares the shared embedding of an adapter with the model's, or reads it for the first adapter."""
@@ -217,7 +216,7 @@ def _check_shared(config: MlaAdapterConfig, present: MlaEmbedding) -> None:
     sizes = {"vocab_size": table.num_embeddings, "embedding_size": table.embedding_dim}
     for name, size in (sizes | {"sep_token_id": present.sep_token_id}).items():
         if getattr(config, name) != size:
-            raise AdapterMismatchError(
+            raise ModelMismatchError(
                 f"the {config.language!r} adapter has {name}={getattr(config, name)}, and the embedding that this "
                 f"model's languages share {size}"
             )
@@ -225,7 +224,7 @@ def _check_shared(config: MlaAdapterConfig, present: MlaEmbedding) -> None:
     if digest is None and config.embedding is not None:
         digest = embedding_digest(load_embedding(config.embedding).weights)
     if digest is not None and digest != embedding_digest(present.shared_embedding.state_dict()):
-        raise AdapterMismatchError(
+        raise ModelMismatchError(
             f"the {config.language!r} adapter goes with another shared embedding than this model's languages: one or "
             "the other would be read wrongly. Languages go together when they were acquired on one embedding with "
             "train_embedding=False"
@@ -236,13 +235,13 @@ def _check_stored(config: MlaAdapterConfig, stored: StoredEmbedding, width: int)
     shape = stored.shape
     made_for = config.vocab_size, config.embedding_size, config.sep_token_id, width
     if (shape.vocab_size, shape.embedding_size, shape.sep_token_id, shape.width) != made_for:
-        raise AdapterMismatchError(
+        raise ModelMismatchError(
             f"the embedding stored at {stored.source} is {shape}; the {config.language!r} adapter needs "
             f"vocab_size={config.vocab_size}, embedding_size={config.embedding_size}, "
             f"sep_token_id={config.sep_token_id}, and the model width={width}"
         )
     if config.embedding_digest not in (None, embedding_digest(stored.weights)):
-        raise AdapterMismatchError(
+        raise ModelMismatchError(
             f"the embedding stored at {stored.source} is not the one that the {config.language!r} adapter goes with: "
             "one of them was trained or replaced since. save_embedding(model, folder) stores a model's present one"
         )

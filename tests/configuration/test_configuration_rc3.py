@@ -10,7 +10,7 @@ from transformers import MBartConfig, MBartModel
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES
 
 from babelens import Rc3Config, Rc3Model, load_preset
-from babelens.configuration.languages import LanguageTagError, UnknownLanguageError
+from babelens.configuration.errors import LanguageTagError, UnknownLanguageError
 
 
 class TestRc3Config(ConfigContract):

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 
 import babelens
-from babelens import BabelensError
+from babelens.configuration.errors import BabelensError
 
 
 def test_every_error_of_the_package_has_one_root():

@@ -5,15 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from babelens.configuration.languages import (
-    LanguageCountError,
-    LanguageTagError,
-    UnknownLanguageError,
-    language_for_each,
-    language_id,
-    normalize_language,
-    normalize_languages,
-)
+from babelens.configuration.errors import InputError, LanguageTagError, UnknownLanguageError
+from babelens.configuration.languages import language_for_each, language_id, normalize_language, normalize_languages
 
 SPELLINGS = {
     "de": "de",
@@ -55,7 +48,7 @@ def test_several_tags_keep_their_order_and_appear_once() -> None:
 def test_one_language_for_each_text() -> None:
     assert language_for_each("DE", 3) == ["de", "de", "de"]
     assert language_for_each(["de", "EN"], 2) == ["de", "en"]
-    with pytest.raises(LanguageCountError, match="3 texts came with 2 language tags"):
+    with pytest.raises(InputError, match="3 texts came with 2 language tags"):
         language_for_each(["de", "en"], 3)
     with pytest.raises(LanguageTagError, match="'xx'"):
         language_for_each(["de", "xx"], 2)

@@ -5,15 +5,17 @@ import pytest
 import torch
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.configuration.languages import LanguageTagError, UnknownLanguageError
-from babelens.data.errors import CorpusError
-from babelens.data.views import retrieval_set
-from babelens.evaluation import consistency as consistency_module
-from babelens.evaluation import consistency_scores, evaluate_consistent_retrieval, evaluate_retrieval
+from babelens.configuration.errors import CorpusError, InputError, LanguageTagError, UnknownLanguageError
+from babelens.data.batching.views import retrieval_set
+from babelens.evaluation import (
+    consistency as consistency_module,
+    consistency_scores,
+    evaluate_consistent_retrieval,
+    evaluate_retrieval,
+)
 from babelens.evaluation.consistency import parallel_captions
-from babelens.evaluation.embedder import Embedder
 from babelens.evaluation.ranking import score_ranks
-from babelens.evaluation.translation import TranslationError
+from babelens.inference.embedder import Embedder
 
 LANGUAGES = ["en", "de", "es", "ar"]
 WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}
@@ -192,7 +194,7 @@ class Mute:
     ],
 )
 def test_what_a_translator_leaves_out_is_named(color_embedder, one_vendor, answer, complaint):
-    with pytest.raises(TranslationError, match=complaint):
+    with pytest.raises(InputError, match=complaint):
         evaluate_consistent_retrieval(color_embedder(), one_vendor, "en", clc("en", "de"), translator=Mute(answer))
 
 

@@ -14,12 +14,12 @@ from transformers import (
 )
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
-from babelens.configuration.languages import LanguageTagError, UnknownLanguageError
-from babelens.data.views import retrieval_set
-from babelens.evaluation import Seq2SeqTranslator, TranslatorsByPair, evaluate_consistent_retrieval
-from babelens.evaluation.embedder import Embedder
+from babelens.configuration.errors import InputError, LanguageTagError, UnknownLanguageError
+from babelens.data.batching.views import retrieval_set
+from babelens.evaluation import evaluate_consistent_retrieval
 from babelens.evaluation.ranking import score_ranks
-from babelens.evaluation.translation import TranslationError
+from babelens.inference import Seq2SeqTranslator, TranslatorsByPair
+from babelens.inference.embedder import Embedder
 
 TEXTS = ["a thing 7", "abc", "the face of another thing 90", "b"]
 LETTERS = "▁abcdefghijklmnopqrstuvwxyz0123456789"
@@ -127,7 +127,7 @@ def test_languages_without_a_token_are_refused(nllb_folder):
 
 def test_a_text_that_is_too_long_is_named(nllb_folder):
     translator = Seq2SeqTranslator.from_pretrained(nllb_folder)
-    with pytest.raises(TranslationError, match=r"a text of 42 tokens \('aaaaaaa.*'…\), where .* reads 36"):
+    with pytest.raises(InputError, match=r"a text of 42 tokens \('aaaaaaa.*'…\), where .* reads 36"):
         translator.translate(["b", "a" * 39], "en", "de")
 
 

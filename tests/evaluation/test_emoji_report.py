@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from babelens.cli.tables import print_emoji_report
 from babelens.evaluation import emoji
-from babelens.evaluation.embedder import Embedder
-from babelens.evaluation.emoji import EmojiBenchmark, print_report
-from babelens.evaluation.lettering import Lettering
+from babelens.evaluation.emoji import EmojiBenchmark
 from babelens.evaluation.retrieval import evaluate_retrieval
+from babelens.inference.embedder import Embedder
+from babelens.inference.lettering import Lettering
 
 GROUPS = {"image_languages": ["en", "DE"], "pair_languages": ["es"], "unseen_languages": ["ar"]}
 
@@ -72,7 +73,7 @@ def test_a_benchmark_without_flags_has_no_numbers_for_them(color_embedder, emoji
     ).report()
     assert list(report["unseen_vendor"]["groups"]) == ["image"]
     assert "flags" not in report["unseen_vendor"]["groups"]["image"]["languages"]["en"]
-    print_report(report, Console(file=io.StringIO()))
+    print_emoji_report(report, Console(file=io.StringIO()))
 
 
 def test_the_gallery_frames_right_pictures_and_asks_each_text_once(color_embedder, emoji_corpus, monkeypatch):
@@ -105,7 +106,7 @@ def test_the_gallery_frames_right_pictures_and_asks_each_text_once(color_embedde
 def test_the_table_shows_every_group_and_language(color_embedder, emoji_corpus):
     report = EmojiBenchmark(color_embedder({"gesicht 30": 0}), corpus=emoji_corpus, **GROUPS).report()
     output = io.StringIO()
-    print_report(report, Console(file=output, width=100))
+    print_emoji_report(report, Console(file=output, width=100))
     lines = output.getvalue().splitlines()
     for number, title in ((1, "Unseen concepts"), (2, "Unseen vendor"), (3, "Unseen vendor"), (4, "Unseen vendor")):
         assert any(line.strip().startswith(f"{number} {title}") for line in lines)

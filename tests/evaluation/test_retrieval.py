@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from babelens.data.errors import CorpusError
-from babelens.data.views import retrieval_set
-from babelens.evaluation.embedder import Embedder
+from babelens.configuration.errors import CorpusError
+from babelens.data.batching.views import retrieval_set
 from babelens.evaluation.retrieval import RetrievalRecall, evaluate_retrieval
+from babelens.inference.embedder import Embedder
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "mla_metrics.json").read_text())["multi"]
 NAMES = {"t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall", "n_images", "n_texts"}

@@ -10,16 +10,11 @@ from safetensors.torch import load_file, save_file
 from tiny_native import saved, tiny_bert, tiny_clip
 from transformers import AutoModel
 
-from babelens import BabelensError, CrossEncoder, Embedder, MlaModel
-from babelens.configuration.model_folders import ModelFolderError
-from babelens.configuration.pretrained import (
-    ModelKindError,
-    UntrustedCodeError,
-    load_config,
-    load_model,
-)
+from babelens import CrossEncoder, Embedder, MlaModel
+from babelens.configuration.errors import BabelensError, ModelFolderError, ModelKindError, UntrustedCodeError
+from babelens.configuration.pretrained import load_config, load_model
+from babelens.inference.backbones import load_backbone
 from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter
-from babelens.processing.backbones import load_backbone
 
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
 

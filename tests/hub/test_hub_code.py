@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from babelens.configuration.hub_code import CodeExportError, export_code
+from babelens.configuration.errors import PublishError
+from babelens.configuration.hub_code import export_code
 
 
 @pytest.fixture
@@ -121,6 +122,6 @@ def test_what_cannot_travel_is_refused_by_line(package, tmp_path, statement, com
     name = next(path.name for path in tmp_path.iterdir())
     source = f"'''Toy.'''\n{statement.format(package=name)}\n\n\nclass Model:\n    auto_classes = ('AutoModel',)\n"
     module = package({"modeling/modeling_broken": source}, "modeling/modeling_broken")
-    with pytest.raises(CodeExportError, match=complaint.format(package=name)):
+    with pytest.raises(PublishError, match=complaint.format(package=name)):
         export_code(module.Model, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()

@@ -15,14 +15,14 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from babelens.commands.push import push as push_command
-from babelens.configuration.pretrained import HubUnreachableError
-from babelens.hub import PublishError, files_to_publish, folder_problems, push
+from babelens.cli.push import push as push_command
+from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter
+from babelens.publishing import files_to_publish, folder_problems, push
 
 
 class RecordingHub:

@@ -3,7 +3,7 @@
 from babelens.model_cards.cards import model_card
 from babelens.model_cards.emoji import emoji_results, emoji_sources
 from babelens.model_cards.facts import ModelCardFacts
-from babelens.model_cards.licences import weights_license
+from babelens.model_cards.licenses import weights_license
 
 RECALLS = dict.fromkeys(("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "mean_recall"), 12.5)
 NUMBERS = RECALLS | {"n_images": 447, "n_texts": 447}

@@ -10,7 +10,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from PIL import Image
 from transformers import TrainingArguments
 
-from babelens.configuration.languages import LanguageTagError
+from babelens.configuration.errors import LanguageTagError
 from babelens.model_cards.cards import model_card, write_card
 from babelens.model_cards.facts import (
     DataSource,
@@ -20,7 +20,7 @@ from babelens.model_cards.facts import (
     retrieval_results,
     training_run,
 )
-from babelens.model_cards.licences import weights_license
+from babelens.model_cards.licenses import weights_license
 
 TWEMOJI = DataSource(name="Twemoji", license="CC-BY-4.0", role="pictures", attribution="Twitter and contributors")
 CLDR = DataSource(

@@ -11,8 +11,8 @@ from transformers import AutoModel
 
 import babelens
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
+from babelens.configuration.errors import InputError
 from babelens.modeling import modeling_consistency
-from babelens.modeling.modeling_consistency import ConsistencyScoresError
 from babelens.modeling.triplet_losses import multimodal_triplet_loss
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]["clc"]
@@ -216,7 +216,7 @@ def broken(value: float) -> torch.Tensor:
 )
 def test_scores_that_do_not_fit_are_refused(aggregation, scores, complaint):
     model = make("en", "de", "ja", aggregation=aggregation)
-    with pytest.raises(ConsistencyScoresError, match=complaint):
+    with pytest.raises(InputError, match=complaint):
         model(scores)
 
 
@@ -233,7 +233,7 @@ def test_scores_that_do_not_fit_are_refused(aggregation, scores, complaint):
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(scores, right, complaint):
-    with pytest.raises(ConsistencyScoresError, match=complaint):
+    with pytest.raises(InputError, match=complaint):
         make("en", "de", "ja").fit(scores, right)
 
 

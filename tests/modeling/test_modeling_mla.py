@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from transformers import AlignConfig, AlignModel, AutoModel, CLIPModel, SiglipConfig, SiglipModel
 
 from babelens import MlaConfig, MlaModel
-from babelens.modeling.acquirer import UnsupportedBaseModelError
+from babelens.configuration.errors import ModelKindError
 from babelens.modeling.convert_mla import _renamed, mla_from_openai
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -216,7 +216,7 @@ def test_an_unknown_native_model_is_refused():
     class Blip(torch.nn.Module):
         config = Config()
 
-    with pytest.raises(UnsupportedBaseModelError, match=r"'blip'.*clip, siglip, align, mural"):
+    with pytest.raises(ModelKindError, match=r"'blip'.*clip, siglip, align, mural"):
         MlaModel.from_native(Blip())
 
 

@@ -28,8 +28,9 @@ from babelens import (
     MlaTrainer,
     MlaTrainingArguments,
 )
+from babelens.configuration.errors import ModelKindError
 from babelens.configuration.presets import load_preset
-from babelens.modeling.acquirer import UnsupportedBaseModelError, plain_state_dict
+from babelens.modeling.acquirer import plain_state_dict
 
 
 class StudentContract(DualEncoderContract):
@@ -173,7 +174,7 @@ def test_other_text_encoders_acquire(make_mla_student, kind):
 
 def test_a_text_encoder_without_blocks_of_its_own_is_refused(make_mla_student):
     shared = AutoConfig.for_model("albert", vocab_size=60, hidden_size=16, num_hidden_layers=3, num_attention_heads=2)
-    with pytest.raises(UnsupportedBaseModelError, match="no list of 3 blocks in a 'albert' text encoder"):
+    with pytest.raises(ModelKindError, match="no list of 3 blocks in a 'albert' text encoder"):
         make_mla_student(strategy="acquisition", text_config=shared)
 
 

@@ -10,14 +10,7 @@ from torch import nn
 from transformers import MBartConfig, MBartForConditionalGeneration, MBartModel
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3Model
-from babelens.configuration.languages import MissingLanguageError
-from babelens.configuration.rc3_errors import (
-    ImageCountError,
-    NoRegionsError,
-    RegionSizeError,
-    TooManyRegionsError,
-    VisualInputError,
-)
+from babelens.configuration.errors import InputError, MissingLanguageError, RegionError
 from babelens.modeling.modeling_rc3 import pack_left, text_states
 
 # mBART's tokens are the first 27; its [MASK] and the languages are among them.
@@ -326,16 +319,16 @@ def changed(batch, **changes):
 @pytest.mark.parametrize(
     ("options", "changes", "error", "complaint"),
     [
-        ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, NoRegionsError, r"\[4, 1, 0, 6\]"),
-        ({}, {"region_features": torch.zeros(4, 37, 6), "region_mask": None}, TooManyRegionsError, "37 .* takes 36"),
-        ({}, {"region_features": torch.zeros(4, 3, 5)}, RegionSizeError, "5 numbers; the model takes 6"),
-        ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, VisualInputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
-        ({}, {"region_features": torch.zeros(4, 2, 3, 6)}, ImageCountError, r"region_features \[4, 2, 3, 6\].* 1 "),
-        ({}, {"pixel_values": torch.zeros(4, 2, 3, 8, 8)}, ImageCountError, r"pixel_values \[4, 2, 3, 8, 8\].* 1 "),
-        ({"images_per_text": 2}, {}, ImageCountError, r"region_features \[4, 3, 6\]: .* 2 picture"),
-        ({"images_per_text": 2}, {"region_features": None}, ImageCountError, r"pixel_values \[4, 3, 8, 8\]"),
-        ({"visual": "regions"}, {}, VisualInputError, "pixel_values: the model has no layer for patches"),
-        ({"visual": "patches"}, {}, VisualInputError, "region_features: the model has no layer for regions"),
+        ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, RegionError, r"\[4, 1, 0, 6\]"),
+        ({}, {"region_features": torch.zeros(4, 37, 6), "region_mask": None}, RegionError, "37 .* takes 36"),
+        ({}, {"region_features": torch.zeros(4, 3, 5)}, RegionError, "5 numbers; the model takes 6"),
+        ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, InputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
+        ({}, {"region_features": torch.zeros(4, 2, 3, 6)}, InputError, r"region_features \[4, 2, 3, 6\].* 1 "),
+        ({}, {"pixel_values": torch.zeros(4, 2, 3, 8, 8)}, InputError, r"pixel_values \[4, 2, 3, 8, 8\].* 1 "),
+        ({"images_per_text": 2}, {}, InputError, r"region_features \[4, 3, 6\]: .* 2 picture"),
+        ({"images_per_text": 2}, {"region_features": None}, InputError, r"pixel_values \[4, 3, 8, 8\]"),
+        ({"visual": "regions"}, {}, InputError, "pixel_values: the model has no layer for patches"),
+        ({"visual": "patches"}, {}, InputError, "region_features: the model has no layer for regions"),
         ({"max_position_embeddings": 12}, {}, ValueError, "14 tokens are more than max_position_embeddings=12"),
     ],
 )
@@ -350,7 +343,7 @@ def test_one_picture_of_two_is_refused_by_its_row(make_rc3):
     batch = visio_textual_batch(images=2)
     batch["region_mask"] = batch["region_mask"].clone()
     batch["region_mask"][1, 1] = False
-    with pytest.raises(ImageCountError, match="row 1 has one picture"):
+    with pytest.raises(InputError, match="row 1 has one picture"):
         model.encode(**batch)
 
 

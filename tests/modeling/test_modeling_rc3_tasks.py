@@ -27,8 +27,7 @@ from babelens import (
     Rc3ForVisualReasoning,
     Rc3Model,
 )
-from babelens.configuration.languages import LanguageTagError, MissingLanguageError, UnknownLanguageError
-from babelens.configuration.rc3_errors import LabelError
+from babelens.configuration.errors import InputError, LanguageTagError, MissingLanguageError, UnknownLanguageError
 from babelens.modeling.modeling_rc3 import task_models
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 
@@ -268,13 +267,13 @@ def test_candidates_are_compared_within_their_question(make_rc3):
 )
 def test_labels_that_there_are_not_are_refused(make_rc3, model_class, options, labels, complaint):
     model, _ = make_rc3(model_class, **options)
-    with pytest.raises(LabelError, match=complaint):
+    with pytest.raises(InputError, match=complaint):
         model(**batch_of(model_class), labels=labels)
 
 
 def test_rows_that_are_no_whole_questions_are_refused(make_rc3):
     model, _ = make_rc3(Rc3ForImageTextRetrieval)
-    with pytest.raises(LabelError, match="4 rows are no questions of 3 candidates"):
+    with pytest.raises(InputError, match="4 rows are no questions of 3 candidates"):
         model(**visio_textual_batch(), candidates=3)
 
 

@@ -10,8 +10,7 @@ from peft.utils import register_peft_method
 from torch import nn
 from transformers import AlignConfig, AlignModel, CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
 
-from babelens.configuration.languages import LanguageTagError
-from babelens.modeling.acquirer import UnsupportedBaseModelError
+from babelens.configuration.errors import LanguageTagError, ModelKindError
 from babelens.modeling.peft_mla import MlaAdapterConfig, MlaAdapterModel, MlaBlock, MlaEmbedding
 
 SEP, LENGTH = 3, 8
@@ -382,7 +381,7 @@ def test_configurations_are_checked():
 
 @pytest.mark.parametrize("base", [nn.Sequential(nn.Linear(2, 2)), make_clip().text_model])
 def test_unknown_models_are_refused(base):
-    with pytest.raises(UnsupportedBaseModelError, match="it knows those of clip, siglip"):
+    with pytest.raises(ModelKindError, match="it knows those of clip, siglip"):
         get_peft_model(base, MlaAdapterConfig(language="de"))
 
 

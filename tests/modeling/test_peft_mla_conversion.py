@@ -6,7 +6,8 @@ from contracts import LANGUAGES, TEXTS, pictures
 from peft import PeftModel
 
 from babelens import MlaModel
-from babelens.modeling.peft_mla import AdapterFileError, AdapterMismatchError, save_embedding
+from babelens.configuration.errors import ModelFolderError, ModelMismatchError
+from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.peft_mla_conversion import assemble, load_adapter, save_adapter, take_apart
 
 
@@ -106,7 +107,7 @@ def test_an_adapter_of_another_model_is_refused_and_changes_nothing(mla, make_ml
         with torch.no_grad():
             other.embedding.mla_embedding.table.weight.add_(1)
         before = {name: value.clone() for name, value in other.state_dict().items()}
-        with pytest.raises(AdapterMismatchError, match=message):
+        with pytest.raises(ModelMismatchError, match=message):
             load_adapter(other, tmp_path / "fr")
         assert other.config.languages == options["languages"]
         assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
@@ -118,7 +119,7 @@ def test_a_truncated_adapter_is_refused_and_changes_nothing(mla, tmp_path):
     file = tmp_path / "adapter_model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     other = without_languages(model)
-    with pytest.raises(AdapterFileError, match=r"adapter_model\.safetensors is truncated"):
+    with pytest.raises(ModelFolderError, match=r"adapter_model\.safetensors is truncated"):
         load_adapter(other, tmp_path)
     assert other.config.languages == []
 

@@ -13,13 +13,8 @@ from torch import nn
 from transformers import AutoModel, BertConfig, CLIPConfig, CLIPModel, CLIPTextConfig
 
 from babelens import MuralModel
-from babelens.modeling.peft_mla import (
-    AdapterFileError,
-    AdapterMismatchError,
-    MlaAdapterConfig,
-    load_embedding,
-    save_embedding,
-)
+from babelens.configuration.errors import ModelFolderError, ModelMismatchError
+from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding, save_embedding
 
 # Of peft, when transformers adds a second adapter.
 pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`:UserWarning")
@@ -193,7 +188,7 @@ def test_the_embedding_may_lie_on_the_hub(shared, tmp_path, monkeypatch):
     settings = json.loads((folders["de"] / "adapter_config.json").read_text())
     (folders["de"] / "adapter_config.json").write_text(json.dumps(settings | {"embedding": "someone/embedding"}))
     assert torch.equal(texts(PeftModel.from_pretrained(make_clip(), folders["de"])), features["de"])
-    with pytest.raises(AdapterFileError, match="'someone/else' is neither a folder nor a repository"):
+    with pytest.raises(ModelFolderError, match="'someone/else' is neither a folder nor a repository"):
         get_peft_model(make_clip(), language("de", embedding="someone/else"))
 
 
@@ -233,7 +228,7 @@ def assert_untouched(model: nn.Module, names: list[str], features: torch.Tensor)
 def test_an_adapter_for_another_model_is_refused(german, text):
     base = make_clip(**text)
     plain = texts(base)
-    with pytest.raises(AdapterMismatchError, match="made for another model: a text tower of 2 blocks, 16 wide"):
+    with pytest.raises(ModelMismatchError, match="made for another model: a text tower of 2 blocks, 16 wide"):
         PeftModel.from_pretrained(base, german[0])
     assert torch.equal(texts(base), plain)
     assert [name for name, _ in base.named_modules()] == [name for name, _ in make_clip(**text).named_modules()]
@@ -242,7 +237,7 @@ def test_an_adapter_for_another_model_is_refused(german, text):
 def test_an_adapter_for_another_kind_of_tower_is_refused(german, make_mural):
     model = make_mural()[0]
     assert isinstance(model, MuralModel) and isinstance(model.config.text_config, BertConfig)
-    with pytest.raises(AdapterMismatchError, match="made for another model"):
+    with pytest.raises(ModelMismatchError, match="made for another model"):
         PeftModel.from_pretrained(model, german[0])
 
 
@@ -257,7 +252,7 @@ def test_an_adapter_with_another_embedding_is_refused(german, tmp_path, load):
     else:
         model = make_clip()
         model.load_adapter(folder, adapter_name="de")
-    with pytest.raises(AdapterMismatchError, match="'fr' adapter goes with another shared embedding"):
+    with pytest.raises(ModelMismatchError, match="'fr' adapter goes with another shared embedding"):
         model.load_adapter(tmp_path / "other", adapter_name="fr")
     assert_untouched(model, ["de"], expected)
 
@@ -265,14 +260,14 @@ def test_an_adapter_with_another_embedding_is_refused(german, tmp_path, load):
 def test_an_adapter_with_another_vocabulary_is_refused(german):
     model = PeftModel.from_pretrained(make_clip(), german[0], adapter_name="de")
     for name, value in {"vocab_size": 31, "embedding_size": 8, "sep_token_id": 4}.items():
-        with pytest.raises(AdapterMismatchError, match=f"{name}={value}, and the embedding"):
+        with pytest.raises(ModelMismatchError, match=f"{name}={value}, and the embedding"):
             model.add_adapter("fr", language("fr", **{name: value}))
     assert_untouched(model, ["de"], german[1])
 
 
 def test_a_language_that_is_there_is_refused(german):
     model = PeftModel.from_pretrained(make_clip(), german[0], adapter_name="de")
-    with pytest.raises(AdapterMismatchError, match="has acquired 'de' already"):
+    with pytest.raises(ModelMismatchError, match="has acquired 'de' already"):
         model.load_adapter(german[0], adapter_name="fr")
     assert_untouched(model, ["de"], german[1])
 
@@ -284,12 +279,12 @@ def test_a_truncated_adapter_is_refused(german, shared, first):
     truncated.write_bytes(truncated.read_bytes()[:-100])
     if first:
         base = make_clip()
-        with pytest.raises(AdapterFileError, match=f"{truncated} is truncated or damaged"):
+        with pytest.raises(ModelFolderError, match=f"{truncated} is truncated or damaged"):
             PeftModel.from_pretrained(base, folders["fr"])
         assert torch.equal(texts(base), texts(make_clip()))
     else:
         model = PeftModel.from_pretrained(make_clip(), folders["de"], adapter_name="de")
-        with pytest.raises(AdapterFileError, match=f"{truncated} is truncated or damaged"):
+        with pytest.raises(ModelFolderError, match=f"{truncated} is truncated or damaged"):
             model.load_adapter(folders["fr"], adapter_name="fr")
         assert_untouched(model, ["de"], features["de"])
 
@@ -300,7 +295,7 @@ def test_a_truncated_adapter_is_refused(german, shared, first):
 def test_an_incomplete_adapter_is_refused(german, part, message):
     weights = load_file(german[0] / WEIGHTS)
     save_file({name: weight for name, weight in weights.items() if part not in name}, german[0] / WEIGHTS)
-    with pytest.raises(AdapterFileError, match=message):
+    with pytest.raises(ModelFolderError, match=message):
         PeftModel.from_pretrained(make_clip(), german[0])
 
 
@@ -316,12 +311,12 @@ def test_damaged_embeddings_are_refused(shared, tmp_path):
     ]:
         before = (folder / name).read_bytes()
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        with pytest.raises(AdapterFileError, match=message):
+        with pytest.raises(ModelFolderError, match=message):
             load_embedding(folder)
         (folder / name).write_bytes(before)
     (folder / "config.json").unlink()
     base = make_clip()
-    with pytest.raises(AdapterFileError, match=r"has no config\.json"):
+    with pytest.raises(ModelFolderError, match=r"has no config\.json"):
         PeftModel.from_pretrained(base, folders["de"])
     assert not hasattr(base, "peft_config") and torch.equal(texts(base), texts(make_clip()))
 
@@ -332,13 +327,13 @@ def test_an_embedding_that_was_trained_since_is_refused(shared):
     save_file(
         weights | {"projection.bias": weights["projection.bias"] + 1e-3}, folders["embedding"] / "model.safetensors"
     )
-    with pytest.raises(AdapterMismatchError, match="is not the one that the 'de' adapter goes with"):
+    with pytest.raises(ModelMismatchError, match="is not the one that the 'de' adapter goes with"):
         PeftModel.from_pretrained(make_clip(), folders["de"])
     model = get_peft_model(make_clip(), language("cs", embedding=str(folders["embedding"])), adapter_name="cs")
-    with pytest.raises(AdapterMismatchError, match="another shared embedding"):
+    with pytest.raises(ModelMismatchError, match="another shared embedding"):
         model.load_adapter(folders["de"], adapter_name="de")
     model = get_peft_model(make_clip(), language("cs"), adapter_name="cs")
-    with pytest.raises(AdapterMismatchError, match="another shared embedding"):
+    with pytest.raises(ModelMismatchError, match="another shared embedding"):
         model.add_adapter("fr", language("fr", embedding=str(folders["embedding"])))
-    with pytest.raises(AdapterMismatchError, match="needs vocab_size=99"):
+    with pytest.raises(ModelMismatchError, match="needs vocab_size=99"):
         get_peft_model(make_clip(), language("cs", embedding=str(folders["embedding"]), vocab_size=99))

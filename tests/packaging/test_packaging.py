@@ -9,7 +9,7 @@ import pytest
 
 import babelens
 from babelens.configuration.presets import list_presets
-from babelens.data.emoji import emoji_licenses, published_manifest
+from babelens.data.emoji.benchmark import emoji_licenses, published_manifest
 
 COMMANDS = {"demo", "train", "evaluate", "embed", "search", "info", "data", "push"}
 OFFLINE = ("--no-build-isolation", "--no-deps", "--quiet")
@@ -36,12 +36,12 @@ facts["modules"] = sorted(modules)
 facts["promised"] = [type(getattr(babelens, name)).__name__ for name in babelens.__all__]
 
 from babelens.configuration.presets import list_presets
-from babelens.data.emoji import emoji_licenses, published_manifest
+from babelens.data.emoji.benchmark import emoji_licenses, published_manifest
 facts["presets"] = {name: babelens.load_preset(name).model_type for name in list_presets()}
-from babelens.recipe import RECIPES, find_recipe
+from babelens.workflows.recipe import RECIPES, find_recipe
 names = [path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml")]
 facts["recipes"] = sorted(find_recipe(name).name for name in names)
-from babelens.data.emoji import emoji_licenses, published_manifest
+from babelens.data.emoji.benchmark import emoji_licenses, published_manifest
 facts["concepts"], facts["licenses"] = published_manifest()["concepts"], len(emoji_licenses())
 print(json.dumps(facts))
 """
@@ -112,7 +112,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(sources, fol
     assert {
         "babelens/py.typed",
         "babelens/configuration/presets/mural-base.json",
-        "babelens/data/emoji_sources.json",
+        "babelens/data/emoji/sources.json",
         "babelens/model_cards/mural.md",
         "babelens/model_cards/template.md.jinja",
     } <= packaged.keys()
@@ -126,7 +126,7 @@ def test_building_warns_of_nothing_and_states_licence_and_readme(wheel, build_lo
         if ".dist-info/" in name
     }
     assert "Apache License" in about["licenses/LICENSE"]
-    assert "babelens = babelens.command_line:main" in about["entry_points.txt"]
+    assert "babelens = babelens.cli.main:main" in about["entry_points.txt"]
     metadata = about["METADATA"].splitlines()
     assert f"Version: {babelens.__version__}" in metadata
     assert "License-Expression: Apache-2.0" in metadata

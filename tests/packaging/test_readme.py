@@ -11,8 +11,8 @@ import yaml
 from PIL import Image
 from typer.main import get_command
 
-from babelens.command_line import app
-from babelens.recipe import load_recipe
+from babelens.cli.main import app
+from babelens.workflows.recipe import load_recipe
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^babelens .*", README, re.MULTILINE)

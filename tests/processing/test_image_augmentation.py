@@ -7,9 +7,9 @@ from contracts import pictures
 from PIL import Image
 from transformers import CLIPImageProcessorPil
 
+from babelens.configuration.errors import ImageError
 from babelens.processing.image_augmentation import ImageAugmentation, TrainingTransform
 from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.processing.images import ImageShapeError
 
 NOTHING = ImageAugmentation(horizontal_flip=0)
 EVERYTHING = ImageAugmentation(0.5, scale=(0.8, 1.2), rotation=20, color_jitter=0.4, grayscale=0.3)
@@ -57,7 +57,7 @@ def test_without_augmentation_pixels_are_those_of_evaluation(augmentation):
 
 def test_a_picture_that_is_long_and_thin_is_refused_before_it_is_resized():
     resizes = CLIPImageProcessorPil(size={"shortest_edge": 224}, crop_size={"height": 224, "width": 224})
-    with pytest.raises(ImageShapeError, match="more than 100 times"):
+    with pytest.raises(ImageError, match="more than 100 times"):
         TrainingTransform(resizes)([Image.new("RGB", (1, 100_000))], [0])
 
 

@@ -7,15 +7,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from babelens.configuration.errors import ImageError
 from babelens.processing import images
-from babelens.processing.images import (
-    ImageError,
-    ImageShapeError,
-    ImageTooLargeError,
-    check_image,
-    open_image,
-    to_rgb,
-)
+from babelens.processing.images import check_image, open_image, to_rgb
 
 
 def jpeg(size: tuple[int, int] = (64, 48), **options: object) -> bytes:
@@ -119,7 +113,7 @@ def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     path = tmp_path / "huge.png"
     PIL.Image.new("1", (20_000, 20_000)).save(path)
     for refuse in (open_image, check_image):
-        with pytest.raises(ImageTooLargeError, match=r"huge\.png: .*400000000 pixels"):
+        with pytest.raises(ImageError, match=r"huge\.png: .*400000000 pixels"):
             refuse(path)
 
 
@@ -127,7 +121,7 @@ def test_the_limit_can_be_lowered_and_holds_before_decoding(tmp_path: Path) -> N
     path = tmp_path / "noise.jpg"
     path.write_bytes(jpeg()[:-200])  # decoding would say that it is truncated
     for refuse in (open_image, check_image):
-        with pytest.raises(ImageTooLargeError, match=r"noise\.jpg: 64 x 48 pixels are more than the 3071 allowed"):
+        with pytest.raises(ImageError, match=r"noise\.jpg: 64 x 48 pixels are more than the 3071 allowed"):
             refuse(path, max_pixels=3071)
     check_image(jpeg(), max_pixels=3072)
 
@@ -159,16 +153,14 @@ def test_a_picture_that_is_long_and_thin_is_refused_before_it_is_decoded(
     PIL.Image.new("RGB", size).save(path)
     path.write_bytes(path.read_bytes()[:60])  # decoding would say that it is truncated
     for refuse in (open_image, check_image):
-        with pytest.raises(
-            ImageShapeError, match=rf"thin\.png: .*more than 100 times .* {size[0]} x {size[1]} pixels"
-        ):
+        with pytest.raises(ImageError, match=rf"thin\.png: .*more than 100 times .* {size[0]} x {size[1]} pixels"):
             refuse(path)
     check_image(jpeg((100, 1)))
 
 
 def test_a_picture_without_pixels_is_refused() -> None:
     for size in ((0, 5), (5, 0)):
-        with pytest.raises(ImageShapeError, match=r"picture: \d x \d pixels are no picture"):
+        with pytest.raises(ImageError, match=r"picture: \d x \d pixels are no picture"):
             open_image(PIL.Image.new("RGB", size))
 
 
@@ -181,5 +173,5 @@ def test_more_than_67_million_pixels_are_refused_before_they_are_decoded(tmp_pat
             ImageError, match="8192 x 8193 pixels are more than the 67108864" if refused else "truncated"
         ):
             check_image(path)
-        with pytest.raises(ImageTooLargeError):
+        with pytest.raises(ImageError):
             open_image(path, max_pixels=8192 * side - 1)

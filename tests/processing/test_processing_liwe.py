@@ -4,7 +4,8 @@ import pytest
 import torch
 from contracts import LANGUAGES, TEXTS, ProcessorContract
 
-from babelens.processing.processing_liwe import CharacterError, LiweProcessor, frequent_characters
+from babelens.configuration.errors import VocabularyError
+from babelens.processing.processing_liwe import LiweProcessor, frequent_characters
 from babelens.processing.word_tokenizers import split_words
 
 
@@ -76,5 +77,5 @@ def test_characters_by_falling_frequency():
 
 @pytest.mark.parametrize("characters", ["", "aba"])
 def test_characters_that_are_no_vocabulary_are_refused(processor, characters):
-    with pytest.raises(CharacterError, match="twice: 'a'" if characters else "must be some"):
+    with pytest.raises(VocabularyError, match="twice: 'a'" if characters else "must be some"):
         LiweProcessor(processor.image_processor, characters)

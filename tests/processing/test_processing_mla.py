@@ -7,8 +7,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoProcessor, BertTokenizer, PreTrainedTokenizerFast, SiglipConfig
 
 from babelens import MlaProcessor
-from babelens.configuration.languages import UnknownLanguageError
-from babelens.processing.processing_mla import TokenizerError
+from babelens.configuration.errors import UnknownLanguageError, VocabularyError
 
 
 class TestMlaProcessor(ProcessorContract):
@@ -132,7 +131,7 @@ def with_ending(template: str | None, **special: str) -> PreTrainedTokenizerFast
     ids=["no [SEP]", "no end", "[SEP] elsewhere", "no padding"],
 )
 def test_a_vocabulary_that_does_not_end_texts_with_sep_is_refused(processor, tokenizer, complaint):
-    with pytest.raises(TokenizerError, match=complaint):
+    with pytest.raises(VocabularyError, match=complaint):
         MlaProcessor(processor.image_processor, processor.tokenizer, tokenizer)
 
 

@@ -9,10 +9,10 @@ import torch
 from contracts import CAPTIONS, LANGUAGES, TEXTS, ProcessorContract, assert_equal
 from huggingface_hub import HfApi, ModelCard, RepoUrl
 
-from babelens.configuration.languages import UnknownLanguageError
+from babelens.configuration.errors import UnknownLanguageError, VocabularyError
 from babelens.processing.image_processing_mural import MuralImageProcessor
 from babelens.processing.processing_smalr import SmalrProcessor
-from babelens.processing.word_vocabulary import VocabularyError, frequent_words
+from babelens.processing.word_vocabulary import frequent_words
 
 
 def make_processor(**options) -> tuple[None, SmalrProcessor]:

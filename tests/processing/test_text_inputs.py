@@ -3,8 +3,8 @@
 import pytest
 from contracts import CAPTIONS
 
+from babelens.configuration.errors import InputError
 from babelens.processing import text_inputs
-from babelens.processing.processor_errors import TextInputError
 from babelens.processing.text_inputs import as_texts, check_encodable, counting_cut_texts
 from babelens.processing.tokenizer_training import unknown_rate
 
@@ -47,5 +47,5 @@ def test_counting_pieces_does_not_warn_of_long_texts(make_mural, capfd, caplog):
 
 def test_texts_in_every_form():
     assert as_texts("a") == ["a"] and as_texts(("a", "😀")) == ["a", "😀"] and as_texts([], none_is_fine=True) == []
-    with pytest.raises(TextInputError, match=r"captions= has half a surrogate pair, U\+DC00, at character 0"):
+    with pytest.raises(InputError, match=r"captions= has half a surrogate pair, U\+DC00, at character 0"):
         check_encodable("\udc00", "captions=")

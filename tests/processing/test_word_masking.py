@@ -5,10 +5,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from babelens.processing.processing_by_language import TokenizerError
+from babelens.configuration.errors import InputError, VocabularyError
 from babelens.processing.processing_rc3 import Rc3Processor, square_image_processor
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.processing.word_masking import AllWordsMaskedError, WordMasking
+from babelens.processing.word_masking import WordMasking
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 PIECES = {  # each text as pieces, with the word that each belongs to
@@ -64,7 +64,7 @@ def test_words_of_a_mixed_batch(processor):
 
 
 def test_a_vocabulary_without_spaces_is_refused():
-    with pytest.raises(TokenizerError, match="no piece of the vocabulary begins with '▁'"):
+    with pytest.raises(VocabularyError, match="no piece of the vocabulary begins with '▁'"):
         WordMasking(train_wordpiece(["a red car"] * 2, 100), [])
 
 
@@ -147,7 +147,7 @@ def test_what_is_no_probability_is_refused(processor, probability):
 
 def test_a_text_of_masks_alone_is_refused(processor):
     ids, _ = rows(processor, {"en": PIECES["en"], "de": [("<mask>", -1), ("<mask>", -1)]})
-    with pytest.raises(AllWordsMaskedError, match="text 1 has all its words masked"):
+    with pytest.raises(InputError, match="text 1 has all its words masked"):
         processor.mask_words({"input_ids": ids})
     nothing, _ = rows(processor, {"en": []})
     assert torch.equal(processor.mask_words({"input_ids": nothing})[0], nothing)  # there was nothing to mask

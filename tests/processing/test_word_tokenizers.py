@@ -5,7 +5,7 @@ import sys
 import pytest
 from icu4py.breakers import WordBreaker
 
-from babelens.configuration.languages import LanguageTagError
+from babelens.configuration.errors import LanguageTagError
 from babelens.processing import word_tokenizers
 from babelens.processing.word_tokenizers import fold, split_words
 

@@ -10,15 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from babelens.processing.word_vectors import (
-    MissingVectorsError,
-    WordVectorError,
-    WordVectors,
-    read_vectors,
-    reduce_vectors,
-    train_vectors,
-    word_vectors,
-)
+from babelens.configuration.errors import VocabularyError
+from babelens.processing.word_vectors import WordVectors, read_vectors, reduce_vectors, train_vectors, word_vectors
 
 FILE = "4 3\nder 1 0 0\nHund 0 1 0.5 \nhund 9 9 9\nKatze -1 2e-1 3\n"
 CAPTIONS = ["a red car", "a blue car", "a red dog"] * 5
@@ -85,19 +78,19 @@ def test_words_in_a_broken_encoding_are_not_wanted(vec):
     ],
 )
 def test_broken_files_are_refused_with_file_and_line(vec, content, complaint):
-    with pytest.raises(WordVectorError, match=rf"cc\.de\.3\.vec\W*{complaint}|cc\.de\.3\.vec: .*{complaint}"):
+    with pytest.raises(VocabularyError, match=rf"cc\.de\.3\.vec\W*{complaint}|cc\.de\.3\.vec: .*{complaint}"):
         read_vectors(vec(content), ["hund"], "de")
 
 
 def test_missing_cut_and_uncompressed_files_are_refused_by_name(vec, tmp_path):
-    with pytest.raises(WordVectorError, match=r"none\.vec: no such file"):
+    with pytest.raises(VocabularyError, match=r"none\.vec: no such file"):
         read_vectors(tmp_path / "none.vec", ["hund"], "de")
     path = vec(FILE, "cut.vec.gz")
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(WordVectorError, match=r"cut\.vec\.gz"):
+    with pytest.raises(VocabularyError, match=r"cut\.vec\.gz"):
         read_vectors(path, ["hund"], "de")
     path.write_text(FILE)
-    with pytest.raises(WordVectorError, match=r"cut\.vec\.gz: Not a gzipped file"):
+    with pytest.raises(VocabularyError, match=r"cut\.vec\.gz: Not a gzipped file"):
         read_vectors(path, ["hund"], "de")
 
 
@@ -137,7 +130,7 @@ def test_fewer_words_than_components_keep_their_distances():
 
 def test_vectors_of_the_size_stay_and_shorter_ones_are_refused(vectors):
     assert reduce_vectors(vectors, 12) is vectors
-    with pytest.raises(WordVectorError, match="12 numbers cannot be reduced to 50"):
+    with pytest.raises(VocabularyError, match="12 numbers cannot be reduced to 50"):
         reduce_vectors(vectors)
 
 
@@ -202,7 +195,7 @@ def test_trained_vectors_are_repeatable_in_another_process():
 
 @pytest.mark.parametrize("captions", [[], ["", "!!"], ["eine Katze"]])
 def test_captions_without_words_of_the_vocabulary_are_refused(captions):
-    with pytest.raises(WordVectorError, match="'de' have no word of the vocabulary"):
+    with pytest.raises(VocabularyError, match="'de' have no word of the vocabulary"):
         train_vectors(captions, ["hund"], "de")
 
 
@@ -221,7 +214,7 @@ def test_a_languages_file_is_read_and_reduced(vec, caplog):
 
 def test_a_language_without_vectors_is_refused_or_trained_when_asked(vec):
     files = {"de": vec(FILE)}
-    with pytest.raises(MissingVectorsError, match="word vectors for de, not for 'en'"):
+    with pytest.raises(VocabularyError, match="word vectors for de, not for 'en'"):
         word_vectors(["car"], "en", files)
     trained = word_vectors(["car"], "en", files, captions=CAPTIONS)
     np.testing.assert_array_equal(trained.matrix, train_vectors(CAPTIONS, ["car"], "en").matrix)

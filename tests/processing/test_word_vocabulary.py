@@ -2,7 +2,8 @@
 
 import pytest
 
-from babelens.processing.word_vocabulary import UNKNOWN_ID, VocabularyError, WordVocabulary, frequent_words
+from babelens.configuration.errors import VocabularyError
+from babelens.processing.word_vocabulary import UNKNOWN_ID, WordVocabulary, frequent_words
 
 CAPTIONS = ["a red car", "a RED bus", "a blue car, a dog"]
 

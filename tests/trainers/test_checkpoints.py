@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from babelens.configuration.errors import DamagedCheckpointError
 from babelens.trainers.checkpoints import (
-    DamagedCheckpointError,
     check_undamaged,
     is_complete,
     mark_complete,

@@ -10,11 +10,11 @@ import pytest
 import torch
 from tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
-from babelens.data.views import image_text_pairs
+from babelens.configuration.errors import NonFiniteError
+from babelens.data.batching.views import image_text_pairs
 from babelens.trainers.checkpoints import is_complete, newest_checkpoint
-from babelens.trainers.finiteness import NonFiniteLossError
 
-PROGRAM = Path(__file__).parents[1] / "tiny_training.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "tiny_training.py"
 TWO_RATES = {"image_text": 1e-3, "text_text": 1e-4}
 
 
@@ -189,7 +189,7 @@ def test_nan_stops_the_run_before_it_reaches_the_weights(tmp_path):
         return objective(output, **options) * (math.nan if len(calls) == 3 else 1.0)
 
     trainer.model.contrastive_objective = poisoned
-    with pytest.raises(NonFiniteLossError, match="task 'image_text' is nan in step 2"):
+    with pytest.raises(NonFiniteError, match="task 'image_text' is nan in step 2"):
         trainer.train()
     assert trainer.state.global_step == 1
     after = weights(trainer.model)

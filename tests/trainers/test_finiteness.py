@@ -9,14 +9,10 @@ from safetensors.torch import load_file, save_file
 from tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
 
 from babelens import ContrastiveTrainingArguments
-from babelens.configuration.model_folders import ModelFolderError, non_finite_weights
+from babelens.configuration.errors import ModelFolderError, NonFiniteError, TrainingSetupError
+from babelens.configuration.model_folders import non_finite_weights
 from babelens.trainers.arguments import MlaTrainingArguments, Rc3TaskTrainingArguments, Rc3TrainingArguments
 from babelens.trainers.checkpoints import newest_checkpoint
-from babelens.trainers.finiteness import (
-    NonFiniteGradientError,
-    NonFiniteWeightsError,
-    NumberError,
-)
 
 TWO_RATES = {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}}
 SAVED = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 1}
@@ -43,7 +39,7 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(tmp_path,
     trainer = shapes_trainer(tmp_path, max_steps=4, **SAVED | settings)
     poison = PoisonGradient(step=3)
     trainer.add_callback(poison)
-    with pytest.raises(NonFiniteGradientError, match=r"norm is nan in step 3.* stopped before it reached the weights"):
+    with pytest.raises(NonFiniteError, match=r"norm is nan in step 3.* stopped before it reached the weights"):
         trainer.train()
     assert_same(weights(trainer.model), poison.before)
     newest = newest_checkpoint(tmp_path)
@@ -55,7 +51,7 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(tmp_path,
 def test_the_last_step_is_checked_too(tmp_path):
     trainer = shapes_trainer(tmp_path, max_steps=3, **SAVED)
     trainer.add_callback(PoisonGradient(step=3))
-    with pytest.raises(NonFiniteGradientError, match="in step 3"):
+    with pytest.raises(NonFiniteError, match="in step 3"):
         trainer.train()
     assert newest_checkpoint(tmp_path).name == "checkpoint-2"
 
@@ -70,7 +66,7 @@ def test_the_last_step_is_checked_too(tmp_path):
 def test_the_parameter_is_named_where_clipping_leaves_it_to_be_seen(tmp_path, settings, name):
     trainer = shapes_trainer(tmp_path, max_steps=2, **settings)
     trainer.add_callback(PoisonGradient(step=2, value=math.inf, name="word_embeddings"))
-    with pytest.raises(NonFiniteGradientError, match="in step 2 because of ") as raised:
+    with pytest.raises(NonFiniteError, match="in step 2 because of ") as raised:
         trainer.train()
     assert name in str(raised.value)
 
@@ -81,7 +77,7 @@ def test_float16_may_leave_steps_out_while_its_loss_is_scaled(tmp_path, scale, s
     trainer = shapes_trainer(tmp_path)
     trainer.accelerator.scaler = SimpleNamespace(is_enabled=lambda: True, get_scale=lambda: scale)
     if stops:
-        with pytest.raises(NonFiniteGradientError):
+        with pytest.raises(NonFiniteError):
             trainer._get_grad_norm(trainer.model, torch.tensor(math.inf))
     else:
         assert trainer._get_grad_norm(trainer.model, torch.tensor(math.inf)).isinf()
@@ -100,12 +96,10 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     trainer.save_model(tmp_path / "older")
     before = (tmp_path / "older" / "model.safetensors").read_bytes()
     _break(trainer)
-    with pytest.raises(
-        NonFiniteWeightsError, match=r"after step 0, 1 of 49 tensors are not finite: .*Nothing was saved"
-    ):
+    with pytest.raises(NonFiniteError, match=r"after step 0, 1 of 49 tensors are not finite: .*Nothing was saved"):
         trainer.save_model(tmp_path / "older")
     assert (tmp_path / "older" / "model.safetensors").read_bytes() == before
-    with pytest.raises(NonFiniteWeightsError):
+    with pytest.raises(NonFiniteError):
         trainer._save_checkpoint(trainer.model, None)
     assert list((tmp_path / "run").iterdir()) == []
 
@@ -118,7 +112,7 @@ def test_a_run_does_not_end_well_with_such_weights(tmp_path):
 
     trainer = shapes_trainer(tmp_path, max_steps=2)
     trainer.add_callback(Break(step=9))
-    with pytest.raises(NonFiniteWeightsError, match="after step 2"):
+    with pytest.raises(NonFiniteError, match="after step 2"):
         trainer.train()
 
 
@@ -160,13 +154,13 @@ def test_what_a_folder_holds_is_read_tensor_by_tensor(tmp_path):
     ],
 )
 def test_arguments_that_are_no_numbers_are_refused(tmp_path, arguments_class, wrong):
-    with pytest.raises(NumberError, match=f"{next(iter(wrong))}=.* must"):
+    with pytest.raises(TrainingSetupError, match=f"{next(iter(wrong))}=.* must"):
         arguments_class(output_dir=str(tmp_path), **wrong)
 
 
 @pytest.mark.parametrize("name", ["task_weights", "task_learning_rates", "learning_rate_mapping"])
 def test_numbers_of_tasks_and_parts_are_looked_at(tmp_path, name):
-    with pytest.raises(NumberError, match=rf"{name}\['text_text'\]=nan must be a finite number"):
+    with pytest.raises(TrainingSetupError, match=rf"{name}\['text_text'\]=nan must be a finite number"):
         ContrastiveTrainingArguments(output_dir=str(tmp_path), **{name: {"text_text": math.nan}})
 
 

@@ -10,11 +10,11 @@ from scaled_training import BATCH_NORM, PLAIN, make_double
 from tiny_training import shapes_trainer, weights
 from torch import nn
 
+from babelens.configuration.errors import TrainingSetupError
 from babelens.modeling.losses import symmetric_contrastive_loss
 from babelens.modeling.modeling_dual_encoder import DualEncoderOutput
 from babelens.trainers.gradient_caching import (
     RandomState,
-    UnknownGeneratorError,
     backward_in_chunks,
     gradients_by_row,
     still_running_statistics,
@@ -249,5 +249,5 @@ def test_any_device_that_torch_can_repeat_is_replayed(monkeypatch):
 
 
 def test_a_device_whose_numbers_cannot_be_repeated_is_refused():
-    with pytest.raises(UnknownGeneratorError, match="cannot repeat those of a 'meta' device"):
+    with pytest.raises(TrainingSetupError, match="cannot repeat those of a 'meta' device"):
         RandomState(torch.device("meta"))

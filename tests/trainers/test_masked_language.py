@@ -7,8 +7,8 @@ import torch
 from tiny_native import shapes_texts
 from transformers import BertConfig
 
+from babelens.configuration.errors import NonFiniteError, TrainingSetupError
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.trainers.finiteness import NonFiniteGradientError, NumberError
 from babelens.trainers.masked_language import MaskedGuessing, train_masked_language
 from babelens.trainers.precision import PrecisionTrainingArguments
 
@@ -57,7 +57,7 @@ def test_training_is_repeatable(train):
 
 
 def test_numbers_that_are_none_stop_it(train):
-    with pytest.raises(NonFiniteGradientError, match="norm is nan in step 2"):
+    with pytest.raises(NonFiniteError, match="norm is nan in step 2"):
         train(max_steps=3, learning_rate=1e30, max_grad_norm=0.0)
-    with pytest.raises(NumberError, match="learning_rate=nan"):
+    with pytest.raises(TrainingSetupError, match="learning_rate=nan"):
         train(learning_rate=math.nan)

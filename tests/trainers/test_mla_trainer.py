@@ -11,10 +11,10 @@ from tiny_training import PoisonGradient, shapes_corpus
 from transformers import set_seed
 
 from babelens import MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
-from babelens.data import views
+from babelens.configuration.errors import NonFiniteError
+from babelens.data.batching import views
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.trainers.contrastive import TaskData
-from babelens.trainers.finiteness import NonFiniteGradientError
 
 SETTINGS = {
     "per_device_train_batch_size": 4,
@@ -129,7 +129,7 @@ def test_features_from_the_cache_are_those_of_the_model(make_trainer, monkeypatc
     settings = {"mix_languages": mixed, f"{task}_objective": objective, **STILL}
     expected = first_gradients(make_trainer([task], cache_frozen_features=False, **settings))
     assert_close(first_gradients(make_trainer([task], **settings)), expected)
-    monkeypatch.setattr("babelens.evaluation.embedder.Embedder._encode", None)  # from here on all must be found
+    monkeypatch.setattr("babelens.inference.embedder.Embedder._encode", None)  # from here on all must be found
     assert_close(first_gradients(make_trainer([task], **settings)), expected)
 
 
@@ -421,6 +421,6 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(make_trai
     trainer = make_trainer(("text_text", "image_text"), **settings)
     poison = PoisonGradient(step=2)
     trainer.add_callback(poison)
-    with pytest.raises(NonFiniteGradientError, match="norm is nan in step 2"):
+    with pytest.raises(NonFiniteError, match="norm is nan in step 2"):
         trainer.train()
     assert not changed(trainer.model, {name: torch.from_numpy(value) for name, value in poison.before.items()})

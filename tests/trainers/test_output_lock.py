@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from babelens.trainers.output_lock import OutputInUseError, locked
+from babelens.configuration.errors import SaveError
+from babelens.trainers.output_lock import locked
 
 HOLD = """
 import sys, time
@@ -24,7 +25,7 @@ def test_a_second_process_is_told_who_has_the_folder(tmp_path):
         try:
             assert other.stdout.readline() == "locked\n"
             with (
-                pytest.raises(OutputInUseError, match=rf"model is in use by process {other.pid} on .*: wait until"),
+                pytest.raises(SaveError, match=rf"model is in use by process {other.pid} on .*: wait until"),
                 locked(folder),
             ):
                 pass
@@ -50,6 +51,6 @@ def test_the_first_process_of_a_job_locks_for_all(tmp_path, monkeypatch, variabl
         with locked(tmp_path):
             pass
         monkeypatch.setenv(variable, "0")
-        with pytest.raises(OutputInUseError), locked(tmp_path):
+        with pytest.raises(SaveError), locked(tmp_path):
             pass
         assert (tmp_path / ".lock").exists()

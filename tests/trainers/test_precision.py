@@ -11,9 +11,10 @@ from processes import together
 from tiny_training import shapes_trainer
 
 from babelens import ContrastiveTrainingArguments
+from babelens.configuration.errors import TrainingSetupError
 from babelens.trainers import precision
 from babelens.trainers.arguments import LiweTrainingArguments, Rc3TaskTrainingArguments, Rc3TrainingArguments
-from babelens.trainers.precision import PrecisionError, fastest_precision, precision_of
+from babelens.trainers.precision import fastest_precision, precision_of
 
 KINDS = [ContrastiveTrainingArguments, LiweTrainingArguments, Rc3TrainingArguments, Rc3TaskTrainingArguments]
 SOFTWARE = {"amx_bf16": False, "avx512_bf16": False, "avx2": True}
@@ -105,14 +106,14 @@ def test_bfloat16_needs_no_word_about_a_missing_accelerator(processor, tmp_path)
     ],
 )
 def test_contradictions_are_refused(tmp_path, asked):
-    with pytest.raises(PrecisionError, match="contradict each other"):
+    with pytest.raises(TrainingSetupError, match="contradict each other"):
         arguments(tmp_path, **asked)
 
 
 def test_what_does_not_exist_is_refused(tmp_path):
-    with pytest.raises(PrecisionError, match="must be one of auto, float32, bfloat16, float16"):
+    with pytest.raises(TrainingSetupError, match="must be one of auto, float32, bfloat16, float16"):
         arguments(tmp_path, precision="bf16")
-    with pytest.raises(PrecisionError, match="a CPU has float32 and bfloat16"):
+    with pytest.raises(TrainingSetupError, match="a CPU has float32 and bfloat16"):
         arguments(tmp_path, precision="float16")
 
 
@@ -121,7 +122,7 @@ def test_the_launcher_decides_where_nobody_else_does(processor, tmp_path, monkey
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     args = arguments(tmp_path)
     assert args.bf16 and str(args.chosen_precision) == "bfloat16, as the launcher's mixed_precision=bf16 says"
-    with pytest.raises(PrecisionError, match="contradict"):
+    with pytest.raises(TrainingSetupError, match="contradict"):
         arguments(tmp_path, precision="float32")
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")  # what it says when it was told nothing
     assert not arguments(tmp_path).bf16 and arguments(tmp_path, precision="bfloat16").bf16

@@ -11,11 +11,11 @@ from tiny_rc3 import REGION_SIZE, rc3_data, rc3_trainer, shapes_regions, train, 
 from tiny_training import PoisonGradient, assert_same, shapes_corpus
 
 from babelens import Rc3ForPreTraining
-from babelens.data.corpus import as_caption_corpus
+from babelens.configuration.errors import NonFiniteError
+from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.modeling.modeling_rc3_pretraining import Passes
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.contrastive import TaskData
-from babelens.trainers.finiteness import NonFiniteGradientError, NonFiniteLossError
 
 OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")
 
@@ -208,7 +208,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_weights(tmp_path):
     with torch.no_grad():
         trainer.model.matching_head.bias.fill_(torch.nan)
     before = trainer.model.lm_head.weight.clone()
-    with pytest.raises(NonFiniteLossError, match="the loss of itm_loss is nan in step 1"):
+    with pytest.raises(NonFiniteError, match="the loss of itm_loss is nan in step 1"):
         trainer.train()
     assert torch.equal(trainer.model.lm_head.weight, before)
 
@@ -217,7 +217,7 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights(tmp_path)
     trainer = rc3_trainer(tmp_path, max_steps=2)
     poison = PoisonGradient(step=2)
     trainer.add_callback(poison)
-    with pytest.raises(NonFiniteGradientError, match="norm is nan in step 2"):
+    with pytest.raises(NonFiniteError, match="norm is nan in step 2"):
         trainer.train()
     for name, value in trainer.model.named_parameters():
         assert np.array_equal(value.detach().numpy(), poison.before[name]), name

@@ -15,8 +15,8 @@ from killed_saving import killed_at_each_operation
 from tiny_training import VISION, shapes_trainer, weights
 from transformers import AutoModel
 
-from babelens.configuration.saved_folders import UnfinishedSaveError
-from babelens.evaluation.embedder import Embedder
+from babelens.configuration.errors import ModelFolderError
+from babelens.inference.embedder import Embedder
 from babelens.trainers.saving import finish_saving, prepare_saving, written_whole
 
 OLD = {
@@ -156,7 +156,7 @@ def test_whatever_loads_after_a_kill_is_one_model(tmp_path, over):
         except (OSError, ValueError):  # there is no configuration
             states.append("none")
             if (folder / ".moving").exists():
-                with pytest.raises(UnfinishedSaveError, match=r"cannot be loaded as it is\..* to .*/\.(saved|moving)"):
+                with pytest.raises(ModelFolderError, match=r"cannot be loaded as it is\..* to .*/\.(saved|moving)"):
                     Embedder.from_pretrained(folder)
         if finish_saving(folder):
             assert _which(folder, old, new) == "new"

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
-from babelens.data.corpus import as_caption_corpus
-from babelens.data.views import image_text_pairs
+from babelens.data.batching.mixture import TaskBatchSampler, TaskMixture
+from babelens.data.batching.views import image_text_pairs
+from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.contrastive import TaskData
-from babelens.trainers.mixture import TaskBatchSampler, TaskMixture
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[1] / "support"
 BOTH = {"image_text": 8, "text_text": 4}
 TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 

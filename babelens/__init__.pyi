@@ -1,0 +1,54 @@
+from .configuration.configuration_consistency import CrossLingualConsistencyConfig as CrossLingualConsistencyConfig
+from .configuration.configuration_etcl import EtclConfig as EtclConfig
+from .configuration.configuration_liwe import LiweConfig as LiweConfig
+from .configuration.configuration_mla import MlaConfig as MlaConfig
+from .configuration.configuration_mla_student import MlaStudentConfig as MlaStudentConfig
+from .configuration.configuration_mural import MuralConfig as MuralConfig
+from .configuration.configuration_rc3 import Rc3Config as Rc3Config
+from .configuration.configuration_smalr import SmalrConfig as SmalrConfig
+from .configuration.errors import BabelensError as BabelensError
+from .configuration.presets import load_preset as load_preset
+from .inference.cross_encoder import CrossEncoder as CrossEncoder
+from .inference.embedder import Embedder as Embedder
+from .modeling.modeling_consistency import CrossLingualConsistency as CrossLingualConsistency
+from .modeling.modeling_etcl import EtclModel as EtclModel
+from .modeling.modeling_liwe import LiweModel as LiweModel
+from .modeling.modeling_mla import MlaModel as MlaModel
+from .modeling.modeling_mla_student import MlaStudentModel as MlaStudentModel
+from .modeling.modeling_mural import MuralModel as MuralModel
+from .modeling.modeling_rc3 import Rc3Model as Rc3Model
+from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining as Rc3ForPreTraining
+from .modeling.modeling_rc3_tasks import (
+    Rc3ForConditionalGeneration as Rc3ForConditionalGeneration,
+    Rc3ForImageTextRetrieval as Rc3ForImageTextRetrieval,
+    Rc3ForVisualEntailment as Rc3ForVisualEntailment,
+    Rc3ForVisualQuestionAnswering as Rc3ForVisualQuestionAnswering,
+    Rc3ForVisualReasoning as Rc3ForVisualReasoning,
+)
+from .modeling.modeling_smalr import SmalrModel as SmalrModel
+from .modeling.peft_mla import MlaAdapterConfig as MlaAdapterConfig
+from .processing.processing_etcl import EtclProcessor as EtclProcessor
+from .processing.processing_liwe import LiweProcessor as LiweProcessor
+from .processing.processing_mla import MlaProcessor as MlaProcessor
+from .processing.processing_mla_student import MlaStudentProcessor as MlaStudentProcessor
+from .processing.processing_mural import MuralProcessor as MuralProcessor
+from .processing.processing_rc3 import Rc3Processor as Rc3Processor
+from .processing.processing_smalr import SmalrProcessor as SmalrProcessor
+from .registry import METHODS as METHODS
+from .trainers.arguments import (
+    ContrastiveTrainingArguments as ContrastiveTrainingArguments,
+    LiweTrainingArguments as LiweTrainingArguments,
+    MlaTrainingArguments as MlaTrainingArguments,
+    Rc3TaskTrainingArguments as Rc3TaskTrainingArguments,
+    Rc3TrainingArguments as Rc3TrainingArguments,
+    SmalrTrainingArguments as SmalrTrainingArguments,
+)
+from .trainers.etcl import EtclTrainer as EtclTrainer
+from .trainers.liwe import LiweTrainer as LiweTrainer
+from .trainers.mla import MlaTrainer as MlaTrainer
+from .trainers.mural import MuralTrainer as MuralTrainer
+from .trainers.rc3 import Rc3Trainer as Rc3Trainer
+from .trainers.rc3_tasks import Rc3TaskTrainer as Rc3TaskTrainer
+from .trainers.smalr import SmalrTrainer as SmalrTrainer
+
+__version__: str

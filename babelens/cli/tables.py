@@ -1,0 +1,99 @@
+"""Results as tables on the terminal."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
+from ..evaluation.ranking import RECALL_AT
+from ..trainers.rc3_tasks import Rc3Task
+from ..workflows.base import EVALUATION, RecipeRun
+from ..workflows.rc3_tasks import Rc3TaskRun, TaskReport
+from .console import plain_console
+
+
+def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
+    """The results of a run as tables, what its vocabulary cannot spell, and where everything was written."""
+    if isinstance(run, Rc3TaskRun):
+        if report:
+            print_task_report(report, run.task, console, trained=run.image_languages)
+    else:
+        if report:
+            print_emoji_report(report, console)
+            console.print(f"Gallery of queries: {run.output / EVALUATION / 'gallery.png'}")
+        unknown = json.loads((run.output / EVALUATION / "tokenizer.json").read_text(encoding="utf-8"))
+        if unknown:  # not of streams alone
+            language, rate = max(unknown.items(), key=lambda item: item[1])
+            console.print(f"[UNK] in {len(unknown)} languages: at most {rate} % of the tokens ({language})")
+    console.print(f"Model and card: {run.output}")
+
+
+def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None:
+    table = Table(box=SIMPLE_HEAD, title=f"{data}, recall in %", title_justify="left")
+    table.add_column("language")
+    for heading in (
+        "t→i\nR@1",
+        "\nR@5",
+        "\nR@10",
+        "i→t\nR@1",
+        "\nR@5",
+        "\nR@10",
+        "mean\nrecall",
+        "\nimages",
+        "\ntexts",
+    ):
+        table.add_column(heading, justify="right")
+    for language, numbers in results.items():
+        recalls = [numbers[f"{direction}_r{k}"] for direction in ("t2i", "i2t") for k in RECALL_AT]
+        counts = (f"{numbers[name]:,}" for name in ("n_images", "n_texts"))
+        table.add_row(language, *(f"{value:.1f}" for value in (*recalls, numbers["mean_recall"])), *counts)
+    plain_console().print(table)
+
+
+def print_task_report(
+    report: TaskReport, task: Rc3Task, console: Console | None = None, *, trained: list[str] | None = None
+) -> None:
+    """A table for each test set; the mean is that of languages that were not trained on."""
+    console = console or plain_console()
+    for name, results in report.items():
+        table = Table(box=SIMPLE_HEAD, title=f"{task.name}, {name}", title_justify="left")
+        table.add_column("language")
+        counts = [key for key in next(iter(results.values())) if key.startswith("n")]
+        for heading in (*task.metrics, *counts):
+            table.add_column(heading, justify="right")
+        for language, numbers in results.items():
+            cells = [f"{numbers[metric]:.1f}" for metric in task.metrics]
+            table.add_row(language, *cells, *(f"{numbers[key]:,}" for key in counts))
+        unseen = [numbers for language, numbers in results.items() if language not in (trained or [])]
+        if trained and 1 < len(unseen) < len(results):
+            means = [sum(numbers[metric] for numbers in unseen) / len(unseen) for metric in task.metrics]
+            table.add_section()
+            table.add_row("mean of the others", *(f"{value:.1f}" for value in means), *("" for _ in counts))
+        console.print(table)
+
+
+def print_emoji_report(report: dict[str, Any], console: Console | None = None) -> None:
+    """The four answers as a table on the terminal: recall in percent, the mean of each group and each language."""
+    table = Table(box=SIMPLE_HEAD, title="Emoji benchmark, recall in %", title_justify="left")
+    table.add_column("question\nlanguages")
+    for heading in ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@10", "mean\nrecall", "flags\nR@10", "others\nR@10"):
+        table.add_column(heading, justify="right")
+    for name, part in report.items():
+        for group, answer in part["groups"].items():
+            table.add_row(f"{question_number(name, group)} {TITLES[name]} ({part['vendor']})", style="bold")
+            table.add_row(f"  {GROUP_TITLES[group]}", *_emoji_cells(answer["mean"]), style="bold")
+            for language, numbers in answer["languages"].items():
+                table.add_row(f"  {language}", *_emoji_cells(numbers))
+        chance = [f"{part['chance'][f't2i_r{k}']:.1f}" for k in RECALL_AT]
+        table.add_row(f"  chance among {part['n_images']}", *chance, style="dim", end_section=True)
+    (console or plain_console()).print(table)
+
+
+def _emoji_cells(numbers: dict[str, Any]) -> list[str]:
+    values = [*(numbers[f"t2i_r{k}"] for k in RECALL_AT), numbers["i2t_r10"], numbers["mean_recall"]]
+    parts = [f"{numbers[part]['t2i_r10']:.1f}" if part in numbers else "" for part in ("flags", "others")]
+    return [f"{value:.1f}" for value in values] + parts

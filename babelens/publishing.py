@@ -1,0 +1,251 @@
+"""Publishing a model: what is wrong with its folder, which files go to the Hub, and the upload as one commit.
+
+Nothing of a training run but its result is published: no checkpoints, no logs, and no pickles, which nobody should
+load.
+"""
+
+import ast
+import json
+import re
+from fnmatch import fnmatch
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any
+
+import transformers
+from httpx2 import HTTPError
+from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, constants
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
+from transformers import AutoProcessor
+from transformers.dynamic_module_utils import get_relative_import_files
+from yaml import YAMLError
+
+from .configuration.errors import BabelensError, HubUnreachableError, PublishError
+from .configuration.model_folders import damaged_files, non_finite_weights
+from .configuration.pretrained import explained, first_line, load_config, load_model, load_processor
+from .model_cards.cards import placeholder_repository
+from .modeling.peft_mla import MlaAdapterConfig
+from .registry import METHODS
+
+# The first name of a path decides; everything else in a folder is published.
+_UNPUBLISHED = [
+    "checkpoints",
+    "checkpoint-*",
+    "runs",
+    "__pycache__",
+    "complete.json",
+    "*.bin",
+    "*.ckpt",
+    "*.joblib",
+    "*.pickle",
+    "*.pkl",
+    "*.pt",
+    "*.pth",
+    "*.log",
+    ".*",
+]
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME  # of PEFT
+_REQUIRED_METADATA = ("language", "license", "library_name", "pipeline_tag")
+_PIPELINE_CLASS = "AutoModelForZeroShotImageClassification"
+_HUB_LANGUAGE = re.compile(r"[a-z]{2,3}")
+
+
+def files_to_publish(folder: str | Path) -> dict[str, int]:
+    """Paths below `folder` that go to the Hub, sorted, with their sizes in bytes."""
+    folder = Path(folder)
+    paths = {path.relative_to(folder): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    return {path.as_posix(): size for path, size in sorted(paths.items()) if not _is_unpublished(path)}
+
+
+def _is_unpublished(path: Path) -> bool:
+    return any(fnmatch(part.lower(), pattern) for part in path.parts for pattern in _UNPUBLISHED)
+
+
+def folder_problems(folder: str | Path) -> list[str]:
+    """What is missing from a model's folder or wrong in it, one sentence each; empty when it can be published."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        return [f"{folder} is not a folder"]
+    always = [*_link_problems(folder), *_card_problems(folder)]
+    if damaged := damaged_files(folder):
+        return damaged + always
+    if (folder / ADAPTER_CONFIG).is_file():
+        problems = _adapter_problems(folder)
+    else:
+        problems = [*_config_problems(folder), *_weight_problems(folder), *_processor_problems(folder)]
+    # What is loaded is looked at last: before, an error would say again what is missing.
+    return problems + always or _loading_problems(folder)
+
+
+def _link_problems(folder: Path) -> list[str]:
+    """Links that lead out of the folder would publish what lies elsewhere."""
+    inside = folder.resolve()
+    return [
+        f"{path.relative_to(folder)} is a link to {path.resolve()}, outside of the folder: put the file itself there"
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink()
+        and not _is_unpublished(path.relative_to(folder))
+        and not path.resolve().is_relative_to(inside)
+    ]
+
+
+def _loading_problems(folder: Path) -> list[str]:
+    """What goes wrong when the folder is loaded as others will load it, and weights that are not finite."""
+    try:
+        if (folder / ADAPTER_CONFIG).is_file():
+            with explained(str(folder), {}):
+                MlaAdapterConfig.from_pretrained(str(folder))
+            return non_finite_weights(folder) + non_finite_weights(folder / "embedding")
+        config = load_config(folder)
+        method = METHODS[config.model_type]
+        models = {model.__name__: model for model in method.models}
+        load_model(models.get((config.architectures or [""])[0], method.model), folder)
+        load_processor(AutoProcessor, folder)
+    except BabelensError as error:
+        return [str(error)]
+    return []
+
+
+def _adapter_problems(folder: Path) -> list[str]:
+    """An adapter of PEFT ships no code; what it needs besides may lie in the folder or on the Hub, not elsewhere."""
+    problems = [] if (folder / ADAPTER_WEIGHTS).is_file() else [f"{ADAPTER_WEIGHTS} is missing: acquire writes it"]
+    settings = _read_json(folder / ADAPTER_CONFIG)
+    for key in ("base_model_name_or_path", "embedding"):
+        place = settings.get(key)
+        if isinstance(place, str) and not place.startswith("./") and _is_local(place):
+            problems.append(f"{ADAPTER_CONFIG}: {key}={place!r} is a folder of this machine: publish it, and name it")
+    return problems
+
+
+def _is_local(place: str) -> bool:
+    """Whether a folder is meant, and no repository on the Hub or folder in one."""
+    try:
+        validate_repo_id("/".join(place.split("/")[:2]))
+    except HFValidationError:
+        return True
+    return Path(place).is_dir()
+
+
+def _config_problems(folder: Path) -> list[str]:
+    if not (folder / "config.json").is_file():
+        return ["config.json is missing: save the model with save_pretrained"]
+    return _code_problems(folder, "config.json", _read_json(folder / "config.json"), needs=("AutoConfig", "AutoModel"))
+
+
+def _weight_problems(folder: Path) -> list[str]:
+    if (folder / "model.safetensors").is_file():
+        return []
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return ["model.safetensors is missing: save the model with save_pretrained"]
+    shards = sorted(set(_read_json(index)["weight_map"].values()))  # looked at before: names of files in the folder
+    return [f"{shard} is missing, which {index.name} names" for shard in shards if not (folder / shard).is_file()]
+
+
+def _processor_problems(folder: Path) -> list[str]:
+    problems = []
+    config = _read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    # A model that no pipeline takes reads words, and its processor has no tokenizer.
+    has_tokenizer = _PIPELINE_CLASS in config.get("auto_map", {_PIPELINE_CLASS: ""})
+    if has_tokenizer and not (folder / "tokenizer_config.json").is_file():
+        problems.append("tokenizer_config.json is missing: save the processor with save_pretrained")
+    if not (folder / "processor_config.json").is_file():
+        return [*problems, "processor_config.json is missing: save the processor with save_pretrained"]
+    processor = _read_json(folder / "processor_config.json")
+    images = processor.get("image_processor", {})
+    if not isinstance(images, dict):
+        return [*problems, "processor_config.json: image_processor holds no settings"]
+    has_own_images = not hasattr(transformers, images.get("image_processor_type", ""))
+    return [
+        *problems,
+        *_code_problems(folder, "processor_config.json", processor, needs=("AutoProcessor",)),
+        *_code_problems(
+            folder, "processor_config.json: image_processor", images, needs=("AutoImageProcessor",) * has_own_images
+        ),
+    ]
+
+
+def _code_problems(folder: Path, where: str, settings: dict[str, Any], needs: tuple[str, ...]) -> list[str]:
+    """Whether `auto_map` names the classes that are needed, and the code files define them."""
+    auto_map = settings.get("auto_map", {})
+    if not isinstance(auto_map, dict) or not all(isinstance(reference, str) for reference in auto_map.values()):
+        return [f"{where}: auto_map is no table from Auto classes to classes"]
+    problems = [f"{where}: auto_map has no {name}" for name in needs if name not in auto_map]
+    for reference in sorted(set(auto_map.values())):
+        module, _, class_name = reference.rpartition(".")
+        path = folder / f"{module}.py"
+        if not path.is_file():
+            problems.append(f"{path.name} is missing, which {where} names")
+            continue
+        try:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+        except (SyntaxError, ValueError) as error:
+            problems.append(f"{path.name} is no Python: {error}")
+            continue
+        defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        if class_name not in defined:
+            problems.append(f"{path.name} does not define {class_name}, which {where} names")
+        try:
+            get_relative_import_files(path)
+        except FileNotFoundError as error:
+            problems.append(f"{Path(error.filename).name} is missing, which {path.name} needs")
+    return problems
+
+
+def _card_problems(folder: Path) -> list[str]:
+    if not (folder / "README.md").is_file():
+        return ["README.md is missing: write the model card with babelens.model_cards.cards.write_card"]
+    try:
+        metadata = ModelCard.load(folder / "README.md").data.to_dict()
+    except (ValueError, TypeError, AttributeError, KeyError, YAMLError) as error:  # whatever its metadata may be
+        return [f"README.md: {first_line(error)}"]
+    problems = [f"README.md: the metadata have no {key}" for key in _REQUIRED_METADATA if not metadata.get(key)]
+    languages = metadata.get("language") or []
+    for language in [languages] if isinstance(languages, str) else languages:
+        if not _HUB_LANGUAGE.fullmatch(str(language)) and language not in ("code", "multilingual"):
+            problems.append(f"README.md: language {language!r} is no ISO 639 code; full tags go to language_bcp47")
+    for shown in metadata.get("widget") or []:
+        source = shown.get("src", "") if isinstance(shown, dict) else None
+        if not isinstance(source, str):
+            problems.append("README.md: an example of the widget is no mapping with a text for src")
+            continue
+        if "://" not in source and not (folder / source).is_file():
+            problems.append(f"README.md: the widget shows {source!r}, which is missing")
+    return problems
+
+
+def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi | None = None) -> str:
+    """Publishes a folder as one commit and returns the commit's address.
+
+    The card names the repository in its examples; the folder itself is left as it is.
+
+    Raises:
+        PublishError: when the folder is not fit to be published; nothing is created then.
+        HubUnreachableError: when the Hub does not answer, or does not take it.
+    """
+    if problems := folder_problems(folder):
+        raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))
+    api = api or HfApi()
+    try:
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        operations = [
+            CommitOperationAdd(path, _card_for(folder, repo_id) if path == "README.md" else str(Path(folder) / path))
+            for path in files_to_publish(folder)
+        ]
+        commit = api.create_commit(repo_id, operations, commit_message="Upload model with code and card")
+    except (HTTPError, JSONDecodeError) as error:  # no answer, a refusal, or a page of something in between
+        raise HubUnreachableError(
+            f"{folder} could not be published as {repo_id} on {constants.ENDPOINT}: {first_line(error)}"
+        ) from error
+    return str(commit.commit_url)
+
+
+def _card_for(folder: str | Path, repo_id: str) -> bytes:
+    text = (Path(folder) / "README.md").read_text(encoding="utf-8")
+    return re.sub(re.escape(placeholder_repository("")) + r"[\w.-]+", lambda _: repo_id, text).encode()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))

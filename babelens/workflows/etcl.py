@@ -1,0 +1,27 @@
+"""ETCL's recipes: they go on from an ETCL model, from a MURAL, or from nothing."""
+
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ..modeling.modeling_etcl import EtclModel
+from ..modeling.modeling_mural import MuralModel
+from ..processing.processing_etcl import EtclProcessor
+from .base import RecipeRun
+
+
+class EtclRun(RecipeRun):
+    """A recipe of ETCL; `model.from_pretrained` may be a MURAL's folder, and `model.overrides` are then `EtclConfig`'s
+    keys."""
+
+    starts = ("etcl", "mural")
+    overrides_start = True
+
+    def make_processor(self) -> ProcessorMixin:
+        processor = super().make_processor()
+        return EtclProcessor(processor.image_processor, processor.tokenizer)
+
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        model = super().make_model(processor)
+        if isinstance(model, MuralModel):
+            model = EtclModel.from_mural(model, **self.recipe.model.overrides)
+            model.set_attn_implementation(self.recipe.model.attn_implementation or "sdpa")
+        return model

@@ -1,0 +1,131 @@
+"""Recipes of MLA's baselines: a student with a multilingual text encoder learns from a frozen native model."""
+
+from functools import cached_property
+
+from torch import nn
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
+
+from ..configuration.errors import RecipeError
+from ..configuration.presets import load_preset, preset_facts
+from ..configuration.pretrained import load_model, load_processor
+from ..modeling.modeling_mla import MlaModel
+from ..modeling.modeling_mla_student import MlaStudentModel
+from ..processing.processing_mla_student import MlaStudentProcessor
+from ..trainers.masked_language import train_masked_language
+from ..trainers.precision import PrecisionTrainingArguments
+from ..trainers.saving import written_whole
+from .argument_checks import check_arguments, made_arguments
+from .base import CHECKPOINTS, FINISHED, is_finished
+from .mla import MlaRun
+from .recipe import TEXT_MODEL, TextModelSource
+from .recipe_checks import overrides_checked
+
+
+class MlaStudentRun(MlaRun):
+    """A recipe of MLA's baselines.
+
+    `model.from_pretrained` is the native model, a plain dual encoder or an MLA model, or a student to go on from;
+    `model.overrides` are `MlaStudentConfig`'s keys, `languages` those beside the native one. `text_model` is the text
+    encoder of a new student, whose tokenizer is the encoder's own or `multilingual_tokenizer`.
+    """
+
+    sections = ("text_model", "multilingual_tokenizer")
+    sections_of_new = ()
+    pairs_with_itself = True
+
+    def _check_overrides(self) -> None:
+        if self.recipe.model.preset:
+            raise RecipeError("model.from_pretrained: a student learns from a trained native model, and has no preset")
+        source = self.recipe.text_model
+        if source is not None:
+            check_arguments(PrecisionTrainingArguments, source.training, "text_model.training")
+            if source.training.get("save_strategy", "no") != "no":
+                raise RecipeError(
+                    "text_model.training.save_strategy: the encoder is saved when it is trained; it has no checkpoints"
+                )
+        if source is not None and source.preset:
+            with overrides_checked("text_model.preset"):
+                if "text_config" not in preset_facts(source.preset)["config"]:
+                    raise RecipeError(f"text_model.preset: {source.preset!r} has no text_config")
+
+    def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
+        return processor.tokenizer
+
+    @cached_property
+    def _text_source(self) -> TextModelSource:
+        if self.recipe.text_model is None:
+            raise RecipeError("text_model: a new student needs one")
+        return self.recipe.text_model
+
+    def make_processor(self) -> ProcessorMixin:
+        model, processor = self._given
+        if isinstance(model, MlaStudentModel):
+            return processor
+        native = model.config.base_config if isinstance(model, MlaModel) else model.config
+        return MlaStudentProcessor.for_native(native, processor, self._tokenizer(), self._native_language)
+
+    def _tokenizer(self) -> PreTrainedTokenizerBase:
+        if self._text_source.from_pretrained:
+            return load_processor(AutoTokenizer, self._text_source.from_pretrained, **self.code)
+        return self.new_tokenizer("multilingual_tokenizer", self.captions, self.captions)
+
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        model = self._given[0]
+        if isinstance(model, MlaStudentModel):
+            return model
+        native = model.unload() if isinstance(model, MlaModel) else model
+        text_model = self._text_model(processor.tokenizer)
+        return MlaStudentModel.from_models(native, text_model, **self.recipe.model.overrides)
+
+    def _text_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        """The text encoder before the student is trained; one that is trained here lies among the checkpoints."""
+        source, attention = self._text_source, self.recipe.model.attn_implementation
+        finished = self.output / CHECKPOINTS / TEXT_MODEL / FINISHED
+        if source.preset and not is_finished(finished):
+            own = {"seed": self._arguments(self.stages[0]).seed, "save_strategy": "no"}
+            arguments = own | source.training
+            where = "text_model.training"
+            args = made_arguments(PrecisionTrainingArguments, arguments, where, output_dir=str(finished.parent))
+            text = {
+                "vocab_size": len(tokenizer),
+                "pad_token_id": tokenizer.pad_token_id,
+                "attn_implementation": attention,
+            }
+            config = load_preset(source.preset, text_config=text).text_config
+            trained = train_masked_language(config, tokenizer, self._documents(), args)
+            if args.process_index == 0:
+                with written_whole(finished) as scratch:
+                    trained.save_pretrained(scratch)
+                    tokenizer.save_pretrained(scratch)
+            return trained
+        return load_model(
+            AutoModel,
+            source.from_pretrained or finished,
+            part=_without_pooler,
+            attn_implementation=attention,
+            **self.code,
+        )
+
+    def _documents(self) -> list[str]:
+        """What each row of the corpora says in each language of the student, captions and keywords, once."""
+        languages = {self._native_language, *self._acquired}
+        found: dict[str, None] = {}
+        for corpus in self.corpora.values():
+            columns = [name for name in ("captions", "keywords") if name in corpus.column_names]
+            for row in corpus.select_columns(columns).with_format("arrow")[:].to_pylist():
+                texts: dict[str, list[str]] = {}
+                for entry in (entry for column in columns for entry in row[column] if entry["language"] in languages):
+                    texts.setdefault(entry["language"], []).append(entry["text"])
+                found |= dict.fromkeys(map(", ".join, texts.values()))
+        return list(found)
+
+
+def _without_pooler(model: PreTrainedModel) -> nn.Module:
+    """What a student takes of a text encoder: checkpoints of masked-language modeling have no pooler."""
+    return nn.ModuleList(module for name, module in model.named_children() if name != "pooler")

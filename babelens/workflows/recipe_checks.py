@@ -1,0 +1,301 @@
+"""Whether a recipe can be run to its end: what does not fit its method, its data or the Hub is refused beforehand, and
+not after hours of training."""
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from datasets import IterableDataset
+from huggingface_hub.errors import StrictDataclassError
+from transformers import TrainingArguments
+
+from ..configuration.errors import PublishError, RecipeError
+from ..configuration.languages import normalize_languages
+from ..configuration.presets import list_presets, preset_facts
+from ..configuration.pretrained import load_config
+from ..data.corpus.corpus import languages_of
+from ..data.emoji.benchmark import load_emoji, published_manifest
+from ..data.emoji.weak import weakly_aligned_emoji
+from ..model_cards.facts import DataSource as CardSource
+from ..model_cards.licenses import check_hub_license, weights_license
+from ..registry import METHODS
+from ..trainers.arguments import ContrastiveTrainingArguments
+from .argument_checks import check_names
+from .recipe import EMOJI, WEAK_EMOJI, DataSource, check_languages
+from .recipe_file import did_you_mean
+from .recipe_types import check_known, value_of
+
+if TYPE_CHECKING:
+    from .base import RecipeRun
+
+# Sections that some methods read and others do not.
+_SECTIONS = (
+    "tokenizer",
+    "multilingual_tokenizer",
+    "text_model",
+    "words",
+    "backbone",
+    "regions",
+    "image",
+    "task",
+    "test",
+)
+_NO_OPTIONS = ("source", "skipped", "corpus")
+
+
+# ---- Before data is read ----
+
+
+def check_recipe(run: "RecipeRun") -> None:
+    """
+    Raises:
+        RecipeError: for a recipe that does not fit its method, whatever its data.
+    """
+    _check_sections(run)
+    _check_model(run)
+    for key, source in _sources(run):
+        if run.recipe.task is None:
+            _check_source(run, key, source)
+    _check_report(run)
+    _check_licenses(run)
+
+
+def _check_sections(run: "RecipeRun") -> None:
+    recipe = run.recipe
+    for name in _SECTIONS:
+        if not getattr(recipe, name) or name in run.sections:
+            continue
+        if name not in run.sections_of_new:
+            raise RecipeError(f"{name}: {recipe.method} reads nothing there; leave it out")
+        if recipe.model.from_pretrained:
+            raise RecipeError(
+                f"{name}: the model that training goes on from, {recipe.model.from_pretrained}, has settled it; leave "
+                f"it out, or set {name}=null"
+            )
+    if recipe.model.overrides and recipe.model.from_pretrained and not run.overrides_start:
+        raise RecipeError("model.overrides: a model that training goes on from keeps its configuration; leave it out")
+
+
+def _check_model(run: "RecipeRun") -> None:
+    for name, kind in (("languages", list[str]), ("native_language", str)):
+        if name in run.recipe.model.overrides:
+            key = f"model.overrides.{name}"
+            given = value_of(kind, run.recipe.model.overrides[name], key)
+            check_languages([given] if isinstance(given, str) else given, key)
+    preset, method = run.recipe.model.preset, run.recipe.method
+    if preset is None:
+        config = METHODS[method].config
+        known = [*(f.name for f in dataclasses.fields(config)), *config.attribute_map]
+        for name in run.recipe.model.overrides:
+            check_known(name, known, "model.overrides.")
+        return
+    if preset not in list_presets():
+        own = [name for name in list_presets() if preset_facts(name)["method"] == method]
+        raise RecipeError(
+            f"model.preset: there is no {preset!r}{did_you_mean(preset, own)}; {method} has {', '.join(own)}"
+        )
+    if preset_facts(preset)["method"] != method:
+        raise RecipeError(f"model.preset: {preset!r} is a preset of {preset_facts(preset)['method']}, not of {method}")
+
+
+def check_start(run: "RecipeRun") -> None:
+    """
+    Raises:
+        RecipeError: for a model to go on from that is of another type.
+        ModelFolderError: for one that cannot be read, or that needs code of its own which nobody has allowed.
+    """
+    source = run.recipe.model.from_pretrained
+    types = run.starts or ((run.recipe.method,) if not run.overrides_start else ())
+    if source is None or not types:
+        return
+    found = load_config(source, **run.code).model_type
+    if found not in types:
+        raise RecipeError(
+            f"model.from_pretrained: {source} holds a model of type {found!r}, and {run.recipe.method} goes on from "
+            f"{' or '.join(types)}"
+        )
+
+
+@contextmanager
+def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
+    """What a configuration refuses, as an error of the recipe's key."""
+    try:
+        yield
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        if isinstance(error, RecipeError):
+            raise
+        raise RecipeError(f"{key}: {error}") from error
+
+
+def _sources(run: "RecipeRun") -> list[tuple[str, DataSource]]:
+    found = [(f"train.{task}", source) for task, source in run.recipe.train.items()]
+    return found + ([("validation", run.recipe.validation)] if run.recipe.validation else [])
+
+
+def _check_source(run: "RecipeRun", key: str, source: DataSource) -> None:
+    """A source of captions or translations: the options of its loader, and the languages that its task takes."""
+    task = key.removeprefix("train.")
+    for name, value in source.options.items():
+        known = _options_of(source, translations=task in run.translation_tasks)
+        check_known(name, known, f"{key}.options.")
+        value_of(known[name], value, f"{key}.options.{name}")
+    if key == "validation" and source.options.get("streaming"):
+        raise RecipeError(f"{key}.options.streaming: evaluation ranks all pictures at once, and a stream has no end")
+    if source.pairs is not None and task not in run.paired_tasks:
+        raise RecipeError(f"{key}.pairs: {task} takes captions by languages, not by pairs of them")
+    for pair in source.language_pairs or ():
+        if pair[0] == pair[1] and not run.pairs_with_itself:
+            raise RecipeError(f"{key}.pairs: {list(pair)} names one language twice, which is no translation")
+
+
+def _options_of(source: DataSource, *, translations: bool) -> dict[str, Any]:
+    """The keyword arguments of a source's loader, with their types."""
+    functions: list[Any] = [source.loader(translations=translations)]
+    if source.source == WEAK_EMOJI:
+        functions = [load_emoji, weakly_aligned_emoji]
+    parameters = {name: p for function in functions for name, p in inspect.signature(function).parameters.items()}
+    return {name: p.annotation for name, p in parameters.items() if name not in _NO_OPTIONS}
+
+
+def _check_report(run: "RecipeRun") -> None:
+    recipe = run.recipe
+    if recipe.report is not None:
+        check_names([recipe.report], run.reports, "report")
+        known = published_manifest()["languages"]
+        for tag in normalize_languages(recipe.unseen_languages):
+            if tag not in known:
+                raise RecipeError(f"unseen_languages: the emoji benchmark has no names in {tag!r}")
+    elif recipe.unseen_languages:
+        raise RecipeError("unseen_languages: they are for the report, which the recipe does not ask for")
+
+
+def _check_licenses(run: "RecipeRun") -> None:
+    recipe = run.recipe
+    try:
+        if recipe.license is not None:
+            check_hub_license(recipe.license, recipe.license_name)
+            return
+    except PublishError as error:
+        raise RecipeError(f"license: {error}") from error
+    if recipe.license_name is not None:
+        raise RecipeError("license_name: it is for license: other, which the recipe does not state")
+    stated = {
+        key: source
+        for key, source in _sources(run)
+        if key != "validation" and source.source not in (EMOJI, WEAK_EMOJI)
+    }
+    if any(source.license == "unknown" for source in stated.values()):
+        return  # the card then says `other`
+    for key, source in stated.items():
+        try:
+            weights_license([CardSource(name=source.source, license=source.license, role="", attribution="")])
+        except PublishError as error:
+            raise RecipeError(f"{key}.license: {error}") from error
+
+
+# ---- With the arguments ----
+
+
+def check_arguments_fit(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
+    """
+    Args:
+        arguments: of each stage.
+
+    Raises:
+        RecipeError: for arguments that do not fit the method's tasks or the recipe's other keys.
+    """
+    tasks = run._known_tasks if run.recipe.task is None else []
+    for stage, args in zip(run.stages, arguments, strict=True):
+        where = f"stage {stage.name!r}: training" if stage.name else "training"
+        for name in ("task_weights", "task_learning_rates", "data_set_batch_sizes"):
+            check_names(getattr(args, name, None), tasks, f"{where}.{name}")
+        check_names((getattr(args, "text_augmentation", None) or {}).get("tasks"), tasks, f"{where}.text_augmentation")
+        metric = args.metric_for_best_model
+        by_recall = isinstance(args, ContrastiveTrainingArguments) and metric is not None
+        if by_recall and not metric.removeprefix("eval_").startswith("mean_recall"):
+            raise RecipeError(
+                f"{where}.metric_for_best_model={metric}: there is no such metric; there are mean_recall and, for a "
+                "language, such as mean_recall_de"
+            )
+        if args.eval_strategy != "no" and run.recipe.validation is None:
+            raise RecipeError(
+                f"{where}.eval_strategy={args.eval_strategy.value}: there are no data for it in validation"
+            )
+
+
+# ---- With the data ----
+
+
+def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
+    """Reads the data, and looks whether it has what the recipe takes of it.
+
+    Args:
+        arguments: of each stage.
+
+    Raises:
+        RecipeError: for a language that the data lacks, and a stream where there can be none.
+        CorpusError and its kin: for data that cannot be used.
+    """
+    if run.recipe.task is not None:
+        return  # tasks check their data themselves, which have forms of their own
+    present = {task: languages_of(corpus) for task, corpus in run.corpora.items() if task not in run.streams}
+    for task, found in present.items():
+        source = run.recipe.train[task]
+        _check_present(source.tags, found, f"train.{task}.languages")
+        pairs = source.language_pairs or ()
+        _check_present([tag for pair in pairs for tag in pair], found, f"train.{task}.pairs")
+        for stage in run.stages:
+            if task in stage.tasks and task not in run.translation_tasks:
+                _check_present(stage.tags, found, f"stage {stage.name!r}: languages")
+    for key in ("tokenizer", "multilingual_tokenizer"):
+        vocabulary = getattr(run.recipe, key)
+        if vocabulary is not None and vocabulary.languages and not run.streams:
+            _check_present(normalize_languages(vocabulary.languages), run.captions, f"{key}.languages")
+    for stage, args in zip(run.stages, arguments, strict=True):
+        streamed = [task for task in stage.tasks if isinstance(run.corpora[task], IterableDataset)]
+        if streamed and args.max_steps < 1:
+            raise RecipeError(
+                f"training.max_steps: train.{streamed[0]} is a stream, which does not say how long it is; say how "
+                "many steps to train"
+            )
+    for stage, args in list(zip(run.stages, arguments, strict=True))[1:]:  # the first says so when it begins
+        for task in stage.tasks:
+            count = None if task in run.streams else run.count_examples(task, stage)
+            if count is not None and count < args.per_device_train_batch_size:
+                raise RecipeError(
+                    f"stage {stage.name!r}: train.{task} has {count} examples, fewer than a batch of "
+                    f"{args.per_device_train_batch_size} (per_device_train_batch_size)"
+                )
+    _check_evaluated_languages(run, arguments)
+    _check_reported_languages(run)
+
+
+def _check_evaluated_languages(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
+    for stage, args in zip(run.stages, arguments, strict=True):
+        wanted = getattr(args, "eval_languages", None)
+        if wanted and run.recipe.validation is not None:
+            where = f"stage {stage.name!r}: training" if stage.name else "training"
+            found = languages_of(run.validation_data())
+            _check_present(normalize_languages(wanted), found, f"{where}.eval_languages")
+
+
+def _check_present(wanted: Sequence[str] | None, found: Any, key: str) -> None:
+    for tag in wanted or ():
+        if tag not in found:
+            raise RecipeError(f"{key}: the data has no text in {tag!r}, only in {', '.join(found)}")
+
+
+def _check_reported_languages(run: "RecipeRun") -> None:
+    """The emoji benchmark asks in the languages that were trained on and in those that were not."""
+    if run.recipe.report is None:
+        return
+    trained = normalize_languages([*run.image_languages, *run.pair_languages])
+    for tag in normalize_languages(run.recipe.unseen_languages):
+        if tag in trained:
+            raise RecipeError(f"unseen_languages: {tag!r} is trained on")
+    known = published_manifest()["languages"]
+    for tag in trained:
+        if tag not in known:
+            raise RecipeError(f"report: the emoji benchmark has no names in {tag!r}, which is trained on")

@@ -1,0 +1,164 @@
+"""Recipe files as they are written: YAML 1.2, `extends`, and single keys that are set beside the file.
+
+PyYAML reads YAML 1.1, where `no` is false and `1e-3` a text: Norwegian would not be a language, and many a learning
+rate no number. Here only `true` and `false` are booleans, as in the core schema of YAML 1.2
+(https://yaml.org/spec/1.2.2/#103-core-schema); of 1.1 the merge key `<<` stays.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..configuration.errors import RecipeError
+
+RECIPES = Path(str(files("babelens.recipes")))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's core schema; a key that stands twice in a mapping is refused."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        written = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [key for key in dict.fromkeys(written) if written.count(key) > 1]:
+            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} stands there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        text = self.construct_scalar(node)
+        if node.tag.endswith("int"):
+            return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+for _kind, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    ("merge", "<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"(?:{_pattern})\\Z"), _first)
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
+
+
+def parse(text: str) -> Any:
+    """What YAML says, such as the value of a key.
+
+    Raises:
+        RecipeError: for what is no YAML.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"not YAML: {error}") from error
+    except RecursionError as error:
+        raise RecipeError("not YAML that can be read: it is nested too deeply") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise RecipeError(f"not YAML that can be read: {error}") from error
+
+
+def find_recipe(name: str | Path) -> Path:
+    """A recipe file, by its path or by its name among the package's own, such as `emoji/mural`.
+
+    Raises:
+        RecipeError: when there is neither.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    shipped = RECIPES / f"{str(name).removeprefix('recipes/').removesuffix('.yaml')}.yaml"
+    if shipped.is_file():
+        return shipped
+    known = sorted(str(path.relative_to(RECIPES).with_suffix("")) for path in RECIPES.rglob("*.yaml"))
+    raise RecipeError(
+        f"there is no recipe {str(name)!r}{did_you_mean(name, known)}; the package has {', '.join(known)}"
+    )
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The content of a recipe's file, on top of that of the recipe beside it that `extends` names.
+
+    Raises:
+        RecipeError: for what is no recipe.
+    """
+    return _read(path, ())
+
+
+def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """As `read_recipe`; `above` are the files that come here by `extends`."""
+    try:
+        content = parse(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: a recipe is a text in UTF-8, and this file is none: {error}") from error
+    except RecipeError as error:
+        raise RecipeError(f"{path}: {error}") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"{path}: the recipe must be a mapping, not {shown(content)}")
+    if "extends" not in content:
+        return content
+    name = content.pop("extends")
+    if not isinstance(name, str) or not name:
+        raise RecipeError(f"{path}: extends must be the name of a recipe, not {shown(name)}")
+    above = (*above, path.resolve())
+    try:
+        start = find_recipe(path.parent / f"{name}.yaml")
+    except RecipeError as error:
+        raise RecipeError(f"{path}: extends: {error}") from error
+    if start.resolve() in above:
+        raise RecipeError(f"{path}: extends: {name!r} comes back to {start.name}, which extends it")
+    return merged(_read(start, above), content)
+
+
+def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings with nested changes; lists are replaced as a whole."""
+    nested = {
+        k: merged(settings[k], v)
+        for k, v in changes.items()
+        if isinstance(settings.get(k), dict) and isinstance(v, dict)
+    }
+    return settings | changes | nested
+
+
+def with_key(settings: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
+    """Nested settings with another value at a dotted key, such as `training.max_steps`; they themselves stay.
+
+    Raises:
+        RecipeError: when the key leads through what has no keys.
+    """
+    return _with_keys(settings, dotted.split("."), value, dotted)
+
+
+def _with_keys(settings: dict[str, Any], keys: list[str], value: Any, dotted: str) -> dict[str, Any]:
+    key, *below = keys
+    if not key:
+        raise RecipeError(f"{dotted!r} is no key of a recipe; keys look like training.max_steps")
+    if below:
+        section = {} if settings.get(key) is None else settings[key]
+        if not isinstance(section, dict):
+            place = dotted.removesuffix("." + ".".join(below))
+            raise RecipeError(f"{dotted}: {place} is {shown(section)}, which has no keys")
+        value = _with_keys(section, below, value, dotted)
+    return settings | {key: value}
+
+
+def shown(value: Any) -> str:
+    """A value in an error, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """The nearest of the known names as a part of an error; nothing where none is near."""
+    nearest = difflib.get_close_matches(str(given), list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""

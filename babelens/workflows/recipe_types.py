@@ -1,0 +1,138 @@
+"""Recipes as dataclasses: every key is known, every value of the type that its field says."""
+
+import dataclasses
+import math
+import types
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin
+
+from huggingface_hub.dataclasses import type_validator
+
+from ..configuration.errors import RecipeError
+from .recipe_file import did_you_mean, shown
+
+_NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "a mapping",
+    type(None): "nothing",
+}
+
+
+def build(cls: type, content: Any, where: str = "") -> Any:
+    """A dataclass from a mapping, the dataclasses in its fields built in turn.
+
+    Args:
+        where: the key that the mapping stands under, such as `train.image_text`; of a recipe itself, nothing.
+
+    Raises:
+        RecipeError: for an unknown or missing key, and a value of another type.
+    """
+    place = f"{where}." if where else ""
+    if not isinstance(content, dict):
+        raise RecipeError(f"{where or 'the recipe'} must be a mapping, not {shown(content)}")
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    for key in content:
+        check_known(key, fields, place)
+    for name, f in fields.items():
+        if name not in content and f.default is f.default_factory is dataclasses.MISSING:
+            raise RecipeError(f"{place}{name} is missing")
+    values = {key: value_of(fields[key].type, value, f"{place}{key}") for key, value in content.items()}
+    try:
+        return cls(**values)
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error}" if where else str(error)) from error
+
+
+def check_known(key: object, known: Any, place: str = "") -> None:
+    """Raises a `RecipeError` for a key that is none of those known."""
+    if key not in known:
+        raise RecipeError(f"unknown key {place}{key}{did_you_mean(key, known)}; there are: {', '.join(known)}")
+
+
+def value_of(kind: Any, value: Any, where: str) -> Any:
+    """A value as a field of a type has it, its dataclasses built.
+
+    Raises:
+        RecipeError: for a value of another type, and a number that is not finite.
+    """
+    part = _dataclass_in(kind)
+    if part is not None and not (value is None and type(None) in get_args(kind)):
+        if get_origin(kind) is list and isinstance(value, list):
+            return [build(part, entry, f"{where}[{number}]") for number, entry in enumerate(value)]
+        if get_origin(kind) is dict and isinstance(value, dict):
+            for name in value:
+                value_of(str, name, f"a name in {where}")
+            return {name: build(part, entry, f"{where}.{name}") for name, entry in value.items()}
+        if get_origin(kind) not in (list, dict):
+            return build(part, value, where)
+    if not _is_of(kind, value):
+        raise RecipeError(f"{where} must be {_described(kind)}, not {shown(value)}")
+    check_finite(value, where)
+    return value
+
+
+def check_finite(value: Any, where: str) -> None:
+    """Raises a `RecipeError` for a number that is not finite, wherever it stands in a value."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RecipeError(f"{where} must be a finite number, not {value}")
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, entry in entries:
+        check_finite(entry, f"{where}.{name}" if isinstance(value, dict) else f"{where}[{name}]")
+
+
+def _dataclass_in(kind: Any) -> type | None:
+    """The dataclass that values of a type are made of: of `X`, `X | None`, `list[X]`, `dict[str, X]`."""
+    if dataclasses.is_dataclass(kind):
+        return kind if isinstance(kind, type) else None
+    found = [part for part in get_args(kind) if dataclasses.is_dataclass(part) and isinstance(part, type)]
+    return found[0] if found else None
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    try:
+        type_validator("value", value, _widened(kind))
+    except TypeError:
+        return False
+    return True
+
+
+def _widened(kind: Any) -> Any:
+    """The type with whole numbers wherever it has numbers."""
+    if kind is float:
+        return int | float
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_widened(part) for part in parts)]  # noqa: UP007
+    return origin[tuple(_widened(part) for part in parts)] if origin in (list, dict) else kind
+
+
+def _described(kind: Any) -> str:
+    """What a value of a type is, in words."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        words = [_described(part) for part in parts if part is not type(None) and not _is_enumeration(part)]
+        return " or ".join(dict.fromkeys(words))
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, parts))
+    if origin is list:
+        return f"a list of {_described(parts[0]).removeprefix('a ')}s".replace("textss", "texts")
+    if origin is dict:
+        plain = parts[1] is Any or _dataclass_in(parts[1]) is not None
+        return "a mapping" if plain else f"a mapping of names to {_plural(parts[1])}"
+    return _NAMES.get(kind, f"a {getattr(kind, '__name__', kind)}")
+
+
+def _plural(kind: Any) -> str:
+    words = _described(kind)
+    return (
+        f"{words.removeprefix('a ')}s"
+        if words.startswith("a ") and " of " not in words
+        else f"values that are {words}"
+    )
+
+
+def _is_enumeration(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)

@@ -1,0 +1,196 @@
+"""Trimming a model's vocabulary: a checkpoint and texts become a smaller checkpoint that reads those texts alike.
+
+Any checkpoint of transformers with a fast tokenizer (mBART, XLM-R, M-BERT, …), and babelens' own models with word
+pieces; of MLA's two vocabularies the multilingual one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import transformers
+from datasets import Dataset
+from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+from ..configuration.errors import CorpusError, VocabularyError
+from ..configuration.languages import normalize_languages
+from ..configuration.pretrained import load_config, load_model, load_processor
+from ..data.corpus.corpus import captions_of
+from ..data.corpus.loading import load_captions, load_translations
+from ..data.corpus.text_files import read_lines
+from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
+from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
+from ..trainers.output_lock import locked
+from ..trainers.saving import prepare_saving, written_whole
+from .base import recipe_run
+from .recipe import load_recipe
+
+# Of a processor with two tokenizers, the one to trim stands first.
+_TOKENIZERS = ("multilingual_tokenizer", "tokenizer")
+_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class TrimmingReport:
+    """What trimming did; sizes before and after.
+
+    Args:
+        pieces: of the vocabulary.
+        parameters, megabytes: of the model.
+        coverage: share of the texts' running pieces that were kept.
+        unknown: running pieces that are the unknown token.
+        texts: texts that were read.
+        changed: how many of them are cut otherwise than before.
+        samples: some of those.
+    """
+
+    pieces: tuple[int, int]
+    parameters: tuple[int, int]
+    megabytes: tuple[float, float]
+    coverage: float
+    unknown: tuple[int, int]
+    texts: int
+    changed: int
+    samples: list[ChangedText]
+
+
+def trim(
+    source: str, texts: Sequence[str], output: Path, *, coverage: float = 0.9999, trust_remote_code: bool = False
+) -> TrimmingReport:
+    """Writes the checkpoint `source` into the folder `output` with the vocabulary that texts need.
+
+    Args:
+        source: a folder or Hub id.
+        texts: in the languages to keep.
+        output: a new folder; it is written as a whole or not at all.
+        coverage: the share of running pieces to keep at least.
+        trust_remote_code: run code that comes with the checkpoint.
+
+    Raises:
+        FileExistsError: when `output` holds a model.
+        ModelFolderError: for a source that cannot be loaded.
+        OSError: for a folder that cannot be written.
+        VocabularyError, ModelMismatchError: for what cannot be trimmed.
+        SaveError: when another process writes to `output`.
+    """
+    if not 0 <= coverage <= 1:
+        raise VocabularyError(f"coverage={coverage} is a share of the pieces, from 0 to 1")
+    with locked(output):
+        prepare_saving(output)
+        return _trim(source, texts, output, coverage, {"trust_remote_code": trust_remote_code})
+
+
+def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code: dict[str, Any]) -> TrimmingReport:
+    if (output / "config.json").is_file():
+        raise FileExistsError(f"{output} holds a model already: choose another folder")
+    model = _load_model(source, **code)
+    processor = load_processor(AutoProcessor, source, **code)  # of a text model, its tokenizer
+    name = _tokenizer_name(processor)
+    tokenizer = getattr(processor, name) if name else processor
+    if len(tokenizer) > vocabulary_size(model.config):
+        raise VocabularyError(
+            f"{source}: the tokenizer has {len(tokenizer)} pieces, and the model {vocabulary_size(model.config)}"
+        )
+    counts = count_pieces(tokenizer, texts)
+    named = named_token_ids(model.config, model.generation_config if model.can_generate() else None)
+    kept = choose_pieces(tokenizer, counts, coverage=coverage, always=named)
+    trimmed, smaller = trim_tokenizer(tokenizer, kept), trim_embeddings(model, kept)
+    changed = changed_texts(tokenizer, trimmed, texts)
+    samples = list(islice(changed, _SAMPLES))
+    report = TrimmingReport(
+        pieces=(len(tokenizer), len(trimmed)),
+        parameters=(model.num_parameters(), smaller.num_parameters()),
+        megabytes=(_megabytes(model), _megabytes(smaller)),
+        coverage=float(counts[kept].sum() / counts.sum()),
+        unknown=(_unknown(tokenizer, counts), _unknown(trimmed, count_pieces(trimmed, texts))),
+        texts=len(texts),
+        changed=len(samples) + sum(1 for _ in changed),
+        samples=samples,
+    )
+    if name:
+        setattr(processor, name, trimmed)
+    with written_whole(output) as scratch:
+        smaller.save_pretrained(scratch)
+        (processor if name else trimmed).save_pretrained(scratch)
+    return report
+
+
+def gather_texts(
+    *,
+    captions: Sequence[str] = (),
+    translations: Sequence[str] = (),
+    files: Sequence[Path] = (),
+    recipe: str | None = None,
+    languages: Sequence[str] | None = None,
+) -> list[str]:
+    """The texts of all these sources.
+
+    Args:
+        captions, translations: what `load_captions` and `load_translations` take.
+        files: text files in UTF-8, one text in a line.
+        recipe: a recipe, by its path or its name; what several rows of its data say counts once.
+        languages: of captions, translations and recipes; by default all, of a recipe those it trains on.
+
+    Raises:
+        CorpusError: for a source that cannot be used, and a language in which there is no text.
+        RecipeError: for what is no recipe.
+        LanguageTagError: for an unknown language.
+    """
+    tags = normalize_languages(list(languages)) if languages else None
+    found: dict[str, list[str]] = {}
+    for source in captions:
+        _collect(found, load_captions(source, check_images=False))
+    for source in translations:
+        _collect(found, load_translations(source, on_incomplete="skip"))
+    if recipe is not None:
+        run = recipe_run(load_recipe(recipe), Path(), "")
+        for language in tags or [*run.image_languages, *run.pair_languages]:
+            found.setdefault(language, []).extend(run.captions.get(language, ()))
+    if found:
+        for tag in tags or ():
+            if not found.get(tag):
+                raise CorpusError(f"there is no text in {tag!r}, only in {', '.join(filter(found.get, found))}")
+    lines = (line.strip() for file in files for _, line in read_lines(file))
+    return [*chain(*(found[tag] for tag in tags or found if tag in found)), *lines]
+
+
+def _collect(found: dict[str, list[str]], corpus: Dataset) -> None:
+    captions = pc.list_flatten(captions_of(corpus))
+    languages, texts = (pc.struct_field(captions, name).to_pylist() for name in ("language", "text"))
+    for language, text in zip(languages, texts, strict=True):
+        found.setdefault(language, []).append(text)
+
+
+def _load_model(source: str, **code: Any) -> PreTrainedModel:
+    """The model as it was saved, its heads with it."""
+    config = load_config(source, **code)
+    if not config.architectures:
+        return load_model(AutoModel, source, dtype="auto", **code)
+    name = config.architectures[0]
+    model_class = getattr(import_module(__package__), name, None) or getattr(transformers, name, None)
+    if model_class is None:
+        raise VocabularyError(f"{source} holds a {name}, which neither babelens nor transformers has")
+    return load_model(model_class, source, dtype="auto", **code)
+
+
+def _tokenizer_name(processor: ProcessorMixin | PreTrainedTokenizerBase) -> str | None:
+    """The attribute of a processor that holds the tokenizer to trim; none, when it is the tokenizer itself."""
+    if isinstance(processor, PreTrainedTokenizerBase):
+        return None
+    for name in _TOKENIZERS:
+        if isinstance(getattr(processor, name, None), PreTrainedTokenizerBase):
+            return name
+    raise VocabularyError(f"{type(processor).__name__} has no tokenizer whose word pieces could be trimmed")
+
+
+def _megabytes(model: PreTrainedModel) -> float:
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters()) / 1e6
+
+
+def _unknown(tokenizer: PreTrainedTokenizerBase, counts: np.ndarray) -> int:
+    return 0 if tokenizer.unk_token_id is None else int(counts[tokenizer.unk_token_id])

@@ -1,0 +1,51 @@
+"""The vocabulary that acquired languages share: an existing tokenizer and, where it belongs to a model, that model's
+table (Zhang et al. 2022 take M-BERT's)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import CONFIG_NAME, cached_file
+
+from ..configuration.errors import VocabularyError
+from ..configuration.pretrained import explained, load_model, located
+
+
+def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading: Any) -> Tensor | None:
+    """The word-piece embeddings [vocabulary, size] of the model that a tokenizer belongs to.
+
+    Args:
+        source: folder or Hub id of the tokenizer.
+        tokenizer: what was loaded from there.
+        loading: what `load_model` takes, such as `trust_remote_code`.
+
+    Returns:
+        `None` when there is a tokenizer and no model.
+
+    Raises:
+        ModelFolderError: when the model cannot be loaded.
+        VocabularyError: when the model has fewer word pieces than the tokenizer.
+    """
+    if not _has_model(source, **loading):
+        return None
+    model = load_model(AutoModel, source, part=_embedding, dtype=torch.float32, **loading)
+    table = _embedding(model).weight.detach()
+    if len(table) < len(tokenizer):
+        raise VocabularyError(f"{source}: the model has {len(table)} word pieces, and its tokenizer {len(tokenizer)}")
+    return table
+
+
+def _embedding(model: PreTrainedModel) -> nn.Module:
+    return model.get_input_embeddings()
+
+
+def _has_model(source: str, **loading: Any) -> bool:
+    """Whether a folder or repository has a model's configuration beside its tokenizer."""
+    loading = located(source, **loading)
+    where = {name: value for name, value in loading.items() if name in ("local_files_only", "revision", "token")}
+    with explained(source, loading):
+        file = cached_file(source, CONFIG_NAME, _raise_exceptions_for_missing_entries=False, **where)
+        return file is not None and "model_type" in json.loads(Path(file).read_text(encoding="utf-8"))

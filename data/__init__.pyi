@@ -1,0 +1,32 @@
+from .batching.views import (
+    RetrievalSet as RetrievalSet,
+    image_text_pairs as image_text_pairs,
+    retrieval_set as retrieval_set,
+    translation_pairs as translation_pairs,
+    triplets as triplets,
+    weak_pairs as weak_pairs,
+)
+from .corpus.corpus import (
+    as_caption_corpus as as_caption_corpus,
+    as_translation_corpus as as_translation_corpus,
+    languages_of as languages_of,
+)
+from .corpus.images import SkippedImage as SkippedImage
+from .corpus.loading import load_captions as load_captions, load_translations as load_translations
+from .emoji.benchmark import load_emoji as load_emoji
+from .emoji.tasks import (
+    emoji_entailment as emoji_entailment,
+    emoji_questions as emoji_questions,
+    text_only_accuracy as text_only_accuracy,
+)
+from .emoji.weak import weakly_aligned_emoji as weakly_aligned_emoji
+from .readers.iglue import (
+    load_answers as load_answers,
+    load_marvl as load_marvl,
+    load_nlvr2 as load_nlvr2,
+    load_xflickrco as load_xflickrco,
+    load_xgqa as load_xgqa,
+    load_xvnli as load_xvnli,
+)
+from .readers.multi30k import load_multi30k as load_multi30k
+from .readers.wit import load_wit as load_wit

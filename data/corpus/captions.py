@@ -1,0 +1,129 @@
+"""What a caption is: a text in a named language. Captions in any of the forms people keep them in become a list of
+{language, text}, or an error that names the row."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...configuration.errors import BadTextError, CorpusError, LanguageTagError
+from ...configuration.languages import normalize_language
+
+Caption = dict[str, str]  # {"language": …, "text": …}
+Place = Callable[[int], str]  # how errors call the row of that number
+
+logger = logging.getLogger(__name__)
+
+
+class IncompleteRowError(BadTextError):
+    """A row without a caption, or a translation with a single text."""
+
+
+@dataclass(frozen=True)
+class CaptionRules:
+    """What captions must be to enter a corpus, and which of them do.
+
+    Args:
+        language: the language of captions that come as plain text.
+        languages: canonical tags of the languages to keep; rows without a caption in any of them are left out.
+        max_characters: a longer text is no caption, and is refused.
+        at_least: texts that a row must bring: one for a picture, two for a translation.
+        skip_incomplete: leave rows with fewer texts out, named in a warning, instead of refusing them.
+    """
+
+    language: str | None = None
+    languages: tuple[str, ...] | None = None
+    max_characters: int = 10_000
+    at_least: int = 1
+    skip_incomplete: bool = False
+
+
+def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
+    """The captions of one row, from any form they come in; an empty list when `rules.languages` keeps too few.
+
+    Args:
+        value: a list of {language, text}, {language: text, texts or None}, or, given
+            `rules.language`, a text or texts.
+
+    Raises:
+        LanguageTagError: for an unknown language.
+        BadTextError: for an empty or over-long text, one with half of a surrogate pair, or too few of them.
+        CorpusError: for a language given twice, and for plain text in no known language.
+    """
+    captions = [{"language": language, "text": _checked(text, rules)} for language, text in _spelled(value, rules)]
+    if len(captions) < rules.at_least:
+        absent = [language for language, text in value.items() if not text] if isinstance(value, dict) else []
+        empty = f" (nothing in {', '.join(absent)})" if absent else ""
+        raise IncompleteRowError(f"{len(captions)} texts{empty}, but a row needs at least {rules.at_least}")
+    kept = [caption for caption in captions if rules.languages is None or caption["language"] in rules.languages]
+    return kept if len(kept) >= rules.at_least else []
+
+
+def normalize_rows(values: Iterable[Any], rules: CaptionRules, place: Place) -> Iterator[list[Caption]]:
+    """`normalize_captions` of every row; errors name the row. An empty list stands for a row to leave out."""
+    incomplete = []
+    for row, value in enumerate(values):
+        try:
+            yield normalize_captions(value, rules)
+        except (CorpusError, LanguageTagError) as error:
+            if not (rules.skip_incomplete and isinstance(error, IncompleteRowError)):
+                raise type(error)(f"{place(row)}: {error}") from None
+            incomplete.append(place(row))
+            yield []
+    if incomplete:
+        logger.warning("left out %d rows with too few texts: %s", len(incomplete), enumeration(incomplete))
+
+
+def enumeration(names: list[str], shown: int = 10) -> str:
+    """The first names, and how many more there are."""
+    return "; ".join(names[:shown]) + (f"; and {len(names) - shown} more" if len(names) > shown else "")
+
+
+def _spelled(value: Any, rules: CaptionRules) -> Iterator[tuple[str, Any]]:
+    """(canonical language, text) for every caption in a cell of any accepted form."""
+    if isinstance(value, dict):
+        spellings: dict[str, str] = {}
+        for tag, texts in value.items():
+            if texts is None:  # Arrow gives every row the keys of all rows
+                continue
+            language = normalize_language(tag)
+            if language in spellings:
+                raise CorpusError(f"language {language!r} is given twice, as {spellings[language]!r} and {tag!r}")
+            spellings[language] = tag
+            yield from ((language, text) for text in _listed(texts))
+        return
+    for caption in _listed(value):
+        if isinstance(caption, dict) and caption.keys() == {"language", "text"}:
+            yield normalize_language(caption["language"]), caption["text"]
+        elif rules.language is None:
+            raise CorpusError(f"{shortened(caption)} comes without a language; name it, as in language='en'")
+        else:
+            yield rules.language, caption
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _checked(text: Any, rules: CaptionRules) -> str:
+    if not isinstance(text, str):
+        raise BadTextError(f"{shortened(text)} is no text")
+    if not text or text.isspace():
+        raise BadTextError("a text is empty")
+    if len(text) > rules.max_characters:
+        raise BadTextError(
+            f"a text of {len(text)} characters ({shortened(text)}), where {rules.max_characters} are allowed"
+        )
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = text[error.start]
+            raise BadTextError(f"{shortened(text)} has {half!r}, half of a surrogate pair, and no character") from None
+    return text
+
+
+def shortened(value: Any) -> str:
+    """A value as errors show it."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:59] + "…"

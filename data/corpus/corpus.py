@@ -1,0 +1,358 @@
+"""The caption corpus: the one form in which babelens holds captioned pictures.
+
+A corpus is a `datasets.Dataset`, or an `IterableDataset` when it is larger than the disk, with the columns
+
+    image       datasets.Image
+    image_id    string: what the picture shows; rows that share it are never each other's negatives
+    captions    list of {language, text}; languages are canonical BCP 47 tags
+    features    list of float32, optional: precomputed image features
+    split       string, optional
+
+in this order, and any others after them. A translation corpus has the same form without pictures. Here ordinary
+datasets are brought into that form and checked; `loading` reads files and the Hub, `views` derives what a task eats.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import Dataset, Features, Image, IterableDataset, List, Value, concatenate_datasets
+from datasets.table import cast_array_to_feature
+from datasets.utils import tqdm
+
+from ...configuration.errors import CorpusError, LanguageTagError
+from ...configuration.languages import normalize_language
+from .captions import CaptionRules, Place, normalize_rows
+from .images import ImageRules, SkippedImage, readable, refuse_mostly_bad, warn_of_skipped
+
+AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
+
+CAPTIONS = List({"language": Value("string"), "text": Value("string")})
+FEATURES = List(Value("float32"))
+COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
+
+_BATCH = 256  # rows read at a time: at most so many pictures are held as files in memory while they are checked
+
+
+def as_caption_corpus(
+    dataset: AnyDataset,
+    *,
+    captions: CaptionRules | None = None,
+    images: ImageRules | None = None,
+    split: str | None = None,
+    place: Place = "row {}".format,
+) -> AnyDataset:
+    """`dataset` as a caption corpus: columns in order, captions checked, languages canonical.
+
+    Captions are found in the column `captions`, as a list of {language, text} or as {language: text or texts}; or,
+    given `captions.language`, as a text or list of texts in the column `captions`, `caption` or `text`. Without a
+    column `image_id` every row is taken for a picture of its own, and called by its number; in a stream, which several
+    workers count each for itself, by a digest of the picture.
+
+    Args:
+        dataset: with a column `image` (paths, bytes or pictures), or `features` for training without pictures.
+        captions: the rules for captions.
+        images: check every picture by these rules, now for a `Dataset` and in passing for a stream. None leaves
+            them unread: a bad one is then an error where it is first used.
+        split: keep rows with this value in the column `split`.
+        place: what errors call a row.
+
+    Raises:
+        CorpusError: for missing columns and rows that cannot be used. `BadTextError`, `BadImageError` and
+            `LanguageTagError` say more; all name the row.
+    """
+    names = _column_names(dataset)
+    _refuse_other_types(dataset.features, place)
+    if "image" in names:
+        dataset = dataset.cast_column("image", Image())
+    elif "features" not in names:
+        raise CorpusError(f"a caption corpus needs a column 'image'; the columns are {', '.join(names)}")
+    column = captions_column(names)
+    return _Normalizer(column, captions or CaptionRules(), images, split, place, number_rows=True)(dataset)
+
+
+def as_translation_corpus(
+    dataset: AnyDataset,
+    *,
+    captions: CaptionRules | None = None,
+    split: str | None = None,
+    place: Place = "row {}".format,
+) -> AnyDataset:
+    """`dataset` as a translation corpus: in every row texts that say the same, as `captions`, without a picture.
+
+    They are found in the column `captions`, in the column `translation` of `datasets.Translation`, or in columns that
+    are each called by a language tag.
+
+    Raises:
+        CorpusError: as in `as_caption_corpus`.
+    """
+    names = _column_names(dataset)
+    if not {"captions", "translation"} & set(names):
+        languages = [name for name in names if name not in ("image_id", "split")]
+        for name in languages:
+            try:
+                normalize_language(name)
+            except LanguageTagError as error:
+                raise CorpusError(
+                    f"the column {name!r} holds no translation ({error}); remove or rename it"
+                ) from error
+        features = {name: feature for name, feature in dataset.features.items() if name not in languages}
+        features["translation"] = {name: dataset.features[name] for name in languages}
+        gather = partial(_gathered, languages=languages)
+        dataset = dataset.map(gather, remove_columns=languages, features=Features(features))
+        names = _column_names(dataset)
+    column = captions_column(names, ("captions", "translation"))
+    return _Normalizer(column, captions or CaptionRules(at_least=2), None, split, place, number_rows=False)(dataset)
+
+
+def image_id_of(value: Any, place: str) -> str:
+    """What a row calls its picture, as text.
+
+    Raises:
+        CorpusError: for what names nothing. Taken as text, a missing name would be the same for all rows without one,
+            and none of their captions would be another's negative.
+    """
+    nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
+    if nothing or isinstance(value, bool | list | dict) or not str(value).strip():
+        raise CorpusError(f"{place}: no image_id: {value!r} names no picture. Name it, or leave the column out")
+    return str(value)
+
+
+def captions_of(corpus: Dataset) -> pa.ChunkedArray:
+    """The captions as one Arrow column, list<struct<language, text>>; no other column is read."""
+    return corpus.select_columns("captions").with_format("arrow")[:]["captions"]
+
+
+def languages_of(corpus: Dataset) -> dict[str, int]:
+    """How many captions each language has, the most frequent language first."""
+    tags = pc.value_counts(pc.struct_field(pc.list_flatten(captions_of(corpus)), "language"))
+    counts = {tag["values"]: tag["counts"] for tag in tags.to_pylist()}
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+@dataclass(frozen=True)
+class _Normalizer:
+    """Makes a corpus of a dataset: by the same steps for one at hand and, batch by batch, for a stream."""
+
+    column: str  # where the captions are
+    captions: CaptionRules
+    images: ImageRules | None
+    split: str | None
+    place: Place
+    number_rows: bool  # rows without an image_id are called by their number
+
+    def __call__(self, dataset: AnyDataset) -> AnyDataset:
+        if dataset.features.get("features", FEATURES) != FEATURES:
+            dataset = dataset.cast_column("features", FEATURES)
+        dataset = dataset.with_format(None)
+        corpus = self._corpus(dataset) if isinstance(dataset, Dataset) else self._stream(dataset)
+        known = [name for name in COLUMN_ORDER if name in corpus.column_names]
+        return corpus.select_columns(known + [name for name in corpus.column_names if name not in COLUMN_ORDER])
+
+    def _corpus(self, dataset: Dataset) -> Dataset:
+        if not len(dataset):
+            raise CorpusError("there are no rows")
+        _refuse_broken_texts(dataset, self.place)
+        rows: Sequence[int] = range(len(dataset))
+        texts = dataset.select_columns([name for name in (self.column, "image_id") if name in dataset.column_names])
+        if not self._is_normal(texts):
+            others = dataset.remove_columns(texts.column_names)
+            normal = self._mapped(texts)
+            dataset = concatenate_datasets([others, normal], axis=1) if others.column_names else normal
+            rows = pc.indices_nonzero(pc.list_value_length(captions_of(normal))).to_pylist()
+        if self.split is not None:
+            rows = self._rows_in_split(dataset, rows)
+        corpus = dataset.select(rows)
+        self._refuse_absent_languages(corpus, texts)
+        if self.images is not None and "image" in corpus.column_names:
+            corpus = corpus.select(self._readable_rows(corpus, rows, self.images))
+        if not len(corpus):
+            raise CorpusError("no row is left: all have too few texts")
+        return corpus
+
+    def _is_normal(self, texts: Dataset) -> bool:
+        """Whether the texts can stay where they are, on disk or in memory. Those not acceptable raise an error."""
+        if texts.features != self._features(texts.features) or self.captions.skip_incomplete:
+            return False
+        return all(self._texts(batch, rows) == batch for rows, batch in _batches(texts))
+
+    def _mapped(self, texts: Dataset) -> Dataset:
+        return texts.map(
+            self._texts,
+            batched=True,
+            with_indices=True,
+            remove_columns=texts.column_names,
+            features=self._features(texts.features),
+            keep_in_memory=True,
+            load_from_cache_file=False,  # a result from the cache would not repeat its warnings
+            desc="Reading captions",
+        )
+
+    def _texts(
+        self, batch: dict[str, list[Any]], rows: Sequence[int], places: Sequence[str] | None = None
+    ) -> dict[str, list[Any]]:
+        """Captions, empty where the row is to be left out, and the image_id of every row."""
+        place = places.__getitem__ if places else lambda index: self.place(rows[index])
+        captions = normalize_rows(batch[self.column], self.captions, place)
+        texts: dict[str, list[Any]] = {"captions": list(captions)}
+        if "image_id" in batch:
+            texts["image_id"] = [image_id_of(name, place(row)) for row, name in enumerate(batch["image_id"])]
+        elif self.number_rows:
+            texts["image_id"] = [str(row) for row in rows]
+        return texts
+
+    def _features(self, features: Features) -> Features:
+        """The features a dataset has when it is a corpus."""
+        normal = {name: feature for name, feature in features.items() if name != self.column} | {"captions": CAPTIONS}
+        if self.number_rows or "image_id" in features:
+            normal["image_id"] = Value("string")
+        return Features(normal)
+
+    def _rows_in_split(self, dataset: Dataset, rows: Sequence[int]) -> list[int]:
+        splits = list(dataset["split"]) if "split" in dataset.column_names else []
+        if self.split not in splits:
+            raise CorpusError(f"no split {self.split!r}; there are {', '.join(sorted(set(splits))) or 'none'}")
+        return [row for row in rows if splits[row] == self.split]
+
+    def _refuse_absent_languages(self, corpus: Dataset, texts: Dataset) -> None:
+        kept = languages_of(corpus)
+        missing = [language for language in self.captions.languages or () if language not in kept]
+        if missing:
+            whole = replace(self, captions=replace(self.captions, languages=None))
+            there = languages_of(whole._mapped(texts))
+            absent = [language for language in missing if language not in there]
+            problem = f"no captions in {', '.join(absent)}" if absent else f"no row to keep is in {', '.join(missing)}"
+            raise CorpusError(f"{problem}; there are {describe(there)}")
+
+    def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
+        """Which rows of `corpus` have a picture that can be read; `rows` are their numbers in the source."""
+        pictures = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
+        kept: list[int] = []
+        skipped: list[SkippedImage] = []
+        with tqdm(total=len(corpus), desc="Checking pictures", unit=" pictures", leave=False) as progress:
+            for indices, batch in _batches(pictures):
+                places = [self.place(rows[index]) for index in indices]
+                good, bad = readable(batch, places, rules)
+                kept += [indices[index] for index in good]
+                skipped += bad
+                progress.update(len(indices))
+        refuse_mostly_bad([f"{image.place}: {image.reason}" for image in skipped], len(corpus))
+        warn_of_skipped(skipped)
+        return kept
+
+    def _stream(self, dataset: IterableDataset) -> IterableDataset:
+        if self.split is not None and "split" not in dataset.column_names:
+            raise CorpusError(f"no split {self.split!r}: there is no column 'split'")
+        features = self._features(dataset.features)
+        if "image" in features:
+            dataset = dataset.cast_column("image", Image(decode=False))
+        corpus = dataset.map(
+            self._stream_batch, batched=True, batch_size=_BATCH, with_indices=True, remove_columns=dataset.column_names
+        )
+        return corpus.cast(features)
+
+    def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
+        """A batch of the corpus: without the rows to leave out."""
+        # Each worker counts the rows that it reads: their number does not say which one of the source's it is.
+        places = [self.place(row) for row in rows]
+        if "image_id" in batch:
+            places = [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
+        elif self.number_rows:
+            batch["image_id"] = [_digest(cell) for cell in batch["image" if "image" in batch else "features"]]
+        texts = self._texts(batch, rows, places)
+        batch = {name: cells for name, cells in batch.items() if name != self.column} | texts
+        kept = [index for index, captions in enumerate(batch["captions"]) if captions]
+        if self.split is not None:
+            kept = [index for index in kept if batch["split"][index] == self.split]
+        if self.images is not None and "image" in batch:
+            pictures = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
+            good, bad = readable(pictures, [places[index] for index in kept], self.images)
+            kept = [kept[index] for index in good]
+            warn_of_skipped(bad)
+        return {name: [cells[index] for index in kept] for name, cells in batch.items()}
+
+
+def _digest(cell: Any) -> str:
+    """What a row without an image_id is called by its picture, as {bytes, path}, or its features."""
+    if not isinstance(cell, dict):
+        return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
+    content = cell["bytes"] if cell["bytes"] is not None else (cell["path"] or "").encode()
+    return blake2b(content, digest_size=8).hexdigest()
+
+
+def describe(languages: dict[str, int]) -> str:
+    """Languages and their counts in a sentence: 'en (120), de (80)'."""
+    return ", ".join(f"{language} ({count})" for language, count in languages.items())
+
+
+def _batches(dataset: Dataset) -> Iterator[tuple[range, dict[str, list[Any]]]]:
+    """The rows of each batch and their cells."""
+    return ((rows, dataset[rows.start : rows.stop]) for rows in _ranges(dataset))
+
+
+def _ranges(dataset: Dataset) -> Iterator[range]:
+    """The rows of each batch."""
+    for start in range(0, len(dataset), _BATCH):
+        yield range(start, min(start + _BATCH, len(dataset)))
+
+
+def _refuse_other_types(features: Features | None, place: Place) -> None:
+    """The columns of pictures and features hold something that can become those."""
+    for name, wanted, meaning in (
+        ("image", Image(), "pictures (bytes, paths, or both)"),
+        ("features", FEATURES, "lists of numbers"),
+    ):
+        if features and name in features:
+            held = Features({name: features[name]}).arrow_schema.field(name).type
+            try:
+                cast_array_to_feature(pa.array([], held), wanted)
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise CorpusError(f"{place(0)}: the column {name!r} is of type {held}, not {meaning}") from error
+
+
+def _refuse_broken_texts(dataset: Dataset, place: Place) -> None:
+    """Parquet files can hold strings that are not UTF-8, which are an error wherever they are first read."""
+    names = [name for name in dataset.column_names if name not in ("image", "features")]
+    texts = dataset.select_columns(names).with_format("arrow")
+    for rows in _ranges(texts):
+        table = texts[rows.start : rows.stop]
+        try:
+            table.validate(full=True)
+        except pa.ArrowInvalid as error:
+            found = (place(rows[row]) + f": {name!r}" for row in range(len(rows)) for name in names)
+            cells = (table[name].slice(row, 1) for row in range(len(rows)) for name in names)
+            bad = next((where for where, cell in zip(found, cells, strict=True) if not _is_utf8(cell)), place(rows[0]))
+            raise CorpusError(f"{bad} holds a text that is not UTF-8") from error
+
+
+def _is_utf8(cell: pa.ChunkedArray) -> bool:
+    try:
+        cell.to_pylist()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _column_names(dataset: Dataset | IterableDataset) -> list[str]:
+    if dataset.column_names is None:
+        raise CorpusError("the stream does not say what columns it has; give it features: dataset.cast(Features(…))")
+    return dataset.column_names
+
+
+def captions_column(names: list[str], candidates: tuple[str, ...] = ("captions", "caption", "text")) -> str:
+    """Which of the columns has the captions: `captions` itself, or the only one of the other candidates."""
+    found = [name for name in candidates if name in names]
+    if "captions" not in found and len(found) != 1:
+        wanted, there = " or ".join(map(repr, candidates)), ", ".join(names)
+        raise CorpusError(f"captions are looked for in one column called {wanted}; the columns are {there}")
+    return found[0]
+
+
+def _gathered(row: dict[str, Any], languages: list[str]) -> dict[str, dict[str, Any]]:
+    return {"translation": {language: row[language] for language in languages}}

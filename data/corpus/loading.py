@@ -1,0 +1,325 @@
+"""Loading what people bring: captioned pictures and translations, from files, folders, the Hub or memory.
+
+    load_captions      a folder of pictures with a metadata.jsonl, parquet files, tar shards, a saved dataset, a Hub
+                       id, a dataset
+    load_translations  a TSV with a header of language tags, JSON lines {"en": …, "de": …}, and all of the above
+
+What was read is a caption corpus or a translation corpus (`corpus`). What cannot be used is refused with the file and
+the line, or left out with a warning that counts and names it, where skipping was asked for.
+"""
+
+import errno
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
+from datasets.exceptions import DatasetNotFoundError, DatasetsError
+from huggingface_hub.errors import HfHubHTTPError
+
+from ...configuration.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
+from ...configuration.files import errors_naming
+from ...configuration.languages import normalize_language, normalize_languages
+from .captions import CaptionRules, Place, normalize_rows, shortened
+from .corpus import as_caption_corpus, as_translation_corpus, captions_column, image_id_of
+from .images import ImageRules, SkippedImage, path_inside
+from .tar_shards import tar_shards, tar_stream
+from .text_files import line_of, read_json_lines
+from .translation_files import TRANSLATION_FILES, translation_file
+
+Source: TypeAlias = str | Path | Dataset | IterableDataset | DatasetDict | IterableDatasetDict
+Languages = str | list[str] | tuple[str, ...] | None
+
+METADATA = "metadata.jsonl"
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_SHARDS = 64  # of a stream that is made of a dataset: enough for the processes and workers of one machine
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+def load_captions(
+    source: Source,
+    *,
+    languages: Languages = None,
+    language: str | None = None,
+    name: str | None = None,
+    split: str | None = None,
+    streaming: bool = False,
+    check_images: bool = True,
+    on_bad_image: Literal["error", "skip"] = "error",
+    skipped: list[SkippedImage] | None = None,
+    max_image_pixels: int | None = None,
+    max_caption_characters: int = 10_000,
+) -> Dataset | IterableDataset:
+    """A caption corpus: the columns `image`, `image_id` and `captions`, and what else the source has.
+
+    Args:
+        source: one of
+
+            - a folder of pictures with a `metadata.jsonl`, a line for each picture:
+              `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, with
+              `image_id` (by default the file name), `split` and other columns if wanted. File names are relative,
+              without `..`: data from elsewhere read no file but their own. Links in the folder are followed;
+            - a parquet file, or a pattern such as `data/*.parquet`;
+            - tar shards in WebDataset's layout (`data.tar_shards`), as a stream: a folder of them, or
+              `train-{000..099}.tar`, local or a URL. A sample's `image_id` is its name;
+            - a folder written by `save_to_disk`, or a folder of parquet files;
+            - the id of a data set on the Hugging Face Hub;
+            - a `datasets.Dataset` or `IterableDataset`. For other column names, bring one:
+              `load_captions(load_dataset(…).rename_columns({"img_id": "image_id"}), language="en")`.
+        languages: keep captions in these languages, and pictures that have one. By default all.
+        language: of captions that come as plain text (`caption`, `text` or `captions`); never guessed.
+        name: the configuration of a Hub data set.
+        split: the split to load, where the source has several.
+        streaming: read the corpus in passing instead of preparing it on disk; an `IterableDataset`. Row numbers in
+            errors then count what the process or the data loader's worker has read.
+        check_images: open every picture now (in a stream: in passing). Without it, a bad picture is an error where it
+            is first used.
+        on_bad_image: what to do about a picture that is missing, truncated, unreadable or too large: raise an
+            error, or leave it out with a warning that counts and names what was left out. When none can be read, or
+            fewer than half of twenty or more, that is an error in either case (not in a stream, which cannot tell).
+        skipped: a list that receives what was left out.
+        max_image_pixels: larger pictures are bad; by default (and never above) `PIL.Image.MAX_IMAGE_PIXELS`.
+        max_caption_characters: longer captions are an error.
+
+    Raises:
+        CorpusError: for a source that cannot be used, and with the row `BadImageError` for a picture and
+            `BadTextError` for a caption.
+        OSError: when the disk is full on which `datasets` prepares the source.
+        LanguageTagError: for an unknown language, with the row.
+        SourceUnavailableError: for a data set that the Hub does not give.
+    """
+    if on_bad_image == "skip" and not check_images:
+        raise CorpusError("on_bad_image='skip' needs check_images=True: pictures are left out when they are checked")
+    captions = CaptionRules(
+        language=None if language is None else normalize_language(language),
+        languages=_tags(languages),
+        max_characters=max_caption_characters,
+    )
+    images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
+    with _named(source):
+        if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
+            dataset, place = _picture_folder(Path(source), captions)
+            dataset = _streamed(dataset) if streaming else dataset
+        elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
+            dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
+        else:
+            dataset, split, place = _opened(source, name, split, streaming)
+        return as_caption_corpus(
+            dataset, captions=captions, images=images if check_images else None, split=split, place=place
+        )
+
+
+def load_translations(
+    source: Source,
+    *,
+    languages: Languages = None,
+    name: str | None = None,
+    split: str | None = None,
+    streaming: bool = False,
+    on_incomplete: Literal["error", "skip"] = "error",
+    max_caption_characters: int = 10_000,
+) -> Dataset | IterableDataset:
+    """A translation corpus: the column `captions`, in every row two or more texts that say the same, and no pictures.
+
+    Args:
+        source: a `.tsv` file with a header of language tags; a `.jsonl` file with a line such as
+            `{"en": "a cat", "de": "eine Katze"}` for each row; or, as for `load_captions`, parquet files, a saved data
+            set, a Hub id or a dataset, with a `datasets.Translation`, a column for each language, or `captions`. An
+            `image_id` is kept where there is one.
+        languages: keep texts in these languages, and rows that have two of them. By default all.
+        name, split, streaming: as for `load_captions`.
+        on_incomplete: what to do about a row with a single text: raise an error, or leave it out with a warning that
+            counts and names what was left out. With three or more languages a cell may be empty as long as two texts
+            remain.
+        max_caption_characters: longer texts are an error.
+
+    Raises:
+        CorpusError: for a source that cannot be used, with the file, the line and the column.
+        LanguageTagError: for an unknown language, with the line.
+        SourceUnavailableError: for a data set that the Hub does not give.
+    """
+    rules = CaptionRules(
+        languages=_tags(languages),
+        max_characters=max_caption_characters,
+        at_least=2,
+        skip_incomplete=on_incomplete == "skip",
+    )
+    if rules.languages is not None and len(rules.languages) < 2:
+        raise CorpusError(f"a translation needs two languages or more, not {rules.languages[0]!r} alone")
+    with _named(source):
+        if isinstance(source, str | Path) and Path(source).suffix in TRANSLATION_FILES:
+            if split is not None:
+                raise CorpusError(f"{source} is one file, without splits: split={split!r} cannot be chosen from it")
+            return as_translation_corpus(translation_file(Path(source), rules, streaming), captions=rules)
+        dataset, split, place = _opened(source, name, split, streaming)
+        return as_translation_corpus(dataset, captions=rules, split=split, place=place)
+
+
+def _tags(languages: Languages) -> tuple[str, ...] | None:
+    return None if languages is None else tuple(normalize_languages(languages))
+
+
+# ------------------------------------------------------------------------------------- what `datasets` can load
+
+
+def _opened(
+    source: Source, name: str | None, split: str | None, streaming: bool
+) -> tuple[Dataset | IterableDataset, str | None, Place]:
+    """The dataset a source holds, the split that its column `split` must still select, and what errors call a row."""
+    place: Place = "row {}".format
+    if isinstance(source, str | Path):
+        place = partial("{} row {}".format, source)
+        with _datasets_errors(source):
+            source, split = _read(str(source), name, split, streaming)
+    if isinstance(source, DatasetDict | IterableDatasetDict):
+        source, split = source[_one_of(list(source), split)], None
+    if streaming and isinstance(source, Dataset):
+        source = _streamed(source)
+    return source, split, place
+
+
+def _streamed(dataset: Dataset) -> IterableDataset:
+    return dataset.to_iterable_dataset(num_shards=min(max(len(dataset), 1), _SHARDS))
+
+
+def _tar_shards(source: str | Path, streaming: bool) -> list[str]:
+    with _datasets_errors(source):
+        shards = tar_shards(str(source))
+    if shards and not streaming:
+        raise CorpusError(f"{source}: tar shards are read in passing: load them with streaming=True")
+    return shards
+
+
+def _read(
+    source: str, name: str | None, split: str | None, streaming: bool
+) -> tuple[Dataset | IterableDataset | DatasetDict, str | None]:
+    """What `datasets` makes of a path or Hub id, and the split that is still to be selected."""
+    path = Path(source)
+    if any((path / written).is_file() for written in ("state.json", "dataset_dict.json")):
+        return datasets.load_from_disk(source), split
+    if path.suffix == ".parquet":  # a pattern, too
+        return datasets.load_dataset("parquet", data_files=source, split="train", streaming=streaming), split
+    if path.exists() and not path.is_dir():
+        raise CorpusError("a file of unknown kind; known are .parquet, and for translations .tsv and .jsonl")
+    if not path.is_dir() and (path.suffix in TRANSLATION_FILES or not _HUB_ID.fullmatch(source)):
+        raise FileNotFoundError
+    split = _one_of(datasets.get_dataset_split_names(source, name), split)
+    return datasets.load_dataset(source, name, split=split, streaming=streaming), None
+
+
+def _one_of(splits: list[str], split: str | None) -> str:
+    if split is None and len(splits) == 1:
+        return splits[0]
+    if split not in splits:
+        raise CorpusError(f"say which split to load, as in split={splits[0]!r}; there are {', '.join(splits)}")
+    return split
+
+
+@contextmanager
+def _named(source: Source) -> Iterator[None]:
+    """Names a file or folder in errors that do not yet, such as those about a whole column or a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None and not isinstance(error, BabelensError):  # Arrow's, about what is in a file
+            raise CorpusError(f"{source}: {error}") from error
+        if error.errno not in _DISK_FULL:
+            raise
+        prepared = source if isinstance(source, str | Path) else "the data set"
+        with errors_naming(datasets.config.HF_DATASETS_CACHE, f"{prepared} is prepared there"):
+            raise OSError(error.errno, error.strerror) from error
+    except (CorpusError, LanguageTagError) as error:
+        if not isinstance(source, str | Path) or any(str(name) in str(error) for name in (source, Path(source))):
+            raise
+        raise type(error)(f"{source}: {error}") from error
+
+
+@contextmanager
+def _datasets_errors(source: str | Path) -> Iterator[None]:
+    """What `datasets` and the Hub say about a source, as errors that name it."""
+    try:
+        yield
+    except (ConnectionError, DatasetNotFoundError, HfHubHTTPError) as error:
+        message = f"'{source}' is no file or folder here, and the Hugging Face Hub did not give it: {error}"
+        raise SourceUnavailableError(message) from error
+    except FileNotFoundError as error:
+        raise CorpusError(f"{source}: no such file or folder, or nothing to read in it") from error
+    except (DatasetsError, ValueError) as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
+            raise OSError(cause.errno, cause.strerror) from error
+        raise CorpusError(f"{source}: {cause or error}") from error
+
+
+# ------------------------------------------------------------------------------------- pictures with a metadata.jsonl
+
+
+def _picture_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
+    """The pictures that the metadata.jsonl of a folder names, with normal captions, and what errors call a row."""
+    file = folder / METADATA
+    numbered = list(read_json_lines(file))
+    if not numbered:
+        raise CorpusError(f"{file}: there are no rows")
+    records = [record for _, record in numbered]
+    place = partial(line_of, file, [line for line, _ in numbered])
+    for row, record in enumerate(records):
+        if not isinstance(name := record.get("file_name"), str) or not name.strip():
+            raise CorpusError(f"{place(row)}: no file_name")
+    names = list(dict.fromkeys(name for record in records for name in record))
+    column = captions_column(names)
+    columns = {name: [record.get(name) for record in records] for name in names if name not in ("file_name", column)}
+    places = [place(row) for row in range(len(records))]
+    columns["image"] = [
+        str(path_inside(folder, record["file_name"], where)) for record, where in zip(records, places, strict=True)
+    ]
+    columns["image_id"] = [
+        image_id_of(record.get("image_id", record["file_name"]), where)
+        for record, where in zip(records, places, strict=True)
+    ]
+    if "features" in columns:
+        columns["features"] = [_numbers(cell, where) for cell, where in zip(columns["features"], places, strict=True)]
+    every_language = replace(rules, languages=None)
+    columns["captions"] = list(normalize_rows((record.get(column) for record in records), every_language, place))
+    return _in_columns(columns, place), place
+
+
+def _in_columns(columns: dict[str, list[Any]], place: Place) -> Dataset:
+    try:
+        return Dataset.from_dict(columns)
+    except (pa.ArrowException, OverflowError) as error:
+        for name, cells in columns.items():
+            if not _fit_together(cells):
+                row = bisect_left(range(len(cells)), True, key=lambda last: not _fit_together(cells[: last + 1]))
+                raise CorpusError(
+                    f"{place(row)}: {name!r} is {shortened(cells[row])}, which no column can hold with the values "
+                    f"before it: {error}"
+                ) from error
+        raise
+
+
+def _fit_together(cells: list[Any]) -> bool:
+    try:
+        Dataset.from_dict({"cells": cells})
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
+
+
+def _numbers(value: Any, place: str) -> list[float] | None:
+    """The features of a line."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or any(type(number) not in (int, float) for number in value):
+        raise CorpusError(f"{place}: 'features' should be a list of numbers, and is {shortened(value)}")
+    if any(not abs(number) <= _FLOAT32_MAX for number in value):  # NaN, too
+        raise CorpusError(f"{place}: 'features' has a number that is not finite in float32: {shortened(value)}")
+    return [float(number) for number in value]

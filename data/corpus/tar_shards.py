@@ -1,0 +1,178 @@
+"""Tar shards in WebDataset's layout: the members that share a name up to its first dot are one sample.
+
+    cats/17.jpg    the picture; or .jpeg, .png, .webp
+    cats/17.json   {"captions": {"en": ["a cat"], "de": "eine Katze"}}; or, in a language that the caller names,
+                   {"caption": "a cat"}
+    cats/17.txt    a caption in a language that the caller names, where there is no json with one
+
+Other members are passed over. Every shard is a shard of the `datasets.IterableDataset`. The reader of this layout in
+`datasets` guesses the columns from the first five samples, which would lose languages that come later, and takes a
+torn file for a short one; this one knows the columns and refuses.
+"""
+
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+
+from datasets import Features, Image, IterableDataset, Value
+from datasets.utils.file_utils import xopen
+
+from ...configuration.errors import CorpusError
+from .captions import CaptionRules, normalize_rows
+from .corpus import CAPTIONS
+from .text_files import MAX_BYTES, parse_object
+
+IMAGES = ("jpg", "jpeg", "png", "webp")
+MAX_IMAGE_BYTES = 1 << 28  # of a picture: more than one of the most pixels that are decoded takes, hardly compressed
+FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
+
+# Members that say what the next one is called, which `tarfile` reads into memory at once.
+_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+_MAX_HEADER = 1 << 20  # bytes
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+
+
+def tar_shards(source: str) -> list[str]:
+    """The shards that a folder, a file or URL, or a pattern such as `train-{000..099}.tar` or `*.tar` names; none when
+    the source is something else.
+
+    Raises:
+        FileNotFoundError: when no file is as the pattern says.
+    """
+    if not source.endswith(".tar"):
+        return sorted(map(str, Path(source).glob("*.tar"))) if Path(source).is_dir() else []
+    if "*" in source:
+        pattern = Path(source)
+        found = sorted(map(str, Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))))
+        if not found:
+            raise FileNotFoundError(source)
+        return found
+    between = _RANGE.split(source)  # text, first, last, text, …
+    numbers = [
+        [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+        for first, last in zip(between[1::3], between[2::3], strict=True)
+    ]
+    return [
+        "".join(text + number for text, number in zip(between[::3], [*chosen, ""], strict=True))
+        for chosen in product(*numbers)
+    ]
+
+
+def tar_members(shards: list[str]) -> dict[str, tuple[str, int, int]]:
+    """Where the files of local tar archives are: name -> archive, offset and size in bytes. No file is read.
+
+    Raises:
+        CorpusError: for an archive that cannot be read, or a name that is given twice.
+    """
+    found: dict[str, tuple[str, int, int]] = {}
+    for shard in shards:
+        try:
+            with tarfile.open(shard, "r:", tarinfo=_Member) as tar:
+                members = [member for member in tar if member.isreg()]
+        except (tarfile.TarError, OSError) as error:
+            raise CorpusError(f"{shard}: {error}") from error
+        for member in members:
+            name = member.name.removeprefix("./")
+            if name in found:
+                raise CorpusError(f"{shard} {name}: is given twice, also in {found[name][0]}")
+            found[name] = (str(Path(shard).absolute()), member.offset_data, member.size)
+    return found
+
+
+def tar_stream(shards: list[str], rules: CaptionRules) -> IterableDataset:
+    """The samples as `image`, `image_id` (the name that the members share) and `captions`.
+
+    Raises:
+        CorpusError: while it is read, with the shard and the sample.
+    """
+    return IterableDataset.from_generator(_rows, gen_kwargs={"shards": shards, "rules": rules}, features=FEATURES)
+
+
+def _rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
+    for shard in shards:
+        for name, fields in _samples(shard):
+            place = f"{shard} {name}"
+            picture = next((fields[ending] for ending in IMAGES if ending in fields), None)
+            [captions] = normalize_rows([_spelled(fields, place)], rules, [place].__getitem__)
+            # Without a path: `datasets` would prefer a file of that name in the current folder to the bytes.
+            image = None if picture is None else {"bytes": picture, "path": None}
+            yield {"image": image, "image_id": name, "captions": captions}
+
+
+def _spelled(fields: dict[str, bytes], place: str) -> Any:
+    """The captions of a sample, in any form that they come in; None for none."""
+    try:
+        texts = {ending: fields[ending].decode("utf-8") for ending in ("json", "txt") if ending in fields}
+        record = parse_object(texts["json"]) if "json" in texts else {}
+    except (UnicodeDecodeError, CorpusError) as error:
+        raise CorpusError(f"{place}: {error}") from error
+    given = (record.get("captions"), record.get("caption"), texts.get("txt"))
+    return next((captions for captions in given if captions is not None), None)
+
+
+def _samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """(name, content by ending) of neighbouring members that share their name."""
+    name = ""
+    fields: dict[str, bytes] = {}
+    for path, content in _members(shard):
+        folder, file = path.parent, path.name
+        stem, _, ending = file.partition(".")
+        if str(folder / stem) != name:
+            if fields:
+                yield name, fields
+            name, fields = str(folder / stem), {}
+        if ending in fields:
+            raise CorpusError(f"{shard} {name}: {ending} is given twice")
+        fields[ending] = content
+    if fields:
+        yield name, fields
+
+
+def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
+    """The files of a shard that say something, in their order."""
+    if (local := Path(shard)).exists() and not local.is_file():  # a pipe would be waited for
+        raise CorpusError(f"{shard}: not a file")
+    try:
+        # As `datasets` opens files: also remote ones, trying again when the connection breaks.
+        with xopen(shard, "rb") as file, tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as tar:
+            while (member := tar.next()) is not None:
+                path = PurePosixPath(member.name)
+                ending = path.name.partition(".")[2]
+                is_hidden = path.name.startswith((".", "__"))
+                if member.isreg() and not is_hidden and ending in (*IMAGES, "json", "txt"):
+                    most = MAX_IMAGE_BYTES if ending in IMAGES else MAX_BYTES
+                    if member.size > most:  # a small archive can decompress to more than there is memory
+                        raise CorpusError(f"{shard} {path}: {member.size:,} bytes, where {most:,} are allowed")
+                    yield path, tar.extractfile(member).read()  # type: ignore[union-attr]  # a regular file has one
+                tar.members.clear()  # type: ignore[attr-defined]  # else the archive remembers all of them
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise CorpusError(f"{shard}: {error}") from error
+
+
+class _Member(tarfile.TarInfo):
+    """A header that must be there: `tarfile` takes a file that was cut off between members for one that ends there.
+    And one that must be small when it is only about the next."""
+
+    @classmethod
+    def frombuf(cls, *arguments: Any) -> Self:
+        header = super().frombuf(*arguments)
+        if header.type in _HEADERS and header.size > _MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes, where {_MAX_HEADER:,} are allowed")
+        return header
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(archive)
+        except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
+            raise tarfile.ReadError("the archive was cut off: it has no end mark") from error

@@ -1,0 +1,133 @@
+"""Text files line by line, plain or compressed: what is wrong with one names the file and the line.
+
+A line ends at a line feed, with or without a carriage return before it, and nowhere else: what Unicode also takes for
+the end of a line (form feeds, U+2028) stands inside texts, and cutting there would shift all that follow.
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...configuration.errors import BadTextError, CorpusError
+
+MAX_BYTES = 1 << 25  # of a line or of a text in an archive: a small file can decompress to more than there is memory
+_MAX_DEPTH = 32  # of JSON: deeper values exhaust Python's stack, and later Arrow's
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def read_lines(file: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, text) of the lines that are not blank. A file that ends in `.gz` is decompressed.
+
+    Raises:
+        CorpusError: for a file that cannot be read, is not UTF-8, or has a line beyond `MAX_BYTES`.
+    """
+    return ((number, text) for number, text in _lines(file) if text and not text.isspace())
+
+
+def read_texts(file: Path) -> list[str]:
+    """The texts of a file that has one in every line.
+
+    Raises:
+        CorpusError: as `read_lines`.
+        BadTextError: for a blank line: left out, all texts behind it would belong to something else.
+    """
+    texts = []
+    for number, text in _lines(file):
+        if not text or text.isspace():
+            raise BadTextError(f"{file} line {number}: the line is empty")
+        texts.append(text)
+    return texts
+
+
+def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, object) of a file of JSON lines.
+
+    Raises:
+        CorpusError: as `read_lines`, and for a line that is no JSON object.
+    """
+    for line, text in read_lines(file):
+        try:
+            yield line, parse_object(text)
+        except CorpusError as error:
+            raise CorpusError(f"{file} line {line}: {error}") from error
+
+
+def line_of(file: Path, lines: list[int], row: int) -> str:
+    """What errors call a row: `lines` has the line of each."""
+    return f"{file} line {lines[row]}"
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        CorpusError: as `parse_json`; and for anything else than an object, and one that gives a name twice, of which
+            JSON would keep the last.
+    """
+    record = parse_json(text, _without_repeats)
+    if not isinstance(record, dict):
+        raise CorpusError("a JSON object is expected, such as {…: …}")
+    return record
+
+
+def parse_json(text: str, make_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The value that a JSON text holds.
+
+    Args:
+        make_object: what becomes of the names and values of an object; by default a dictionary.
+
+    Raises:
+        CorpusError: for what is no JSON, is nested too deeply, or has half of a surrogate pair, which JSON can spell
+            (`"\\ud83d"`) and which is no character.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=make_object)
+        if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
+            raise RecursionError
+        if _HALF_PAIR.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise CorpusError(f"JSON that is nested more than {_MAX_DEPTH} deep") from None
+    except UnicodeEncodeError as error:
+        raise CorpusError(f"{error.object[error.start]!r} is half of a surrogate pair, and no character") from error
+    except ValueError as error:
+        raise CorpusError(f"no JSON that can be used: {error}") from error
+    return value
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, text) of every line."""
+    opener = gzip.open if file.suffix == ".gz" else open
+    number = 0
+    try:
+        with opener(file, "rb") as stream:
+            for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), b""), 1):
+                if len(line) == MAX_BYTES:
+                    raise CorpusError(f"{file} line {number}: more than the {MAX_BYTES:,} bytes that a line may have")
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{file} line {number}: not UTF-8: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise CorpusError(f"{file} after line {number}: {error}") from error
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return record
+
+
+def _depth(value: Any) -> int:
+    """How many lists and objects stand in each other."""
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, list | dict)]:
+        depth += 1
+        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+    return depth

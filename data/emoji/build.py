@@ -1,0 +1,159 @@
+"""Builds the emoji benchmark from its pinned packages: the table, and the manifest that says what is in it.
+
+The tarballs are read in one pass each; nothing is unpacked. The manifest travels in the table's metadata, so that one
+file is the whole benchmark, and is there completely or not at all.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datasets import Dataset, Features, Image, Value
+from datasets.utils import tqdm
+
+from ...configuration.files import written_file
+from ..corpus.corpus import CAPTIONS
+from ..npm import Package, fetch_package, read_package
+from .concepts import SPLITS, Concept, concept_id, group_concepts, split_concepts
+from .images import VENDORS, encode_png, read_drawings, render
+from .names import Annotation, read_annotations
+
+# Raise it when the same sources come to give another table.
+TABLE_VERSION = 1
+KEYWORD_SEPARATOR = ", "
+MANIFEST_KEY = b"babelens_emoji_manifest"
+FEATURES = Features(
+    {
+        "image": Image(),
+        "image_id": Value("string"),
+        "captions": CAPTIONS,
+        "split": Value("string"),
+        "vendor": Value("string"),
+        "emoji": Value("string"),
+        "category": Value("string"),
+        "keywords": CAPTIONS,
+    }
+)
+
+Annotations = Mapping[str, Mapping[str, Annotation]]  # language -> concept id -> annotation
+
+
+def read_sources() -> dict[str, dict[str, str]]:
+    """The pinned packages by role (`names`, `derived_names`, or a vendor): what to fetch, and whom to thank for it."""
+    return json.loads(files(__package__).joinpath("sources.json").read_text("utf-8"))
+
+
+def build_emoji(path: Path, package_folder: Path, image_size: int) -> None:
+    """Fetch the sources into `package_folder` and write the benchmark to `path`, completely or not at all.
+
+    Raises:
+        SourceUnavailableError: a package could not be had.
+        ImportError: the npm client or the rasteriser is missing.
+        OSError: `path` cannot be written.
+    """
+    tarballs = {}
+    for role, source in tqdm(read_sources().items(), desc="Fetching emoji", unit="package"):
+        package = Package(source["package"], source["version"], source["integrity"])
+        tarballs[role] = fetch_package(package, package_folder)
+    concepts, annotations = _read_concepts(tarballs)
+    table = _build_table(concepts, annotations, tarballs, image_size)
+    manifest = _describe(table, concepts, annotations, image_size)
+    table = table.replace_schema_metadata({**table.schema.metadata, MANIFEST_KEY: manifest.encode("utf-8")})
+    with written_file(path) as unfinished:
+        pq.write_table(table, unfinished, compression="zstd")
+
+
+def content_digest(corpus: Dataset) -> str:
+    """SHA-256 over the rows in order: their texts, and their pictures as pixels, however the files are compressed."""
+    digest = hashlib.sha256()
+    for row in corpus:
+        image = row.pop("image")
+        digest.update(json.dumps(row, ensure_ascii=False, sort_keys=True).encode("utf-8"))
+        digest.update(image.tobytes())
+    return digest.hexdigest()
+
+
+def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], Annotations]:
+    """The concepts in Unicode's order, and what languages call them."""
+    ((_, listing),) = read_package(tarballs["noto"], lambda path: str(path) == "package/emoji.json")
+    entries = sorted(json.loads(listing), key=lambda entry: entry["sort_order"])
+    emoji = ["".join(chr(int(point, 16)) for point in entry["unified"].split("-")) for entry in entries]
+    annotations = read_annotations([tarballs["names"], tarballs["derived_names"]], set(map(concept_id, emoji)))
+    concepts = [
+        Concept(each, entry["category"], entry["subcategory"], annotations["en"][concept_id(each)].name)
+        for each, entry in zip(emoji, entries, strict=True)
+    ]
+    return concepts, annotations
+
+
+def _build_table(
+    concepts: Sequence[Concept], annotations: Annotations, tarballs: Mapping[str, Path], image_size: int
+) -> pa.Table:
+    """One row for each vendor, in the order of `VENDORS`, and concept that it draws, in the order given."""
+    drawings = {vendor: read_drawings(vendor, tarballs[vendor], concepts) for vendor in VENDORS}
+    number_of = {concept.id: number for number, concept in enumerate(concepts)}
+    numbers, vendors, images = [], [], []
+    with tqdm(total=sum(map(len, drawings.values())), desc="Drawing emoji", unit="picture") as bar:
+        for vendor in VENDORS:
+            for identifier, drawing in drawings[vendor].items():
+                numbers.append(number_of[identifier])
+                vendors.append(vendor)
+                images.append({"bytes": encode_png(render(drawing, image_size)), "path": None})
+                bar.update()
+    columns = _concept_columns(concepts, annotations).take(numbers)
+    columns = columns.append_column("image", pa.array(images, FEATURES.arrow_schema.field("image").type))
+    columns = columns.append_column("vendor", pa.array(vendors))
+    return columns.select(list(FEATURES)).cast(FEATURES.arrow_schema)
+
+
+def _concept_columns(concepts: Sequence[Concept], annotations: Annotations) -> pa.Table:
+    """The columns that all vendors share, one row for each concept."""
+    split_of = split_concepts(concepts)
+    rows = []
+    for concept in concepts:
+        found = [(tag, by_id[concept.id]) for tag, by_id in annotations.items() if concept.id in by_id]
+        rows.append(
+            {
+                "image_id": concept.id,
+                "captions": [{"language": tag, "text": annotation.name} for tag, annotation in found],
+                "split": split_of[concept.id],
+                "emoji": concept.emoji,
+                "category": concept.category,
+                "keywords": [
+                    {"language": tag, "text": KEYWORD_SEPARATOR.join(annotation.keywords)} for tag, annotation in found
+                ],
+            }
+        )
+    return pa.Table.from_pylist(rows)
+
+
+def _describe(table: pa.Table, concepts: Sequence[Concept], annotations: Annotations, image_size: int) -> str:
+    """The manifest as JSON text: sources, counts, and a digest of the content. The same table has the same text."""
+    corpus = Dataset(table)
+    split_of = split_concepts(concepts)
+    manifest = {
+        "table_version": TABLE_VERSION,
+        "image_size": image_size,
+        "rasterizer": f"resvg_py {version('resvg_py')}",
+        "content_sha256": content_digest(corpus),
+        "concepts": len(concepts),
+        "pictures": Counter(corpus["vendor"]),
+        "splits": {
+            split: {
+                "concepts": sum(each == split for each in split_of.values()),
+                "groups": sum(split_of[group[0].id] == split for group in group_concepts(concepts)),
+                "pictures": sum(each == split for each in corpus["split"]),
+                "categories": Counter(concept.category for concept in concepts if split_of[concept.id] == split),
+            }
+            for split in SPLITS
+        },
+        "languages": {tag: len(by_id) for tag, by_id in annotations.items()},
+        "sources": read_sources(),
+    }
+    return json.dumps(manifest, ensure_ascii=False, indent=2) + "\n"

@@ -1,0 +1,132 @@
+"""How vendors draw emoji: the drawings found in their packages, and their pictures as RGB PNGs of one size.
+
+Pictures lie on white. Left transparent, their background would be black or white depending on who opens the file.
+Twemoji, OpenMoji (colour) and Fluent come as SVG and are rasterised at the size asked for; Noto comes as PNG of 64
+pixels and is resized when another size is asked for. Of Fluent's two colour sets we take the shaded one ("modern"): in
+this package some flat drawings stand for another emoji (🐱 shows 😺, 🔳 shows ◼). Fluent draws no flags of countries,
+no couples and no families; the newest emoji are missing from it and from Twemoji.
+"""
+
+import io
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from PIL import Image
+
+from ..npm import read_package
+from .concepts import Concept, concept_id
+
+VENDORS = ("twemoji", "openmoji", "fluent", "noto")
+
+_FOLDERS = {
+    "twemoji": "package",
+    "openmoji": "package/color/svg",
+    "fluent": "package/icons/modern",
+    "noto": "package/img/google/64",
+}
+# Fluent's files are called after English names; these differ from CLDR's.
+_FLUENT_NAMES = {
+    "black bird": "blackbird",
+    "deaf man": "man deaf",
+    "deaf person": "person deaf",
+    "deaf woman": "woman deaf",
+    "elf": "person elf",
+    "enraged face": "pouting face",
+    "face with crossed-out eyes": "knocked-out face",
+    "fairy": "person fairy",
+    "genie": "person genie",
+    "keycap: #": "keycap hashtag",
+    "keycap: *": "keycap asterisk",
+    "mage": "person mage",
+    "man: blond hair": "man blonde hair",
+    "men with bunny ears": "man with bunny ears",
+    "men wrestling": "man wrestling",
+    "mermaid": "woman merpeople",
+    "merman": "man merpeople",
+    "merperson": "person merpeople",
+    "people with bunny ears": "person with bunny ears",
+    "people wrestling": "person wrestling",
+    "person: blond hair": "person blonde hair",
+    "phoenix": "phoenix bird",
+    "red triangle pointed up": "red triangle",
+    "smiling face with open hands": "hugging face",
+    "stuffed flatbread": "stuffedbread",
+    "superhero": "person superhero",
+    "supervillain": "person supervillain",
+    "vampire": "person vampire",
+    "woman: blond hair": "woman blonde hair",
+    "women with bunny ears": "woman with bunny ears",
+    "women wrestling": "woman wrestling",
+    "zombie": "person zombie",
+}
+# Noto's file for the flag of Sark shows the flag of Saudi Arabia.
+_WRONG = {("noto", "1f1e8-1f1f6")}
+
+
+def read_drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> dict[str, bytes]:
+    """Concept id -> SVG or PNG file, for the concepts that `vendor` draws, in the order of `concepts`."""
+    concept_of = _fluent_concepts(concepts).get if vendor == "fluent" else _concept_of_code_points
+    wanted = {concept.id for concept in concepts if (vendor, concept.id) not in _WRONG}
+
+    def draws_wanted(path: PurePosixPath) -> bool:
+        is_drawing = str(path.parent) == _FOLDERS[vendor] and path.suffix in (".svg", ".png")
+        return is_drawing and concept_of(path.stem) in wanted
+
+    drawings = {concept_of(path.stem): content for path, content in read_package(tarball, draws_wanted)}
+    return {concept.id: drawings[concept.id] for concept in concepts if concept.id in drawings}
+
+
+def render(drawing: bytes, size: int) -> Image.Image:
+    """An SVG or PNG file as an RGB image of `size` x `size` pixels on white; what is not square is centred.
+
+    Raises:
+        ImportError: `resvg_py` is needed and not installed.
+    """
+    if drawing.startswith(b"\x89PNG"):
+        picture = Image.open(io.BytesIO(drawing)).convert("RGBA")
+        if picture.size != (size, size):
+            picture = picture.resize((size, size), Image.Resampling.LANCZOS)
+    else:
+        picture = _rasterize(drawing.decode("utf-8"), size)
+    canvas = Image.new("RGBA", (size, size), "white")
+    canvas.alpha_composite(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
+    return canvas.convert("RGB")
+
+
+def encode_png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _rasterize(svg: str, size: int) -> Image.Image:
+    try:
+        import resvg_py
+    except ImportError as error:
+        raise ImportError(
+            "drawing the emoji benchmark needs an SVG rasteriser: pip install babelens[emoji]"
+        ) from error
+    # Without system fonts the pictures are the same on every machine.
+    png = resvg_py.svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True)
+    return Image.open(io.BytesIO(bytes(png))).convert("RGBA")
+
+
+def _concept_of_code_points(stem: str) -> str:
+    """`1F468-200D-2695-FE0F` -> `1f468-200d-2695`; vendors differ in case, leading zeros and variation selectors."""
+    return concept_id("".join(chr(int(code_point, 16)) for code_point in stem.split("-")))
+
+
+def _fluent_concepts(concepts: Sequence[Concept]) -> dict[str, str]:
+    """Fluent's file stem -> concept id; emoji that have skin tones are drawn without one in `…-default`."""
+    stems: dict[str, str] = {}
+    for concept in concepts:
+        stem = _slug(_FLUENT_NAMES.get(concept.name, concept.name))
+        stems |= {stem: concept.id, f"{stem}-default": concept.id}
+    return stems
+
+
+def _slug(name: str) -> str:
+    letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", letters).strip("-")

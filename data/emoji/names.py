@@ -1,0 +1,57 @@
+"""What emoji are called: names and keywords in some 120 languages, from Unicode CLDR's annotations (UTS #35, part 2).
+
+CLDR gives each emoji one short name (`tts`) and a list of keywords (`default`), in one package for base emoji and in
+another for sequences ("derived"). A benchmark of languages wants names that somebody wrote in that language. Left out
+are therefore
+
+- regional locales (`en-GB`, `es-MX`, `pt-PT`): they write down what differs and inherit the rest;
+- locales that name fewer than half of the concepts themselves.
+"""
+
+import json
+import re
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from ...configuration.languages import normalize_language
+from ..npm import read_package
+from .concepts import concept_id
+
+_LANGUAGE_AND_SCRIPT = re.compile(r"[a-z]{2,3}(-[A-Z][a-z]{3})?")
+
+
+class Annotation(NamedTuple):
+    """What one language calls an emoji."""
+
+    name: str
+    keywords: list[str]
+
+
+def read_annotations(tarballs: Collection[Path], concept_ids: Collection[str]) -> dict[str, dict[str, Annotation]]:
+    """Language -> concept id -> annotation, for the languages that name at least half of `concept_ids`, sorted by tag.
+
+    Args:
+        tarballs: CLDR's npm packages of annotations and derived annotations.
+        concept_ids: the concepts wanted, as `concept_id` writes them.
+    """
+    languages: dict[str, dict[str, Annotation]] = {}
+    for tarball in tarballs:
+        for path, content in read_package(tarball, _belongs_to_a_language):
+            entries = {key: entry for key, entry in _entries(content).items() if key in concept_ids}
+            languages.setdefault(normalize_language(path.parent.name), {}).update(entries)
+    return {tag: languages[tag] for tag in sorted(languages) if 2 * len(languages[tag]) >= len(concept_ids)}
+
+
+def _belongs_to_a_language(path: PurePosixPath) -> bool:
+    return path.name == "annotations.json" and bool(_LANGUAGE_AND_SCRIPT.fullmatch(path.parent.name))
+
+
+def _entries(content: bytes) -> dict[str, Annotation]:
+    """Concept id -> annotation, from one locale's file."""
+    (body,) = json.loads(content).values()  # its one key is "annotations" or "annotationsDerived"
+    return {
+        concept_id(emoji): Annotation(entry["tts"][0].strip(), entry.get("default", []))
+        for emoji, entry in body.get("annotations", {}).items()
+        if entry.get("tts")
+    }

@@ -1,0 +1,306 @@
+"""IGLUE's tasks from their published files (Bugliarello et al. 2022): fine-tuned in English, tested in others.
+
+    load_xvnli      does the picture entail the sentence?            XVNLI; SNLI-VE to fine-tune on
+    load_xgqa       a question about the picture, 1842 answers        xGQA; GQA to fine-tune on
+    load_nlvr2      is the sentence true of the two pictures?         NLVR2, to fine-tune on
+    load_marvl      the same, in five languages                       MaRVL
+    load_xflickrco  captions of pictures, for retrieval               xFlickr&CO; Flickr30K to fine-tune on
+
+Each reads one file as it is published and gives a `datasets.Dataset`. Pictures are found in a folder and opened when
+used; without a folder there is no `image`, and `image_id` is the name by which the benchmark's region features know
+the picture. `label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from datasets import ClassLabel, Dataset, Image, Value
+
+from ...configuration.errors import CorpusError, LanguageTagError
+from ...configuration.languages import normalize_language
+from ..corpus.captions import CaptionRules, normalize_captions
+from ..corpus.corpus import CAPTIONS
+from ..corpus.text_files import parse_json, read_json_lines
+from .task_files import TRUTH, Record, identifier_of, picture_path, task_dataset, text_of, warn_of
+
+Folder = str | Path | None
+
+ENTAILMENT = ["contradiction", "neutral", "entailment"]
+
+_TEXT = {"text": Value("string"), "language": Value("string")}
+
+
+def load_xvnli(
+    file: str | Path,
+    *,
+    language: str,
+    images: Folder = None,
+    on_unlabelled: Literal["error", "skip"] = "error",
+) -> Dataset:
+    """Visual entailment: JSON lines with `gold_label`, `sentence2`, `Flikr30kID`, as in SNLI-VE and XVNLI.
+
+    Columns: `image` (`<Flikr30kID>.jpg` in the folder), `image_id` (without `.jpg`), `text` (the hypothesis,
+    `sentence2`), `language`, `label` (0 contradiction, 1 neutral, 2 entailment), `pair_id`. The picture is the
+    premise, in place of the caption `sentence1`, which is not read.
+
+    Args:
+        language: of the sentences; the file does not say.
+        images: the folder of Flickr30K's pictures.
+        on_unlabelled: what to do about sentences on which the annotators did not agree (`gold_label` is `-`): raise an
+            error, or leave them out with a warning that counts and names them.
+
+    Raises:
+        CorpusError: with the file and the line, for another label and for missing fields.
+        BadTextError: for a missing or empty sentence.
+        BadImageError: for a picture that is not in the folder.
+    """
+    language = normalize_language(language)
+    unlabelled: list[str] = []
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for place, record in _lines(file):
+            label = record.get("gold_label")
+            if label == "-" and on_unlabelled == "skip":
+                unlabelled.append(place)
+                continue
+            if label not in ENTAILMENT:
+                raise CorpusError(f"{place}: the label {label!r} is none of {', '.join(ENTAILMENT)}")
+            image_id = identifier_of(record, "Flikr30kID", place).removesuffix(".jpg")
+            yield {
+                **_picture("image", images, f"{image_id}.jpg", place),
+                "image_id": image_id,
+                "text": text_of(record, "sentence2", place),
+                "language": language,
+                "label": label,
+                "pair_id": identifier_of(record, "pairID", place),
+            }
+
+    label = {"label": ClassLabel(names=ENTAILMENT), "pair_id": Value("string")}
+    dataset = task_dataset(rows(), {"image": Image(), "image_id": Value("string"), **_TEXT, **label}, file)
+    warn_of("left out: no label was agreed on", unlabelled)
+    return dataset
+
+
+def load_answers(file: str | Path) -> list[str]:
+    """GQA's answers in the order of their labels, from `trainval_ans2label.json`: `{"yes": 0, "pipe": 1, …}`.
+
+    IGLUE has the same as a pickle, which is not read: loading a pickle runs whatever it says.
+
+    Raises:
+        CorpusError: when the labels are not 0, 1, 2, …
+    """
+    numbers = _json(file)
+    if not isinstance(numbers, dict) or sorted(map(str, numbers.values())) != sorted(map(str, range(len(numbers)))):
+        raise CorpusError(f"{file}: expected an object that gives every answer a label of its own, 0, 1, 2, …")
+    return sorted(numbers, key=lambda answer: int(numbers[answer]))
+
+
+def load_xgqa(
+    file: str | Path,
+    answers: list[str],
+    *,
+    language: str,
+    images: Folder = None,
+    on_unknown_answer: Literal["error", "unlabelled"] = "error",
+) -> Dataset:
+    """Visual question answering from a file of GQA's form or of LXMERT's.
+
+        {"201307251": {"question": "Is it overcast?", "answer": "no", "imageId": "n161313", …}, …}
+        [{"question_id": "201307251", "sent": "Is it overcast?", "label": {"no": 1.0}, "img_id": "n161313"}, …]
+
+    Columns: `image` (`<imageId>.jpg` in the folder), `image_id`, `text` (the question), `language`, `label` (the
+    answer among `answers`), `question_id`. Answers are English in every language of xGQA.
+
+    Args:
+        answers: the vocabulary, as `load_answers` gives it: 1842 answers for GQA.
+        language: of the questions; the file does not say.
+        images: the folder of GQA's pictures.
+        on_unknown_answer: what to do about a question whose answer is not in the vocabulary: raise an error, or keep
+            it with the label None, with a warning that counts and names it. A model cannot answer it, and an
+            evaluation has to count it as wrong.
+
+    Raises:
+        CorpusError: with the file and the question's number.
+        CorpusError, BadTextError, BadImageError: likewise, for fields and pictures that are missing.
+    """
+    language = normalize_language(language)
+    known = set(answers)
+    unknown: list[str] = []
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for place, record in _questions(file):
+            answer: str | None = text_of(record, "answer", place)
+            if answer not in known:
+                if on_unknown_answer == "error":
+                    raise CorpusError(f"{place}: the answer {answer!r} is none of the {len(answers)} known ones")
+                unknown.append(place)
+                answer = None
+            image_id = identifier_of(record, "imageId", place)
+            yield {
+                **_picture("image", images, f"{image_id}.jpg", place),
+                "image_id": image_id,
+                "text": text_of(record, "question", place),
+                "language": language,
+                "label": answer,
+                "question_id": record["question_id"],
+            }
+
+    label = {"label": ClassLabel(names=answers), "question_id": Value("string")}
+    dataset = task_dataset(rows(), {"image": Image(), "image_id": Value("string"), **_TEXT, **label}, file)
+    warn_of("kept without a label: the answer is not in the vocabulary", unknown)
+    return dataset
+
+
+def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None) -> Dataset:
+    """Two pictures and a sentence: NLVR2's JSON lines with `identifier`, `sentence` and `label`.
+
+    Columns: `left_image`, `right_image`, `left_image_id`, `right_image_id`, `text`, `language`, `label` (0 false,
+    1 true), `example_id`. The example `dev-850-0-1` is about the pictures `dev-850-0-img0` and `dev-850-0-img1`.
+
+    Args:
+        language: of the sentences: English, or that of IGLUE's machine translations.
+        images: the folder of this split's pictures (`….png`); a record with a `directory`, as in training, has its own
+            in a folder of that name.
+
+    Raises:
+        CorpusError, BadTextError, BadImageError: with the file and the line.
+    """
+    language = normalize_language(language)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for place, record in _lines(file):
+            example = identifier_of(record, "identifier", place)
+            pair = example.rpartition("-")[0]
+            folder = f"{record['directory']}/" if "directory" in record else ""
+            pictures = [f"{pair}-img{side}" for side in (0, 1)]
+            yield {
+                **_two_pictures(images, pictures, [f"{folder}{name}.png" for name in pictures], place),
+                "text": text_of(record, "sentence", place),
+                "language": language,
+                "label": _truth(record, place),
+                "example_id": example,
+            }
+
+    return task_dataset(rows(), _TWO_PICTURES, file)
+
+
+def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
+    """Two pictures and a sentence: MaRVL's JSON lines with `caption`, `language`, `left_img`, `right_img`, `label`.
+
+    Columns: as of `load_nlvr2`. The picture `39-Panci/39-n-5.jpg` is called `39-n-5`.
+
+    Args:
+        images: the folder of the language's pictures, with a folder for each concept.
+
+    Raises:
+        LanguageTagError, CorpusError, BadTextError, BadImageError: with the file and the line.
+    """
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for place, record in _lines(file):
+            pictures = [identifier_of(record, side, place) for side in ("left_img", "right_img")]
+            try:
+                language = normalize_language(identifier_of(record, "language", place))
+            except LanguageTagError as error:
+                raise LanguageTagError(f"{place}: {error}") from None
+            yield {
+                **_two_pictures(images, [Path(name).stem for name in pictures], pictures, place),
+                "text": text_of(record, "caption", place),
+                "language": language,
+                "label": _truth(record, place),
+                "example_id": identifier_of(record, "id", place),
+            }
+
+    return task_dataset(rows(), _TWO_PICTURES, file)
+
+
+def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) -> Dataset:
+    """A caption corpus from JSON lines with `sentences` and `img_path`: xFlickr&CO, or Flickr30K's training data.
+
+    Columns: `image` (`img_path` in the folder), `image_id` (`img_path`), `captions`: what `retrieval_set` and
+    `image_text_pairs` take.
+
+    Args:
+        language: of the captions; the file does not say.
+        images: the folder of the pictures, of Flickr30K and COCO together.
+
+    Raises:
+        CorpusError, BadTextError, BadImageError: with the file and the line.
+    """
+    rules = CaptionRules(language=normalize_language(language))
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for place, record in _lines(file):
+            image_id = identifier_of(record, "img_path", place)
+            try:
+                captions = normalize_captions(record.get("sentences"), rules)
+            except CorpusError as error:
+                raise type(error)(f"{place}: {error}") from None
+            picture = _picture("image", images, image_id, place)
+            yield {**picture, "image_id": image_id, "captions": captions}
+
+    return task_dataset(rows(), {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}, file)
+
+
+# ------------------------------------------------------------------------------------------------ files and records
+
+_TWO_PICTURES = {
+    **{f"{side}_image": Image() for side in ("left", "right")},
+    **{f"{side}_image_id": Value("string") for side in ("left", "right")},
+    **_TEXT,
+    "label": ClassLabel(names=list(TRUTH)),
+    "example_id": Value("string"),
+}
+
+
+def _lines(file: str | Path) -> Iterator[Record]:
+    return ((f"{file} line {line}", record) for line, record in read_json_lines(Path(file)))
+
+
+def _json(file: str | Path) -> Any:
+    if Path(file).suffix == ".pkl":
+        raise CorpusError(f"{file}: pickles are not read, as loading one runs whatever it says; convert it to JSON")
+    try:
+        return parse_json(Path(file).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"{file}: {error}") from error
+
+
+def _questions(file: str | Path) -> Iterator[Record]:
+    """GQA's records `{question_id, question, answer, imageId}`, from either form."""
+    content = _json(file)
+    if not isinstance(content, dict | list):
+        raise CorpusError(f"{file}: expected an object or a list of questions")
+    numbered = content.items() if isinstance(content, dict) else enumerate(content)
+    for key, record in numbered:
+        place = f"{file} entry {key}"
+        if not isinstance(record, dict):
+            raise CorpusError(f"{place}: expected an object with a question, and found {record!r}")
+        if "sent" in record:
+            answers = record.get("label")
+            if not isinstance(answers, dict) or len(answers) != 1:
+                raise CorpusError(f"{place}: expected a label with one answer, and found {answers!r}")
+            record = {"question": record["sent"], "answer": next(iter(answers)), "imageId": record.get("img_id")} | {
+                "question_id": identifier_of(record, "question_id", place)
+            }
+        yield place, {"question_id": str(key)} | record
+
+
+def _picture(column: str, images: Folder, name: str, place: str) -> dict[str, str]:
+    return {} if images is None else {column: picture_path(images, name, place)}
+
+
+def _two_pictures(images: Folder, image_ids: list[str], names: list[str], place: str) -> dict[str, str]:
+    row = dict(zip(("left_image_id", "right_image_id"), image_ids, strict=True))
+    for column, name in zip(("left_image", "right_image"), names, strict=True):
+        row |= _picture(column, images, name, place)
+    return row
+
+
+def _truth(record: dict[str, Any], place: str) -> str:
+    """`true` or `false`: NLVR2 writes "True", MaRVL true."""
+    label = str(record.get("label")).lower()
+    if label not in TRUTH:
+        raise CorpusError(f"{place}: the label {record.get('label')!r} is neither true nor false")
+    return label

@@ -1,0 +1,167 @@
+"""WIT, Wikipedia's pictures with the captions of many languages (Srinivasan et al. 2021), as a stream of weakly
+aligned texts.
+
+A row of WIT is one picture on one page, and a picture stands on pages in several languages. As appendix A of RC3 (Zhou
+et al. 2023) has it, rows are brought together by the picture's address: `load_wit` gives a caption corpus with all
+texts of a picture in one row, for `weak_pairs`. The files are sorted once (`wit_index`); after that a stream reads one
+part at a time, and every part is a shard.
+
+Wikipedia's pictures are not among WIT's files. They are looked for in one of
+
+    a folder       at the path of their address: `wikipedia/commons/9/93/Name.jpg`, as
+                   `wget --force-directories --no-host-directories` keeps them
+    tar files      with members of such names
+    pixel data     Wikimedia's files `…_image_pixels_part-00000.csv.gz`: address, picture in base64, page, by tabs
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import datasets
+import pyarrow.parquet as pq
+from datasets import Features, Image, IterableDataset, Value
+
+from ...configuration.errors import CorpusError
+from ...configuration.languages import normalize_languages
+from ..corpus.corpus import CAPTIONS, as_caption_corpus
+from ..corpus.images import ImageRules, SkippedImage, stays_inside
+from ..corpus.tar_shards import tar_members, tar_shards
+from .wit_index import PIXEL_FILES, TEXT_FILES, WitRules, index_pixels, index_texts
+
+DEFAULT_CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "wit"
+FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
+
+Part: TypeAlias = tuple[Path, Path | None]  # texts, and pixel data of the same pictures
+
+_PICTURES = 64  # of the pixel data that are held at a time
+
+
+def load_wit(
+    source: str | Path,
+    images: str | Path,
+    languages: str | list[str] | tuple[str, ...] | None = None,
+    *,
+    texts: tuple[str, ...] = ("reference", "page"),
+    min_languages: int = 2,
+    on_bad_row: Literal["error", "skip"] = "error",
+    check_images: bool = True,
+    on_bad_image: Literal["error", "skip"] = "error",
+    skipped: list[SkippedImage] | None = None,
+    cache_dir: str | Path | None = None,
+) -> IterableDataset:
+    """A caption corpus of WIT: `image`, `image_id` (the picture's address) and `captions`, all texts found for it.
+
+    The first call with the same files and options reads all of `source` and sorts it into a cache of about the size of
+    the texts that are kept; so it does with pixel data. Addresses that differ in `http` and `https` are one. A text
+    that a language has twice for a picture is given once.
+
+    Args:
+        source: WIT's files `….tsv` or `….tsv.gz`: one, a folder of them, or a pattern such as `wit_v1.train.all-*`.
+        images: where the pictures are: a folder, `….tar` or pixel data `….csv.gz`, also as a pattern (see above).
+        languages: whose texts to keep; by default all.
+        texts: which of a row's texts are captions: `reference` (under the picture on that page), `page` (the first
+            words of the page), `section`, `alt`, and `attribution` (with the picture, on Wikimedia Commons; where WIT
+            found it to be in the page's language).
+        min_languages: pictures with texts in fewer languages are left out.
+        on_bad_row: what to do about a row that has other than WIT's columns, no address, no known language or a
+            text longer than a caption can be: raise an error, or leave it out with a warning that counts and names it,
+            at this and every later call.
+        check_images, on_bad_image, skipped: as for `load_captions`, in passing. A picture that is not there is bad:
+            with a part of the pictures at hand, skip.
+        cache_dir: by default `DEFAULT_CACHE`.
+
+    Raises:
+        ValueError: for an unknown kind of text.
+        CorpusError: for files that are missing or cut off; and for a bad row, with the file and the line.
+        LanguageTagError: for an unknown language; in a row, with the file and the line.
+    """
+    if on_bad_image == "skip" and not check_images:
+        raise ValueError("on_bad_image='skip' needs check_images=True: pictures are left out when they are checked")
+    wanted = None if languages is None else tuple(normalize_languages(languages))
+    rules = WitRules(wanted, tuple(texts), on_bad_row == "skip")
+    cache = Path(cache_dir or DEFAULT_CACHE)
+    pixel_files = _files(images, PIXEL_FILES) if str(images).endswith(PIXEL_FILES) else []
+    pictures = _Pictures(None) if pixel_files else _pictures(images)
+    parts = index_texts(_files(source, TEXT_FILES), rules, cache)
+    pixels = index_pixels(pixel_files, rules.skip_bad_rows, cache) if pixel_files else [None] * len(parts)
+    kwargs = {
+        "parts": list(zip(parts, pixels, strict=True)),
+        "pictures": pictures,
+        "min_languages": min_languages,
+    }
+    stream = IterableDataset.from_generator(_rows, gen_kwargs=kwargs, features=FEATURES)
+    rules_of_images = ImageRules(None, on_bad_image == "skip", skipped) if check_images else None
+    return as_caption_corpus(stream, images=rules_of_images, place="WIT row {}".format)
+
+
+@dataclass(frozen=True)
+class _Pictures:
+    """Where the pictures are: in a folder, or as members of tar files."""
+
+    folder: Path | None
+    members: dict[str, tuple[str, int, int]] = field(default_factory=dict)  # name -> file, offset, size
+
+    def __getitem__(self, url: str) -> dict[str, Any] | None:
+        """A cell of the column `image`. The path of a file that is not there is an error when it is opened."""
+        path = urlsplit(url).path.lstrip("/")
+        names = [name for name in dict.fromkeys((path, unquote(path))) if stays_inside(name)]
+        if self.folder is not None and names:
+            files = [self.folder / name for name in names]
+            return {"bytes": None, "path": str(next((file for file in files if file.is_file()), files[-1]))}
+        for name in names:
+            if name in self.members:
+                file, offset, size = self.members[name]
+                with open(file, "rb") as tar:
+                    tar.seek(offset)
+                    return {"bytes": tar.read(size), "path": None}
+        return None
+
+
+def _pictures(images: str | Path) -> _Pictures:
+    try:
+        shards = tar_shards(str(images)) if str(images).endswith(".tar") else []
+        if not shards and not Path(images).is_dir():
+            raise FileNotFoundError
+    except FileNotFoundError as error:
+        raise CorpusError(f"{images}: no such folder, tar file or pixel data") from error
+    return _Pictures(None, tar_members(shards)) if shards else _Pictures(Path(images).absolute())
+
+
+def _files(source: str | Path, endings: tuple[str, ...]) -> list[Path]:
+    """The files of a kind that a path, a folder or a pattern names."""
+    path = Path(source)
+    inside = path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+    files = sorted(file for file in inside if file.name.endswith(endings))
+    if not files:
+        raise CorpusError(f"{source}: no such file, or none that ends in {' or '.join(endings)}")
+    return files
+
+
+def _rows(parts: list[Part], pictures: _Pictures, min_languages: int) -> Iterator[dict[str, Any]]:
+    for texts, pixels in parts:
+        captions_of = _captions(texts, min_languages)
+        for url, picture in _pixels(pixels) if pixels else ():
+            if captions := captions_of.pop(url, None):
+                yield {"image": {"bytes": picture, "path": None}, "image_id": url, "captions": captions}
+        for url, captions in captions_of.items():
+            yield {"image": pictures[url], "image_id": url, "captions": captions}
+
+
+def _captions(part: Path, min_languages: int) -> dict[str, list[dict[str, str]]]:
+    """Address -> captions, each once, of the pictures with texts in enough languages."""
+    found: dict[str, dict[tuple[str, str], None]] = {}
+    for row in pq.read_table(part).to_pylist():
+        found.setdefault(row["url"], {})[row["language"], row["text"]] = None
+    return {
+        url: [{"language": language, "text": text} for language, text in texts]
+        for url, texts in found.items()
+        if len({language for language, _ in texts}) >= min_languages
+    }
+
+
+def _pixels(part: Path) -> Iterator[tuple[str, bytes]]:
+    for batch in pq.ParquetFile(part).iter_batches(_PICTURES):
+        yield from zip(batch["url"].to_pylist(), batch["picture"].to_pylist(), strict=True)

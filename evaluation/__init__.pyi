@@ -1,0 +1,6 @@
+from .consistency import (
+    consistency_scores as consistency_scores,
+    evaluate_consistent_retrieval as evaluate_consistent_retrieval,
+)
+from .emoji import EmojiBenchmark as EmojiBenchmark
+from .retrieval import RetrievalRecall as RetrievalRecall, evaluate_retrieval as evaluate_retrieval

@@ -1,0 +1,9 @@
+from .cross_encoder import CrossEncoder as CrossEncoder
+from .embedder import Embedder as Embedder
+from .image_index import ImageIndex as ImageIndex
+from .reranking import Reranker as Reranker
+from .translation import (
+    Seq2SeqTranslator as Seq2SeqTranslator,
+    Translator as Translator,
+    TranslatorsByPair as TranslatorsByPair,
+)

@@ -1,0 +1,325 @@
+"""The embedder: texts and pictures to unit vectors, with any dual encoder.
+
+Evaluation, search, the trainer and the command line encode with this class and with nothing else. It works with every
+dual encoder of babelens, with transformers' CLIP, SigLIP and ALIGN, and with MLA adapters on any of them: whatever has
+`get_text_features` and `get_image_features`, and a processor.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeGuard, cast
+
+import numpy as np
+import torch
+from datasets.utils.logging import tqdm
+from PIL import Image
+from torch import Tensor, nn
+from transformers import (
+    AutoModel,
+    AutoProcessor,
+    AutoTokenizer,
+    BatchFeature,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
+from transformers.utils.peft_utils import find_adapter_config_file
+
+from ..configuration.errors import ImageError, ModelFolderError, NonFiniteError
+from ..configuration.languages import language_for_each
+from ..configuration.pretrained import explained, load_model, load_processor, located
+from ..configuration.saved_folders import check_finished
+from ..data.batching.views import PictureFeatures
+from ..modeling.modeling_mla import MlaModel
+from ..modeling.peft_mla import MlaAdapterConfig
+from ..modeling.peft_mla.peft_mla_conversion import SHARED_OPTIONS, load_adapter
+from ..processing.images import open_image
+from ..processing.picture_inputs import as_picture
+from ..processing.processing_mla import MlaProcessor
+from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
+
+ImageLike = Image.Image | np.ndarray | str | Path | bytes
+_OF_ADAPTERS = ("local_files_only", "revision", "token")  # what finds an adapter, of the options to load a model with
+# A progress bar that nobody asked for appears only when encoding takes longer than this.
+_PROGRESS_AFTER_SECONDS = 2.0
+
+
+class Embedder:
+    """Encodes texts and pictures as L2-normalised float32 vectors [N, d], so that a dot product is a cosine.
+
+    The model encodes in eval mode; afterwards each of its modules is in the mode it was in. No random numbers are
+    drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
+
+    Args:
+        model: a dual encoder with `get_text_features` and `get_image_features`.
+        processor: its processor. Processors that take `language=` are given the language of the texts.
+        batch_size: texts or pictures encoded at a time.
+        device: where to move the model; by default it stays where it is.
+        dtype: to which floating-point type to convert the model, such as `torch.bfloat16`; by default it keeps its
+            own.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        *,
+        batch_size: int = 64,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
+            raise TypeError(
+                f"{type(model).__name__} is no dual encoder: it lacks get_text_features or get_image_features"
+            )
+        if device is not None or dtype is not None:
+            model = model.to(device=device, dtype=dtype)
+        self.model = model
+        self.processor = processor
+        self.batch_size = batch_size
+        self._takes_language = "language" in inspect.signature(type(processor).__call__).parameters
+        self._takes_features = "image_features" in inspect.signature(model.get_image_features).parameters
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder_or_repo: str | Path,
+        *,
+        batch_size: int = 64,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        **loading: Any,
+    ) -> Self:
+        """Loads model and processor from a folder or from the Hub.
+
+        Args:
+            folder_or_repo: what `AutoModel.from_pretrained` takes.
+            batch_size: as in `Embedder`.
+            device: where to run; by default the accelerator when there is one, else the CPU.
+            dtype: as in `Embedder`.
+            loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
+                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code.
+
+        Raises:
+            ModelFolderError: when there is no such folder or repository, it lacks weights or a processor, or a file
+                is damaged; an `OSError`.
+            UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
+            TypeError: when the model is no dual encoder.
+        """
+        model, processor = load_dual_encoder(folder_or_repo, **loading)
+        return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
+
+    def encode_text(
+        self,
+        texts: str | Sequence[str],
+        *,
+        language: str | Sequence[str],
+        show_progress: bool | None = None,
+        normalize: bool = True,
+    ) -> np.ndarray:
+        """Embeddings of texts, [N, d]; a single text gives [1, d].
+
+        Args:
+            texts: texts of any length; those that are longer than the model reads are cut, and counted in the log.
+            language: BCP-47 tag of all texts, or one for each.
+            show_progress: whether to show a progress bar; by default only on a terminal and only for long jobs.
+            normalize: give unit vectors; else the features as the model makes them.
+
+        Raises:
+            LanguageTagError: for an unknown language.
+            InputError: when a list of languages is not as long as `texts`.
+            NonFiniteError: for a text whose embedding is not finite.
+            InputError: for what is no text, or a text that is no Unicode.
+        """
+        texts = as_texts(texts, "texts", none_is_fine=True)
+        languages = language_for_each(language, len(texts))
+        # Texts of similar length share a batch, so that little of it is padding. Longest first: what does not fit in
+        # memory fails at once.
+        lengths = self._token_counts(texts)
+        order = sorted(range(len(texts)), key=lambda position: -lengths[position])
+
+        def encode(positions: list[int]) -> Tensor:
+            inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
+            return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
+
+        with counting_cut_texts() as cut:
+            if not self._takes_language:  # transformers' processors say nothing of what they cut
+                limit = self.processor.tokenizer.model_max_length
+                too_long = [text for text, length in zip(texts, lengths, strict=True) if length > limit]
+                note_cut_texts(too_long, f"{limit} tokens")
+            embeddings = self._encode(
+                order, encode, "texts", show_progress, normalize, lambda position: repr(texts[position])
+            )
+        cut.warn(texts)
+        return embeddings
+
+    def encode_image(
+        self,
+        images: ImageLike | Sequence[ImageLike] | PictureFeatures,
+        *,
+        show_progress: bool | None = None,
+        normalize: bool = True,
+    ) -> np.ndarray:
+        """Embeddings of pictures, [N, d]; a single picture gives [1, d].
+
+        Args:
+            images: Pillow images, arrays or tensors of uint8, paths, or the bytes of files (`as_picture`), in a list
+                or in any sequence that loads a picture when it is asked for one; no more than a batch of them is held
+                at a time. Or the features that a corpus has in their place, for a model that takes such.
+            show_progress, normalize: as in `encode_text`.
+
+        Raises:
+            ImageError: for what is no picture, or one that is missing, broken, too large or too long and thin.
+            NonFiniteError: for a picture whose embedding is not finite.
+            TypeError: for features, when the model takes pictures alone.
+        """
+        pictures = [images] if is_picture(images) else cast(Sequence[ImageLike] | PictureFeatures, images)
+        if isinstance(pictures, Mapping) or not (hasattr(pictures, "__len__") and hasattr(pictures, "__getitem__")):
+            raise ImageError(f"a {type(pictures).__name__} is no picture and no sequence of pictures")
+        if isinstance(pictures, PictureFeatures) and not self._takes_features:
+            raise TypeError(f"{type(self.model).__name__} takes pictures, and not features of pictures")
+
+        def encode(positions: list[int]) -> Tensor:
+            if isinstance(pictures, PictureFeatures):
+                inputs = BatchFeature({"image_features": pictures[positions]}, tensor_type="pt")
+            else:
+                batch = [open_picture(pictures[position], f"images[{position}]") for position in positions]
+                inputs = self.processor(images=batch, return_tensors="pt")
+            return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
+
+        def describe(position: int) -> str:
+            picture = None if isinstance(pictures, PictureFeatures) else pictures[position]
+            return str(picture) if isinstance(picture, str | Path) else f"picture {position}"
+
+        return self._encode(list(range(len(pictures))), encode, "pictures", show_progress, normalize, describe)
+
+    def _encode(
+        self,
+        order: list[int],
+        encode: Callable[[list[int]], Tensor],
+        what: str,
+        show_progress: bool | None,
+        normalize: bool,
+        describe: Callable[[int], str],
+    ) -> np.ndarray:
+        """Encodes the items in this order, batch by batch; each one's embedding stands in the row of its position."""
+        embeddings: np.ndarray | None = None
+        with evaluation_mode(self.model), progress_bar(len(order), f"Encoding {what}", show_progress) as bar:
+            for start in range(0, len(order), self.batch_size):
+                positions = order[start : start + self.batch_size]
+                features = encode(positions).float()
+                if bad := (~features.isfinite().all(-1)).nonzero().flatten().tolist():
+                    raise NonFiniteError(
+                        f"{describe(positions[bad[0]])}: {type(self.model).__name__} makes an embedding of it with "
+                        "numbers that are NaN or infinite"
+                    )
+                rows = (nn.functional.normalize(features, dim=-1) if normalize else features).cpu().numpy()
+                if embeddings is None:
+                    embeddings = np.empty((len(order), rows.shape[1]), dtype=np.float32)
+                embeddings[positions] = rows
+                bar.update(len(positions))
+        return np.empty((0, 0), dtype=np.float32) if embeddings is None else embeddings
+
+    def _process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
+        if self._takes_language:
+            return self.processor(text=texts, language=languages, return_tensors="pt")
+        # transformers' processors leave padding to the caller; SigLIP was trained with every text padded to the full
+        # length.
+        padding = "max_length" if "siglip" in self.model.config.model_type else True
+        return self.processor(text=texts, padding=padding, truncation=True, return_tensors="pt")
+
+    def _token_counts(self, texts: list[str]) -> list[int]:
+        if not texts:
+            return []
+        tokenizer = self.processor.tokenizer
+        if not callable(tokenizer):  # a word-level method's, whose words are counted when they are encoded
+            return [len(text) for text in texts]
+        return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]
+
+
+def default_device() -> torch.device | None:
+    """The accelerator, when there is one."""
+    return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+
+
+def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Model and processor of a folder or Hub repository, which may be an MLA adapter's; `loading` is what
+    `from_pretrained` takes, such as `trust_remote_code`."""
+    source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
+    check_finished(source)
+    if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in _OF_ADAPTERS}):
+        return _load_adapted(source, **loading)
+    model = load_model(AutoModel, source, **loading)
+    processor = load_processor(AutoProcessor, source, **loading)
+    if hasattr(model, "get_image_features") and not hasattr(
+        processor, "image_processor"
+    ):  # where there is no processor, transformers takes the tokenizer
+        raise ModelFolderError(f"{source} has no processor for pictures: save the model's processor there")
+    return model, processor
+
+
+def _load_adapted(source: str, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """The base model of an MLA adapter with the adapter's language."""
+    with explained(source, loading):
+        adapter = MlaAdapterConfig.from_pretrained(source)
+    if not adapter.base_model_name_or_path:
+        raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
+    model, processor = load_dual_encoder(adapter.base_model_name_or_path, **loading)
+    if not isinstance(model, MlaModel):
+        asked = {name: value for name, value in loading.items() if name in ("local_files_only", "trust_remote_code")}
+        tokenizer = _tokenizer_beside(adapter.embedding or source, **asked)
+        processor = MlaProcessor.for_native(
+            model.config, processor, tokenizer, native_language=adapter.native_language
+        )
+        model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
+    with explained(source, loading):
+        load_adapter(model, source)
+    processor.languages = list(model.config.languages)
+    return model, processor
+
+
+def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer in the folder of a shared embedding, which may be one in a repository of the Hub."""
+    if Path(embedding).is_dir():
+        return load_processor(AutoTokenizer, embedding, **loading)
+    owner, repository, *below = embedding.split("/")
+    return load_processor(AutoTokenizer, f"{owner}/{repository}", **loading | {"subfolder": "/".join(below)})
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode without gradients; afterwards each module is in its own mode again (a frozen part may stand in another
+    than the rest)."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        # Not inference_mode: what a model caches meanwhile (position tables, masks) must remain usable in training.
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
+    """A bar, if `show`; by default on a terminal and for jobs that take long."""
+    if show is None:
+        return tqdm(total=total, desc=description, delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
+    return tqdm(total=total, desc=description, leave=False, disable=not show)
+
+
+def is_picture(images: ImageLike | Sequence[ImageLike] | PictureFeatures) -> TypeGuard[ImageLike]:
+    """Whether this is one picture rather than several."""
+    return isinstance(images, Image.Image | str | Path | bytes) or (
+        isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
+    )
+
+
+def open_picture(image: ImageLike, called: str = "picture") -> Image.Image:
+    """The picture as upright RGB; raises `ImageError` for one that cannot be read."""
+    picture = as_picture(image, called)
+    return open_image(picture) if isinstance(image, Image.Image) else picture  # all others are upright RGB by now

@@ -1,0 +1,135 @@
+"""Searching the pictures of a folder by text.
+
+The embeddings of a folder's pictures can be kept in a cache, for each model; when the folder is searched again, only
+pictures that are new or have changed (by name, size and time of modification) are encoded. A scan of all embeddings is
+fast up to millions of pictures; beyond that, write them with `babelens embed --output pictures.parquet` and give
+`Dataset.from_parquet` of that file a faiss index (`add_faiss_index("embedding")`).
+"""
+
+import hashlib
+import logging
+import os
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import PIL.Image
+
+from ..configuration.errors import BadImageError, CorpusError, ImageError
+from ..configuration.files import written_file
+from ..processing.images import FORMATS, check_image
+from .embedder import Embedder
+from .fingerprint import fingerprint
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ImageIndex:
+    """The pictures of a folder and their embeddings [n_images, d]; `skipped` says which could not be read, and why."""
+
+    paths: list[Path]
+    embeddings: np.ndarray
+    skipped: dict[Path, str]
+
+    @classmethod
+    def of_folder(
+        cls,
+        embedder: Embedder,
+        folder: Path,
+        *,
+        skip_bad_images: bool = False,
+        cache: Path | None = None,
+        show_progress: bool | None = None,
+    ) -> Self:
+        """The pictures in a folder and the folders in it, in the order of their paths.
+
+        Args:
+            embedder: the model.
+            folder: where the pictures are; other files are passed over.
+            skip_bad_images: leave out pictures that cannot be read instead of refusing them.
+            cache: a folder in which to keep embeddings between calls; by default they are not kept. A file of it that
+                is damaged, and one that cannot be written, is named in a warning, and the pictures are encoded.
+            show_progress: as in `Embedder.encode_image`.
+
+        Raises:
+            CorpusError: when there is no picture in the folder.
+            BadImageError: for a picture that cannot be read.
+        """
+        states = {path: _state(path, folder) for path in pictures_in(folder)}
+        if not states:
+            raise CorpusError(f"{folder}: no pictures ({', '.join(FORMATS)}) in this folder or in folders below")
+        store = cache and cache / f"{_made_by(embedder)}-{_digest(str(folder.resolve()))}.npz"
+        known = _load(store) if store else {}
+        new = [path for path, state in states.items() if state not in known]
+        skipped = {path: reason for path in new if (reason := _defect(path))}
+        if skipped and not skip_bad_images:
+            raise BadImageError("\n".join(skipped.values()))
+        new = [path for path in new if path not in skipped]
+        embeddings = embedder.encode_image(new, show_progress=show_progress)
+        known |= zip((states[path] for path in new), embeddings, strict=True)
+        paths = [path for path in states if path not in skipped]
+        index = cls(paths, np.array([known[states[path]] for path in paths]), skipped)
+        if store and new:
+            try:
+                _save(store, [states[path] for path in paths], index.embeddings)
+            except OSError as error:  # what was encoded is there all the same
+                logger.warning("the embeddings of %s could not be kept: %s", folder, error)
+        return index
+
+    def search(self, query: np.ndarray, top: int) -> list[tuple[Path, float]]:
+        """The best pictures for a query embedding [d], best first, with their cosines."""
+        scores = self.embeddings @ query
+        return [(self.paths[best], float(scores[best])) for best in np.argsort(-scores, kind="stable")[:top]]
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """The pictures in a folder and the folders in it, in the order of their paths."""
+    suffixes = {suffix for suffix, name in PIL.Image.registered_extensions().items() if name in FORMATS}
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
+
+
+def _state(path: Path, folder: Path) -> str:
+    facts = path.stat()
+    return f"{path.relative_to(folder)}|{facts.st_size}|{facts.st_mtime_ns}"
+
+
+def _defect(path: Path) -> str | None:
+    """Why a picture cannot be read."""
+    try:
+        check_image(path)
+    except ImageError as error:
+        return str(error)
+    return None
+
+
+def _made_by(embedder: Embedder) -> str:
+    """A digest of everything but the picture that makes its embedding."""
+    return fingerprint(embedder.model, embedder.processor.image_processor.to_json_string())
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(os.fsencode(text), digest_size=12).hexdigest()
+
+
+def _load(store: Path) -> dict[str, np.ndarray]:
+    """What is kept in a file; of a damaged file nothing, and it will be written anew."""
+    if not store.exists():
+        return {}
+    try:
+        with np.load(store, allow_pickle=False) as arrays:
+            states, embeddings = arrays["states"].tolist(), arrays["embeddings"]
+        if embeddings.dtype != np.float32 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():
+            raise ValueError("its numbers are no embeddings")
+        return dict(zip(states, embeddings, strict=True))
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        logger.warning("%s is damaged (%s): the pictures are encoded again", store, error)
+        return {}
+
+
+def _save(store: Path, states: list[str], embeddings: np.ndarray) -> None:
+    with written_file(store) as path:
+        np.savez(path, states=np.array(states), embeddings=embeddings)

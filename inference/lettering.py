@@ -1,0 +1,197 @@
+"""Writing any language into a picture, or saying that it cannot be written: no boxes in place of letters.
+
+The letters are Noto Sans (SIL Open Font License 1.1), fetched at run time as the pinned npm packages in `fonts.json`,
+only those that the scripts at hand need. Without them (no network, no npm) there is Pillow's own face, which writes
+English. Scripts whose letters join or reorder, and those written from right to left, also need Pillow's Raqm layout
+(`PIL.features.check("raqm")`). `Lettering.can_write` tells whether a text would be readable, so that an English gloss
+can stand where it would not.
+"""
+
+import json
+import logging
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Self, cast
+
+import langcodes
+from PIL import ImageDraw, ImageFont, features
+
+from ..data.emoji.benchmark import DEFAULT_CACHE
+from ..data.npm import Package, fetch_package, read_package
+
+logger = logging.getLogger(__name__)
+
+_FONTS = Path(__file__).with_name("fonts.json")
+_NEEDS_RAQM = frozenset({"Arab", "Beng", "Deva", "Hebr", "Taml", "Telu", "Thai"})
+_RIGHT_TO_LEFT = frozenset({"Arab", "Hebr"})
+_REGULAR_WEIGHT = 400
+_IN_NO_FONT = "\U0010ffff"
+
+
+class Face:
+    """One font file, and the code points it is for; without `data` the face that is built into Pillow."""
+
+    def __init__(self, data: bytes | None, codes: Sequence[range]) -> None:
+        self._data = data
+        self._codes = codes
+        self._fonts: dict[int, ImageFont.FreeTypeFont] = {}
+        self._has: dict[str, bool] = {}
+
+    def font(self, size: int) -> ImageFont.FreeTypeFont:
+        if size not in self._fonts:
+            if self._data is None:
+                self._fonts[size] = cast(ImageFont.FreeTypeFont, ImageFont.load_default(size))
+            else:
+                self._fonts[size] = ImageFont.truetype(BytesIO(self._data), size)
+                self._fonts[size].set_variation_by_axes([_REGULAR_WEIGHT])
+        return self._fonts[size]
+
+    def is_for(self, character: str) -> bool:
+        return any(ord(character) in codes for codes in self._codes) and self.has(character)
+
+    def has(self, character: str) -> bool:
+        """Whether the font draws this character, and not its box for missing ones."""
+        if character not in self._has:
+            mask = self.font(16).getmask
+            self._has[character] = bytes(mask(character)) != bytes(mask(_IN_NO_FONT))
+        return self._has[character]
+
+
+_BUILT_IN = Face(data=None, codes=[range(0x20, 0x2100)])
+
+
+class Lettering:
+    """Writes texts in the faces it has: `Lettering()` English, `Lettering.fetch(languages)` what can be had for them.
+
+    Args:
+        faces: faces by ISO 15924 script; those of `Latn` also serve every other script for digits, punctuation and
+            names.
+    """
+
+    def __init__(self, faces: dict[str, Sequence[Face]] | None = None) -> None:
+        self._faces = faces or {}
+
+    @classmethod
+    def fetch(cls, languages: Iterable[str], folder: Path | None = None) -> Self:
+        """The faces for these languages; a script whose face cannot be had is named in a warning and left out.
+
+        Args:
+            languages: BCP-47 tags.
+            folder: where the packages are kept; by default with those of the emoji benchmark.
+        """
+        folder = folder or DEFAULT_CACHE / "packages"
+        scripts = {"Latn", *map(script_of, languages)}
+        fonts = [font for font in json.loads(_FONTS.read_text("utf-8")) if scripts.intersection(font["scripts"])]
+        if foreign := scripts.difference(script for font in fonts for script in font["scripts"]):
+            logger.warning("no font for the script %s: galleries show an English gloss", ", ".join(sorted(foreign)))
+        fetched: dict[str, Sequence[Face]] = {}
+        with ThreadPoolExecutor() as pool:  # when no registry answers, all wait at the same time
+            futures = [pool.submit(_fetch_faces, font, folder) for font in fonts]
+        for font, future in zip(fonts, futures, strict=True):
+            try:
+                fetched |= dict.fromkeys(font["scripts"], future.result())
+            except (OSError, ImportError) as error:
+                logger.warning("no letters for the script %s: %s", ", ".join(font["scripts"]), error)
+        return cls(fetched)
+
+    @property
+    def attribution(self) -> str | None:
+        """Whose letters these are and under which licence; None for Pillow's own."""
+        return "Letters: Noto Sans, © The Noto Project Authors, SIL Open Font License 1.1" if self._faces else None
+
+    def can_write(self, text: str, language: str) -> bool:
+        """Whether every character has a face and the script is laid out rightly."""
+        if script_of(language) in _NEEDS_RAQM and not features.check("raqm"):
+            return False
+        return all(face is not None for _, face in self._runs(text, language))
+
+    def length(self, text: str, language: str, size: int) -> float:
+        """The width of a line in pixels."""
+        return sum(face.font(size).getlength(run) for run, face in self._runs(text, language) if face)
+
+    def draw(
+        self,
+        canvas: ImageDraw.ImageDraw,
+        position: tuple[float, float],
+        text: str,
+        language: str,
+        size: int,
+        fill: str,
+    ) -> None:
+        """Draws one line of a text that `can_write`; `position` is the left end of its baseline."""
+        x, baseline = position
+        runs = [(run, face) for run, face in self._runs(text, language) if face]
+        direction = "rtl" if script_of(language) in _RIGHT_TO_LEFT else None
+        for run, face in reversed(runs) if direction == "rtl" else runs:
+            font = face.font(size)
+            canvas.text((x, baseline), run, fill=fill, font=font, anchor="ls", direction=direction)
+            x += font.getlength(run, direction=direction)
+
+    def wrap(self, text: str, language: str, size: int, width: float, max_lines: int) -> list[str]:
+        """The text as lines of at most `width` pixels, broken between words, or within a word that is too long for a
+        line or a script that does not space its words. What does not fit into `max_lines` is cut with an ellipsis."""
+        lines = [""]
+        for piece in re.findall(r"\S+\s*", text):
+            if self.length(lines[-1] + piece.rstrip(), language, size) <= width:
+                lines[-1] += piece
+                continue
+            lines += [""] if lines[-1] else []
+            for character in piece:
+                is_mark = unicodedata.category(character).startswith("M")
+                if not is_mark and self.length(lines[-1] + character, language, size) > width:
+                    lines.append("")
+                lines[-1] += character
+            if len(lines) > max_lines:
+                lines[max_lines - 1 :] = [lines[max_lines - 1].rstrip()[:-1] + "…"]
+                break
+        return [line.rstrip() for line in lines]
+
+    def _runs(self, text: str, language: str) -> Iterator[tuple[str, Face | None]]:
+        """The text in pieces of one face each, None where there is no face. A face is kept as long as it has the
+        characters, so that letters that join stay together."""
+        faces = [*self._faces.get(script_of(language), ()), *self._faces.get("Latn", ()), _BUILT_IN]
+        run, current = "", None
+        for character in unicodedata.normalize("NFC", text):
+            if current is not None and (current.has(character) or unicodedata.category(character) == "Cf"):
+                run += character
+                continue
+            face = next((face for face in faces if face.is_for(character)), None)
+            if run and face is not current:
+                yield run, current
+                run = ""
+            run, current = run + character, face
+        if run:
+            yield run, current
+
+
+def script_of(language: str) -> str:
+    """The ISO 15924 code of the script in which a language is written, from its tag or else the likely one."""
+    return langcodes.Language.get(language).maximize().script or "Zyyy"
+
+
+def _fetch_faces(font: dict[str, Any], folder: Path) -> list[Face]:
+    """The upright faces in the Fontsource package of an entry of `fonts.json`; they come in many small files.
+
+    Raises:
+        OSError: when the package cannot be had, or Pillow was built without Brotli and cannot read its files.
+    """
+    package = Package(font["package"], font["version"], font["integrity"])
+    tarball = fetch_package(package, folder, timeout=60)
+    files = {path.name: data for path, data in read_package(tarball, lambda path: path.suffix in (".json", ".woff2"))}
+    faces = []
+    for subset, codes in json.loads(files["unicode.json"]).items():
+        suffix = f"-{subset.strip('[]')}-wght-normal.woff2"
+        data = next(data for name, data in files.items() if name.endswith(suffix))
+        faces.append(Face(data, [_code_range(item) for item in codes.split(",")]))
+    faces[0].font(16)
+    return faces[::-1]  # as in CSS, the last that is declared for a character has precedence
+
+
+def _code_range(item: str) -> range:
+    """`U+0400-045f` or `U+2116`, as in CSS."""
+    first, _, last = item.removeprefix("U+").partition("-")
+    return range(int(first, 16), int(last or first, 16) + 1)

@@ -1,0 +1,138 @@
+"""Retrieve, then rerank: a dual encoder finds the best k for a query, a cross-encoder puts them in order.
+
+Beyond the k nothing changes: there the dual encoder's order stays. In both directions, of texts among pictures and of
+pictures among texts, each query has a shortlist of its own; a pair that is on two of them is scored once.
+
+Ties count against the query, as in `evaluation.ranking`: an item is on the shortlist when it is among the best k even
+if all that tie with it come before it. With k = 1 the ranks are therefore those of the dual encoder, with k as large as
+the gallery those of the cross-encoder.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.batching.views import PictureFeatures, RetrievalSet
+from .cross_encoder import CrossEncoder
+from .similarity import COSINE_TIE, SCORES_AT_ONCE, unit_rows
+
+# What is on the shortlist stands above every cosine.
+_ABOVE_COSINES = 2.0
+
+
+@dataclass(frozen=True)
+class Reranker:
+    """A cross-encoder behind any dual encoder, as `evaluate_retrieval` and `EmojiBenchmark` take it.
+
+    Args:
+        cross_encoder: judges what the dual encoder found.
+        top_k: how much of that.
+        regions: features of a set's pictures, which the cross-encoder reads in their place, such as
+            `lambda found: extractor(found.images)`, or `lambda found: [features[name] for name in found.image_ids]`.
+        show_progress: as in `Embedder.encode_text`.
+    """
+
+    cross_encoder: CrossEncoder
+    top_k: int = 50
+    regions: Callable[[RetrievalSet], Sequence[Any]] | None = None
+    show_progress: bool | None = None
+
+    def score_function(self, queries: RetrievalSet) -> Callable[[np.ndarray], np.ndarray]:
+        """The function that scores pairs of `queries`: from pairs [M, 2], indices of a text and of an image, to scores
+        [M], higher meaning more alike.
+
+        Raises:
+            TypeError: for a corpus of features in the place of images, which need `regions`.
+            UnknownLanguageError: when it is called, for a language that the cross-encoder has not learned.
+        """
+        images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
+        if isinstance(images, PictureFeatures):
+            raise TypeError(
+                "a cross-encoder reads images or regions, and not a dual encoder's features: give regions="
+            )
+
+        def score(pairs: np.ndarray) -> np.ndarray:
+            return self.cross_encoder.score_pairs(
+                queries.texts,
+                images,
+                pairs,
+                language=queries.language,
+                regions=regions,
+                show_progress=self.show_progress,
+            )
+
+        return score
+
+
+def reranked_scores(
+    image_embeddings: np.ndarray,
+    text_embeddings: np.ndarray,
+    score: Callable[[np.ndarray], np.ndarray],
+    top_k: int,
+) -> tuple["RerankedScores", "RerankedScores"]:
+    """Cosines, and above them all the scores of the best `top_k` of every query.
+
+    Args:
+        image_embeddings: [n_images, d].
+        text_embeddings: [n_texts, d].
+        score: of pairs [M, 2], indices of a text and of an image, the scores [M], higher meaning more alike. Called
+            once, with every pair that is on a shortlist.
+        top_k: at least 1.
+
+    Returns:
+        The scores of texts with all images, and of images with all texts; ties are within `COSINE_TIE`.
+
+    Raises:
+        ValueError: for embeddings or scores that are not finite, and an impossible `top_k`.
+    """
+    if top_k < 1:
+        raise ValueError(f"top_k={top_k}: at least one item is reranked")
+    images, texts = unit_rows(image_embeddings), unit_rows(text_embeddings)
+    found_images = _shortlists(texts, images, top_k)  # [M, 2]: text, image
+    found_texts = _shortlists(images, texts, top_k).flip(1)
+    # A pair as one code, so that those on two shortlists are one.
+    codes = [pairs[:, 0] * len(images) + pairs[:, 1] for pairs in (found_images, found_texts)]
+    wanted = torch.cat(codes).unique()  # sorted
+    scores = np.asarray(score(torch.stack([wanted // len(images), wanted % len(images)], 1).numpy()))
+    if not np.isfinite(scores).all():
+        raise ValueError(f"scores: {np.sum(~np.isfinite(scores))} of {len(scores)} pairs have NaN or infinity")
+    levels = _ABOVE_COSINES + torch.from_numpy(np.unique(scores, return_inverse=True)[1]).double()
+    by_text, by_image = (levels[torch.searchsorted(wanted, code)] for code in codes)
+    return (
+        RerankedScores(texts, images, found_images, by_text),
+        RerankedScores(images, texts, found_texts.flip(1), by_image),
+    )
+
+
+def _shortlists(queries: Tensor, items: Tensor, top_k: int) -> Tensor:
+    """The pairs of queries [n, d] with those of items [m, d] that are among their best: [M, 2], ascending."""
+    if top_k >= len(items):
+        return torch.cartesian_prod(torch.arange(len(queries)), torch.arange(len(items)))
+    found = []
+    for rows in torch.arange(len(queries)).split(max(1, SCORES_AT_ONCE // len(items))):
+        scores = queries[rows] @ items.T  # [rows, m]
+        first_left_out = scores.topk(top_k + 1).values[:, -1:]
+        pairs = (scores - COSINE_TIE > first_left_out).nonzero()
+        found.append(torch.stack([rows[pairs[:, 0]], pairs[:, 1]], 1))
+    return torch.cat(found)
+
+
+@dataclass(frozen=True)
+class RerankedScores:
+    """The scores of queries [n, d] with all items [m, d]: cosines, and in their place the levels [M] of those pairs
+    [M, 2], ascending by query, that were scored."""
+
+    queries: Tensor
+    items: Tensor
+    pairs: Tensor
+    levels: Tensor
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        values = (self.queries[rows] @ self.items.T).double()  # [rows, m]
+        mine = torch.isin(self.pairs[:, 0], rows)
+        values[torch.searchsorted(rows, self.pairs[mine, 0].contiguous()), self.pairs[mine, 1]] = self.levels[mine]
+        return values

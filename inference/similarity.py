@@ -1,0 +1,28 @@
+"""Cosine similarity of embeddings: what ranking and reranking share."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# Cosines of float32 embeddings carry rounding errors of this size: what differs by less is a tie.
+COSINE_TIE = 1e-6
+# Scores held at once, 64 MB in float32: memory grows with the larger of the two sides, not with their product.
+SCORES_AT_ONCE = 2**24
+
+
+def unit_rows(embeddings: np.ndarray) -> Tensor:
+    """Embeddings as unit vectors, float32 [N, d]; raises `ValueError` when one is not finite, or there is none."""
+    return nn.functional.normalize(finite_matrix(embeddings, "embeddings").float(), dim=1)
+
+
+def finite_matrix(values: np.ndarray, name: str) -> Tensor:
+    tensor = torch.as_tensor(np.asarray(values))
+    if tensor.dim() != 2 or 0 in tensor.shape:
+        raise ValueError(f"{name} must be a matrix with at least one row and column, got shape {tuple(tensor.shape)}")
+    # NaN compares as false with everything: a model that diverged would be ranked first everywhere.
+    broken = (~tensor.isfinite()).any(1).nonzero()
+    if len(broken):
+        raise ValueError(
+            f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, the first is row {int(broken[0])}"
+        )
+    return tensor

@@ -1,0 +1,207 @@
+"""Features of pictures by a vision model, averaged over ten crops: what SMALR learns from instead of pixels (Burns et
+al. 2020, section 4: ResNet-152 and crops of 448 x 448).
+
+The crops are the four corners and the centre, and their mirror images (Krizhevsky et al. 2012). How large a picture is
+before it is cropped, the paper does not say: here its shorter side has 512 pixels, which is to 448 as 256 to 224.
+
+`write_features` makes a caption corpus of them, a folder of parquet files with a column `features` in the place of the
+pictures, which `load_captions` reads.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from datasets import Dataset
+from datasets.utils.logging import tqdm
+from PIL import Image
+from torch import Tensor
+from transformers import AutoImageProcessor, PreTrainedModel
+from transformers.image_processing_utils import BaseImageProcessor
+
+from ..configuration.errors import ModelKindError
+from ..configuration.files import written_file
+from ..configuration.pretrained import load_processor
+from ..data.batching.views import Pictures
+from ..data.corpus.corpus import FEATURES
+from ..modeling.modeling_dual_encoder import pool_image
+from ..processing.images import check_size
+from .backbones import load_backbone
+from .fingerprint import fingerprint
+
+RESIZE, CROP = 512, 448
+_ROWS_PER_FILE = 1000
+_MADE_OF = b"babelens.made_of"  # in a file's metadata: a digest of all that its features depend on
+
+
+class TenCropFeatures:
+    """Pictures -> float32 [N, F]: a vision model's pooled features, the mean over ten crops.
+
+    Args:
+        backbone: any transformers vision model. It is put into eval mode.
+        image_processor: the backbone's, of which colours are scaled as it says; its sizes are not used.
+        resize: pixels of a picture's shorter side before it is cropped.
+        crop: pixels of a crop's sides.
+
+    Raises:
+        ModelKindError: when the backbone does not take pictures of this size.
+        ValueError: for crops larger than the pictures.
+    """
+
+    def __init__(
+        self,
+        backbone: PreTrainedModel,
+        image_processor: BaseImageProcessor,
+        *,
+        resize: int = RESIZE,
+        crop: int = CROP,
+    ) -> None:
+        if not 0 < crop <= resize:
+            raise ValueError(f"crops of {crop} pixels cannot be cut from pictures whose shorter side has {resize}")
+        self.backbone = backbone.eval()
+        self.image_processor = image_processor
+        self.resize, self.crop = resize, crop
+        try:
+            self.width = self._encode(torch.zeros(1, 3, crop, crop)).shape[1]
+        except ValueError as error:
+            raise ModelKindError(f"{type(backbone).__name__}, crops of {crop} x {crop}: {error}") from error
+
+    @classmethod
+    def from_pretrained(
+        cls, folder_or_repo: str | Path, *, resize: int = RESIZE, crop: int = CROP, **loading: Any
+    ) -> Self:
+        """Loads the backbone, onto the accelerator when there is one; `loading` is what `AutoModel` takes.
+
+        Raises:
+            OSError: when there is no such folder or repository, or it lacks weights or an image processor.
+            ModelKindError: as `load_backbone`.
+        """
+        backbone = load_backbone(folder_or_repo, **loading)
+        if torch.accelerator.is_available():
+            backbone = backbone.to(torch.accelerator.current_accelerator())
+        return cls(backbone, load_processor(AutoImageProcessor, folder_or_repo, **loading), resize=resize, crop=crop)
+
+    def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """Upright RGB pictures of any size -> [N, F].
+
+        Raises:
+            ImageError: for a picture that is too long and thin to be resized.
+        """
+        crops = [crop for image in images for crop in five_crops(self._resized(image), self.crop)]
+        inputs = self.image_processor(images=crops, do_resize=False, do_center_crop=False, return_tensors="pt")
+        pixels = inputs["pixel_values"]  # [5 N, 3, H, W]
+        features = self._encode(torch.cat([pixels, pixels.flip(-1)]))
+        return features.view(2, len(images), 5, -1).mean((0, 2)).cpu().numpy()
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything but the picture that makes a picture's features."""
+        return fingerprint(self.backbone, f"{self.image_processor.to_json_string()} {self.resize} {self.crop}")
+
+    def _resized(self, image: Image.Image) -> Image.Image:
+        """The shorter side has `resize` pixels, the other in proportion."""
+        check_size(*image.size)
+        factor = self.resize / min(image.size)
+        size = (round(image.width * factor), round(image.height * factor))
+        return image.resize(size, self.image_processor.resample)
+
+    @torch.no_grad()
+    def _encode(self, pixels: Tensor) -> Tensor:
+        inputs = pixels.to(self.backbone.device, self.backbone.dtype)
+        return pool_image(self.backbone(pixel_values=inputs)).float()
+
+
+def five_crops(image: Image.Image, size: int) -> list[Image.Image]:
+    """The corners (top left, top right, bottom left, bottom right) and the centre, squares of `size` pixels."""
+    right, bottom = image.width - size, image.height - size
+    corners = [(0, 0), (right, 0), (0, bottom), (right, bottom), (right // 2, bottom // 2)]
+    return [image.crop((left, top, left + size, top + size)) for left, top in corners]
+
+
+# ---- A corpus of features ----
+
+
+def write_features(
+    corpus: Dataset,
+    extract: TenCropFeatures,
+    output: str | Path,
+    *,
+    batch_size: int = 4,
+    rows_per_file: int = _ROWS_PER_FILE,
+) -> None:
+    """Writes a corpus with `features` in the place of its pictures, as a folder of parquet files.
+
+    The folder appears when all is done. Until then its files are kept beside it, in `output.unfinished`: a run that
+    was broken off goes on behind the last of them, as long as the model, the pictures and the captions are the same.
+
+    Args:
+        corpus: a caption corpus with pictures.
+        extract: makes the features.
+        output: the folder, which must not be there.
+        batch_size: pictures encoded at a time, each in ten crops.
+        rows_per_file: pictures whose features share a file.
+
+    Raises:
+        FileExistsError: when `output` is there.
+        OSError: when a file cannot be written; those before it are kept.
+        BadImageError: for a picture that cannot be read.
+    """
+    output = Path(output)
+    if output.exists():
+        raise FileExistsError(f"{output} is there already: choose another name, or remove it")
+    unfinished = output.with_name(f"{output.name}.unfinished")
+    unfinished.mkdir(parents=True, exist_ok=True)
+    starts = range(0, len(corpus), rows_per_file)
+    files = [unfinished / f"features-{number:05}-of-{len(starts):05}.parquet" for number in range(len(starts))]
+    for stranger in set(unfinished.glob("*.parquet")) - set(files):
+        stranger.unlink()
+    made_by = extract.fingerprint
+    with tqdm(total=len(corpus), desc="Features of pictures", unit=" pictures", disable=None) as progress:
+        for start, file in zip(starts, files, strict=True):
+            part = corpus.select(range(start, min(start + rows_per_file, len(corpus))))
+            made_of = _digest(made_by, part)
+            if file.exists() and pq.read_schema(file).metadata.get(_MADE_OF) == made_of:
+                progress.update(len(part))
+            else:
+                features = _extracted(part, extract, batch_size, progress)
+                try:
+                    _write(part, features, made_of, file)
+                except OSError:
+                    if not any(unfinished.glob("*.parquet")):  # there is nothing to go on from
+                        unfinished.rmdir()
+                    raise
+    os.replace(unfinished, output)
+
+
+def _extracted(part: Dataset, extract: TenCropFeatures, batch_size: int, progress: tqdm) -> np.ndarray:
+    """The features of all pictures of a part, [n, F]."""
+    pictures, features = Pictures(part), []
+    for start in range(0, len(part), batch_size):
+        batch = pictures[start : start + batch_size]
+        features.append(extract(batch))
+        progress.update(len(batch))
+    return np.concatenate(features)
+
+
+def _digest(made_by: str, part: Dataset) -> bytes:
+    """Of all that makes the content of a file."""
+    hashing = hashlib.blake2b(made_by.encode(), digest_size=12)
+    hashing.update(repr(part.remove_columns("image").to_list()).encode())
+    pictures = Pictures(part)
+    for row in range(len(part)):
+        hashing.update(pictures.encoded(row))
+    return hashing.hexdigest().encode()
+
+
+def _write(part: Dataset, features: np.ndarray, made_of: bytes, file: Path) -> None:
+    columns = part.remove_columns("image")
+    whole = columns.add_column("features", list(features), feature=FEATURES)
+    table = whole.with_format("arrow")[:]
+    metadata = dict(whole.features.arrow_schema.metadata) | {_MADE_OF: made_of}
+    with written_file(file) as path:
+        pq.write_table(table.replace_schema_metadata(metadata), path)

@@ -1,0 +1,116 @@
+"""The pictures that processors and the embedder are given, in whatever form, as one list of what can be read."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+from transformers.image_utils import ChannelDimension, infer_channel_dimension_format
+
+from ..configuration.errors import ImageError, InputError
+from .images import check_size, decoded, open_image, to_rgb
+from .text_inputs import shown_briefly
+
+_CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
+
+
+def as_pictures(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
+    """One picture or several, also in lists of lists or as arrays of several, as a list of Pillow images.
+
+    Args:
+        images: Pillow images, arrays or tensors, paths, or the bytes of image files. A string is a path, never an
+            address: nothing is fetched from anywhere.
+        layout, scaled: as in `as_picture`.
+
+    Raises:
+        InputError: for an empty list.
+        ImageError: for what is no picture, or one that cannot be read; the message says which.
+    """
+    flat = [picture for entry in _entries(images) for picture in _entries(entry)]
+    if not flat:
+        raise InputError("images is an empty list")
+    return [as_picture(image, f"images[{place}]", layout=layout, scaled=scaled) for place, image in enumerate(flat)]
+
+
+def as_picture(image: Any, called: str, *, layout: Any = None, scaled: bool = False) -> Any:
+    """One picture as a Pillow image, decoded; or, where `scaled`, an array of floats as it is.
+
+    Args:
+        image: as in `as_pictures`. Arrays and tensors are [height, width], [height, width, channels] or [channels,
+            height, width], grey, RGB or RGB with transparency: whole numbers from 0 to 255, of one bit, or 16 bits of
+            grey.
+        called: how errors name the picture, where it has no name of its own.
+        layout: where an array has its channels, `"channels_first"` or `"channels_last"`; by default that is found.
+        scaled: take floats too, of RGB, scaled as the model reads them.
+
+    Raises:
+        ImageError: for what is no picture, or one that cannot be read.
+    """
+    if isinstance(image, str | Path | bytes):
+        return open_image(image)
+    if isinstance(image, PIL.Image.Image):
+        return decoded(image, called)
+    if hasattr(image, "numpy") and hasattr(image, "detach"):  # a tensor, on whatever device
+        image = image.detach().cpu()
+        image = (image.float() if image.is_floating_point() else image).numpy()
+    if not isinstance(image, np.ndarray):
+        raise ImageError(
+            f"{called} is {shown_briefly(image)}, no picture: give a Pillow image, a path, or an array of uint8"
+        )
+    return _of_array(image, called, layout, scaled)
+
+
+def _entries(given: Any) -> list[Any]:
+    """Those of a list, of a tuple and of an array of several pictures; else the one that is given."""
+    if isinstance(given, list | tuple):
+        return list(given)
+    return list(given) if hasattr(given, "shape") and getattr(given, "ndim", 0) == 4 else [given]
+
+
+def _of_array(array: np.ndarray, called: str, layout: Any, scaled: bool) -> Any:
+    if array.dtype.kind not in "uifb":
+        raise ImageError(f"{called} is an array of {array.dtype}, which are no pixels: give uint8, 0 to 255")
+    if array.ndim not in (2, 3):
+        raise ImageError(
+            f"{called} has the shape {array.shape}: a picture is [height, width, 3] or [3, height, width]"
+        )
+    try:
+        pixels = _channels_last(array, layout)
+        check_size(pixels.shape[1], pixels.shape[0])
+    except ImageError as error:
+        raise ImageError(f"{called}: {error}") from None
+    except ValueError as error:
+        raise ImageError(f"{called} has the shape {array.shape}, in which no side has 1, 3 or 4 channels") from error
+    if array.dtype.kind == "f":
+        return _floats(array, pixels, called, scaled)
+    if pixels.ndim == 3 and pixels.shape[-1] == 1:
+        pixels = pixels[..., 0]
+    if pixels.ndim == 3 or not (pixels.dtype.kind == "b" or pixels.dtype.newbyteorder("=") == np.uint16):
+        if pixels.dtype.kind == "b" or pixels.min() < 0 or pixels.max() > 255:
+            raise ImageError(f"{called} has {array.dtype} values from {array.min()} to {array.max()}, not 0 to 255")
+        pixels = pixels.astype(np.uint8)
+    return to_rgb(PIL.Image.fromarray(np.ascontiguousarray(pixels)))
+
+
+def _channels_last(array: np.ndarray, layout: Any) -> np.ndarray:
+    """[height, width] as it is, else [height, width, channels]."""
+    if array.ndim == 2:
+        return array
+    found = ChannelDimension(layout) if layout is not None else infer_channel_dimension_format(array, _CHANNELS)
+    pixels = np.moveaxis(array, 0, -1) if found is ChannelDimension.FIRST else array
+    if pixels.shape[-1] not in _CHANNELS:
+        raise ValueError(f"{pixels.shape[-1]} channels")
+    return pixels
+
+
+def _floats(array: np.ndarray, pixels: np.ndarray, called: str, scaled: bool) -> np.ndarray:
+    if not scaled:
+        raise ImageError(
+            f"{called} is an array of {array.dtype}, of which nobody can tell whether they end at 1 or at 255: give "
+            "uint8, 0 to 255, or to a processor floats from 0 to 1 with do_rescale=False"
+        )
+    if pixels.ndim != 3 or pixels.shape[-1] != 3:
+        raise ImageError(f"{called} has floats of the shape {array.shape}; they are taken of RGB alone")
+    if not np.isfinite(array).all():
+        raise ImageError(f"{called} has values that are not finite")
+    return array

@@ -1,0 +1,57 @@
+"""What the tests of commands share: a place of their own for frozen features, a tiny CLIP, pictures, commands."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from retrieval_fixtures import (
+    build_tokenizer as build_tokenizer,
+    caption_corpus as caption_corpus,
+    clip_folder as clip_folder,
+    clip_parts as clip_parts,
+    emoji_corpus as emoji_corpus,
+    tower as tower,
+)
+from tiny_native import saved, tiny_clip
+from typer.testing import CliRunner
+
+from babelens.cli.main import app
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Frozen features are kept here."""
+    with pytest.MonkeyPatch.context() as patched:
+        folder = tmp_path_factory.mktemp("cache")
+        patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", folder)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return saved(tiny_clip(), tmp_path_factory.mktemp("model") / "clip")
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for name in ("a[", "pic[bold]:cat:.png", "plain.png"):
+        if name == "a[":  # a folder, whose slash makes a closing tag
+            name = "a[/b].png"
+            (folder / "a[").mkdir()
+        Image.fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / name)
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs a command as `main` does, in this process; returns exit status, output and errors."""
+
+    def invoke(*arguments, code=0):
+        result = CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "200"})
+        if result.exit_code != code:
+            pytest.fail(f"status {result.exit_code}: {result.output}\n{result.exception!r}")
+        return result
+
+    return invoke

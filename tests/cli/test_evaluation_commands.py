@@ -1,0 +1,326 @@
+"""`babelens embed`, `search` and `evaluate` on a tiny real model and real files."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import typer
+from full_disk import full_disk
+from PIL import Image
+from tiny_cross_encoder import tiny_cross_encoder
+from typer.testing import CliRunner
+
+from babelens.cli.embed import embed
+from babelens.cli.evaluate import evaluate
+from babelens.cli.search import search
+from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
+from babelens.data.corpus.loading import load_captions
+from babelens.evaluation import emoji
+from babelens.evaluation.retrieval import evaluate_retrieval
+from babelens.inference.cross_encoder import CrossEncoder
+from babelens.inference.embedder import Embedder
+from babelens.inference.region_extraction import RegionExtractor
+from babelens.inference.reranking import Reranker
+
+NAMES = [f"{word} {n}" for word in ("number", "nummer", "bild") for n in range(4)]
+
+
+@pytest.fixture
+def run():
+    app = typer.Typer()
+    for command in (embed, search, evaluate):
+        app.command()(command)
+
+    def invoke(*arguments: object):
+        return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+
+    return invoke
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number, color in enumerate(("red", "green", "blue", "white")):
+        Image.new("RGB", (20, 20), color).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def captioned(pictures):
+    lines = [
+        {"file_name": f"{n}.png", "captions": {"en": [f"number {n}"], "de": [f"nummer {n}", f"bild {n}"]}}
+        for n in range(4)
+    ]
+    (pictures / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return pictures
+
+
+def test_embed_pictures(run, clip_folder, pictures, tmp_path):
+    result = run("embed", clip_folder, "--images", pictures, "--output", tmp_path / "out" / "p.parquet")
+    assert result.exit_code == 0, result.output
+    table = pq.read_table(tmp_path / "out" / "p.parquet")
+    assert table["file"].to_pylist() == ["0.png", "1.png", "2.png", "3.png"]
+    expected = Embedder.from_pretrained(clip_folder).encode_image(sorted(pictures.iterdir()))
+    np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), expected, atol=1e-6)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["p.parquet"]
+
+
+def test_embed_texts(run, clip_folder, tmp_path):
+    (tmp_path / "texts").write_text("ein rotes auto\nein haus\n", "utf-8")
+    for name in ("t.npy", "t.parquet"):
+        result = run(
+            "embed", clip_folder, "--texts", tmp_path / "texts", "--language", "DE", "--output", tmp_path / name
+        )
+        assert result.exit_code == 0, result.output
+    expected = Embedder.from_pretrained(clip_folder).encode_text(["ein rotes auto", "ein haus"], language="de")
+    np.testing.assert_allclose(np.load(tmp_path / "t.npy"), expected, atol=1e-6)
+    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+    assert [(row["text"], row["language"]) for row in rows] == [("ein rotes auto", "de"), ("ein haus", "de")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--output", "x.npy"], "either --images or --texts"),
+        (["--output", "x.npy", "--texts", "TEXTS"], "no language is guessed"),
+        (["--output", "x.csv", "--texts", "TEXTS", "--language", "de"], "must end in .npy or .parquet"),
+    ],
+)
+def test_embed_says_what_is_missing(run, clip_folder, tmp_path, arguments, message):
+    (tmp_path / "texts").write_text("text\n")
+    result = run("embed", clip_folder, *[tmp_path / "texts" if a == "TEXTS" else a for a in arguments])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_embed_leaves_nothing_behind_when_a_line_is_empty(run, clip_folder, tmp_path):
+    (tmp_path / "texts").write_text("a\n\nb\n")
+    result = run(
+        "embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", tmp_path / "t.npy"
+    )
+    assert isinstance(result.exception, BadTextError)
+    assert "line 2: the line is empty" in str(result.exception)
+    assert not (tmp_path / "t.npy").exists()
+
+
+def test_embed_cuts_texts_at_the_ends_of_lines_alone(run, clip_folder, tmp_path):
+    texts = ["ein\u2028rotes auto", "ein\x0chaus", "ein\x85baum"]
+    (tmp_path / "texts").write_bytes(("\ufeff" + "\r\n".join(texts)).encode())
+    output = tmp_path / "t.parquet"
+    result = run("embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", output)
+    assert result.exit_code == 0, result.output
+    assert pq.read_table(output)["text"].to_pylist() == texts
+
+
+def test_embed_names_the_line_of_a_text_in_another_encoding(run, clip_folder, tmp_path):
+    (tmp_path / "texts").write_bytes("ein auto\nein tür\n".encode("latin-1"))
+    output = tmp_path / "t.npy"
+    result = run("embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", output)
+    assert isinstance(result.exception, CorpusError)
+    assert "texts line 2: not UTF-8" in str(result.exception)
+
+
+@pytest.mark.parametrize(("good", "bad"), [(0, 3), (5, 20)])
+def test_hardly_a_picture_that_can_be_read_is_an_error_when_skipping(run, clip_folder, tmp_path, own_cache, good, bad):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(good + bad):
+        Image.new("RGB", (20, 20), "red").save(folder / f"{number:02}.png")
+        if number >= good:
+            (folder / f"{number:02}.png").write_bytes(b"\x89PNG")
+    output = tmp_path / "p.npy"
+    for arguments in (("embed", clip_folder, "--output", output), ("search", clip_folder, "auto", "--language", "de")):
+        result = run(*arguments, "--images", folder, "--skip-bad-images")
+        assert isinstance(result.exception, BadImageError), result.output
+        assert f"{good} of {good + bad} pictures can be read" in str(result.exception)
+        assert f"{good:02}.png: not a picture" in str(result.exception)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("name", ["t.npy", "t.parquet"])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(run, clip_folder, tmp_path, name):
+    (tmp_path / "texts").write_text("".join(f"ein auto {number}\n" for number in range(200)))
+    output = tmp_path / "out" / name
+    with full_disk(2000):
+        result = run("embed", clip_folder, "--texts", tmp_path / "texts", "--language", "de", "--output", output)
+    assert isinstance(result.exception, OSError)
+    assert str(result.exception).startswith(f"{output} could not be written, and nothing was left there: ")
+    assert "File too large" in str(result.exception)
+    assert not list(output.parent.iterdir())
+
+
+def test_a_model_that_is_not_there(run, pictures, tmp_path):
+    result = run("search", tmp_path / "nothing", "auto", "--images", pictures, "--language", "de")
+    assert result.exit_code == 2
+    assert "MODEL" in result.output
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setattr("babelens.cli.search.DEFAULT_CACHE", tmp_path)
+    return tmp_path / "image_index"
+
+
+def test_search(run, clip_folder, pictures, tmp_path, own_cache):
+    embedder = Embedder.from_pretrained(clip_folder)
+    scores = (
+        embedder.encode_image(sorted(pictures.iterdir())) @ embedder.encode_text("ein rotes auto", language="de")[0]
+    )
+    best = np.argsort(-scores)[:3]
+    arguments = ("search", clip_folder, "ein rotes auto", "--images", pictures, "--language", "de", "--top", 3)
+    result = run(*arguments, "--json", "--sheet", tmp_path / "found.png")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert [found["file"] for found in answer["results"]] == [str(pictures / f"{number}.png") for number in best]
+    np.testing.assert_allclose([found["score"] for found in answer["results"]], scores[best], atol=1e-6)
+    with Image.open(tmp_path / "found.png") as sheet:
+        assert sheet.width > 3 * 192
+    assert list(own_cache.iterdir())
+    table = run(*arguments).stdout
+    assert table.index(f"{best[0]}.png") < table.index(f"{best[1]}.png")
+
+
+def test_search_with_bad_input(run, clip_folder, pictures, own_cache):
+    arguments = ("search", clip_folder, "auto", "--images", pictures, "--language")
+    assert isinstance(run(*arguments, "klingonish").exception, LanguageTagError)
+    (pictures / "broken.png").write_bytes(b"\x89PNG")
+    refused = run(*arguments, "de")
+    assert isinstance(refused.exception, BadImageError)
+    assert "broken.png" in str(refused.exception)
+    skipped = run(*arguments, "de", "--skip-bad-images")
+    assert skipped.exit_code == 0
+    assert "left out" in skipped.stderr
+    assert "broken.png" in skipped.stderr
+
+
+@pytest.mark.parametrize("protocol", ["standard", "mla"])
+def test_evaluate_captioned_pictures(run, clip_folder, captioned, tmp_path, protocol):
+    expected = evaluate_retrieval(
+        Embedder.from_pretrained(clip_folder), load_captions(str(captioned)), ["de", "en"], protocol=protocol
+    )
+    output = tmp_path / "results.json"
+    result = run("evaluate", clip_folder, "--data", captioned, "--protocol", protocol, "--json", "--output", output)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == json.loads(output.read_text()) == expected
+    table = run("evaluate", clip_folder, "--data", captioned, "--languages", "en").stdout
+    assert f"{expected['en']['t2i_r1']:.1f}" in table
+    assert not [line for line in table.splitlines() if line.split()[:1] == ["de"]]
+
+
+def test_evaluate_on_the_emoji_benchmark(run, clip_folder, emoji_corpus, tmp_path, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(emoji, "load_emoji", lambda **options: asked.update(options) or emoji_corpus)
+    monkeypatch.setattr(emoji.Lettering, "fetch", lambda languages: emoji.Lettering())
+    groups = ("--image-languages", "en,de", "--pair-languages", "es", "--unseen-languages", "ar")
+    result = run("evaluate", clip_folder, *groups, "--json", "--gallery", tmp_path / "gallery.png")
+    assert result.exit_code == 0, result.output
+    assert asked == {"vendors": ["twemoji", "noto"], "languages": ["en", "de", "es", "ar", "en"]}
+    report = json.loads(result.stdout)
+    assert list(report["unseen_vendor"]["groups"]["pair"]["languages"]) == ["es"]
+    with Image.open(tmp_path / "gallery.png") as gallery:
+        assert gallery.height > 1000
+    assert "Unseen concepts" in run("evaluate", clip_folder, *groups).stdout
+
+
+def test_evaluate_refuses_options_that_would_do_nothing(run, clip_folder, captioned):
+    assert run("evaluate", clip_folder, "--languages", "en").exit_code == 2
+    assert run("evaluate", clip_folder, "--data", captioned, "--gallery", "g.png").exit_code == 2
+    assert isinstance(run("evaluate", clip_folder, "--data", captioned, "--languages", "fr").exception, CorpusError)
+
+
+def test_evaluate_refuses_a_language_in_two_groups(run, clip_folder):
+    result = run("evaluate", clip_folder, "--image-languages", "en,de", "--unseen-languages", "de,ar")
+    assert result.exit_code == 2
+    assert "de is in two" in result.output
+
+
+def test_the_real_command_line(clip_folder, pictures, tmp_path):
+    def babelens(*arguments):
+        command = [sys.executable, "-m", "babelens.cli.main", *map(str, arguments)]
+        environment = {**os.environ, "HF_DATASETS_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+        return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+    arguments = ("search", clip_folder, "ein rotes auto", "--images", pictures, "--language")
+    found = babelens(*arguments, "de", "--json")
+    assert found.returncode == 0, found.stderr
+    assert len(json.loads(found.stdout)["results"]) == 4
+    refused = babelens(*arguments, "klingonish")
+    assert refused.returncode == 1
+    assert "Error: 'klingonish' is not a language tag" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+# ---- With a cross-encoder behind the dual encoder ----
+
+
+@pytest.fixture(scope="module")
+def judge_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("judge")
+    for part in tiny_cross_encoder(NAMES, ["en", "de"]):
+        part.save_pretrained(folder)
+    return folder
+
+
+def test_search_shows_what_the_cross_encoder_puts_first(run, clip_folder, judge_folder, pictures):
+    arguments = ("search", clip_folder, "bild 2", "--language", "de", "--images", pictures, "--json")
+    paths = sorted(pictures.glob("*.png"))
+    scores = CrossEncoder.from_pretrained(judge_folder).score(["bild 2"] * 4, paths, language="de")
+    result = run(*arguments, "--rerank", judge_folder, "--top", 2)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["results"]
+    best = np.argsort(-scores)[:2]
+    assert [each["file"] for each in found] == [str(paths[n]) for n in best]
+    assert [each["score"] for each in found] == pytest.approx(scores[best].tolist(), abs=1e-5)
+    # It is shown only what the dual encoder finds first.
+    first = json.loads(run(*arguments, "--top", 2).stdout)["results"]
+    found = json.loads(run(*arguments, "--rerank", judge_folder, "--top", 2, "--top-k", 2).stdout)["results"]
+    assert {each["file"] for each in found} == {each["file"] for each in first}
+
+
+def test_evaluate_with_a_cross_encoder(run, clip_folder, judge_folder, captioned):
+    result = run("evaluate", clip_folder, "--data", captioned, "--rerank", judge_folder, "--top-k", 3, "--json")
+    assert result.exit_code == 0, result.output
+    reranker = Reranker(CrossEncoder.from_pretrained(judge_folder), 3)
+    expected = evaluate_retrieval(
+        Embedder.from_pretrained(clip_folder), load_captions(captioned), ["de", "en"], reranker=reranker
+    )
+    assert json.loads(result.stdout) == expected
+
+
+def test_a_cross_encoder_that_reads_regions_is_given_those_of_an_image_encoder(run, clip_folder, captioned, tmp_path):
+    finder = RegionExtractor.from_pretrained(clip_folder, grid=2)
+    size = finder.model.config.hidden_size
+    model, processor = tiny_cross_encoder(NAMES, ["de", "en"], visual="regions", region_size=size)
+    for part in (model, processor):
+        part.save_pretrained(tmp_path / "judge")
+    options = ("--rerank", tmp_path / "judge", "--regions", clip_folder, "--grid", 2, "--json")
+    paths = sorted(captioned.glob("*.png"))
+    scores = CrossEncoder(model, processor).score(
+        ["bild 2"] * 4, regions=finder([Image.open(path) for path in paths]), language="de"
+    )
+    result = run("search", clip_folder, "bild 2", "--language", "de", "--images", captioned, "--top", 4, *options)
+    assert result.exit_code == 0, result.output
+    found = {each["file"]: each["score"] for each in json.loads(result.stdout)["results"]}
+    assert [found[str(path)] for path in paths] == pytest.approx(scores.tolist(), abs=1e-5)
+    assert run("evaluate", clip_folder, "--data", captioned, *options).exit_code == 0
+    result = run("evaluate", clip_folder, "--data", captioned, *options[:4])
+    assert result.exit_code == 2 and "is no object detector" in result.output
+
+
+def test_what_cannot_be_reranked_is_refused(run, clip_folder, captioned, tmp_path):
+    search_one = ("search", clip_folder, "a", "--language", "en", "--images", captioned)
+    for arguments, message in (
+        ((*search_one, "--rerank", clip_folder), "is no cross-encoder"),
+        ((*search_one, "--rerank", clip_folder, "--top", 5, "--top-k", 4), "--top 5 needs as many"),
+        (("evaluate", clip_folder, "--rerank", clip_folder, "--gallery", tmp_path / "g.png"), "galleries show"),
+        ((*search_one, "--regions", clip_folder), "there is no cross-encoder to read them"),
+        (("evaluate", clip_folder, "--data", captioned, "--grid", 2), "there is no image encoder"),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.replace("│", " ").split())

@@ -1,0 +1,185 @@
+"""RC3's recipes: from scratch with the regions of a backbone, from an mBART, and on from what was pre-trained."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from tiny_native import saved, tiny_clip
+from tiny_rc3 import SIZES
+from tiny_training import write_shapes
+from transformers import (
+    AutoModelForPreTraining,
+    AutoProcessor,
+    MBartConfig,
+    MBartForConditionalGeneration,
+)
+from typer.testing import CliRunner
+
+from babelens import Rc3ForPreTraining, Rc3ForVisualEntailment, Rc3Processor
+from babelens.cli.main import app
+from babelens.configuration.errors import RecipeError
+from babelens.configuration.presets import load_preset
+from babelens.data import load_captions
+from babelens.processing.tokenizer_training import train_bpe
+from babelens.workflows.recipe import load_recipe
+
+EMOJI = ("pretrain", "no-kl", "no-rxvtcl", "no-contrast", "patches", "regions", "both")
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    folder = write_shapes(tmp_path_factory.mktemp("shapes"))
+    saved(tiny_clip(), folder / "clip")
+    pictures = {"source": str(folder), "license": "CC0-1.0"}
+    return {
+        "method": "rc3",
+        "model": {"preset": "rc3-tiny", "overrides": SIZES | {"region_size": 16}},
+        "backbone": str(folder / "clip"),
+        "regions": {"grid": 2},
+        "tokenizer": {"vocab_size": 420, "lowercase": False},
+        "image": {"resize": 36, "crop": 36},
+        "train": {
+            "strict": pictures,
+            "weak": pictures,
+            "parallel": {"source": str(folder / "pairs.tsv"), "license": "CC0-1.0"},
+        },
+        "validation": pictures,
+        "training": {
+            "per_device_train_batch_size": 8,
+            "max_steps": 3,
+            "eval_strategy": "steps",
+            "eval_steps": 3,
+            "eval_batches": 1,
+            "save_strategy": "steps",
+            "save_steps": 2,
+            "logging_steps": 1,
+            "report_to": "none",
+            "use_cpu": True,
+        },
+    }
+
+
+def train(content, folder, *options, **changes):
+    folder.mkdir(exist_ok=True)
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(content | changes))
+    command = ["train", str(file), "--output", str(folder / "run"), *options]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder / "run"
+
+
+def log_of(output) -> list[dict]:
+    return json.loads((output / "checkpoints" / "checkpoint-3" / "trainer_state.json").read_text())["log_history"]
+
+
+def test_from_scratch_and_on(content, tmp_path):
+    output = train(content, tmp_path)
+    model, processor = AutoModelForPreTraining.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    assert type(model) is Rc3ForPreTraining and type(processor) is Rc3Processor
+    assert model.config.languages == processor.languages == ["de", "en", "fr"]
+    assert processor.region_size == model.config.region_size == 16
+    assert model.visio_textual_probability.steps == 3
+    log = log_of(output)
+    assert any("relevance_loss" in entry for entry in log) and any("eval_itm_accuracy" in entry for entry in log)
+    card = (output / "README.md").read_text()
+    assert "Rc3ForVisualEntailment" in card and "regularised cross-lingual visio-textual" in card
+
+    entailment = Rc3ForVisualEntailment.from_pretrained(output)
+    assert all(
+        torch.equal(value, model.model.state_dict()[name]) for name, value in entailment.model.state_dict().items()
+    )
+
+    source = {"from_pretrained": str(output), "overrides": {"rxvtcl_weight": 0.0}}
+    further = train(content, tmp_path / "further", model=source, tokenizer=None)
+    again = AutoModelForPreTraining.from_pretrained(further)
+    assert (again.textual_probability.steps, again.visio_textual_probability.steps) == (6, 3)
+    assert again.config.rxvtcl_weight == 0 and not any("rxvtcl_loss" in entry for entry in log_of(further))
+
+
+def test_from_an_mbart_with_patches(content, tmp_path):
+    codes = ["de_DE", "en_XX", "fr_XX"]
+    tokenizer = train_bpe(["ein Punkt, a dot, un point"], 300, min_frequency=1)
+    tokenizer.add_special_tokens({"additional_special_tokens": codes})
+    sizes = {name: value for name, value in SIZES.items() if name in MBartConfig().to_dict()}
+    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    mbart = MBartForConditionalGeneration(
+        MBartConfig(**sizes | special, vocab_size=len(tokenizer), scale_embedding=True)
+    )
+    mbart.save_pretrained(tmp_path / "mbart")
+    tokenizer.save_pretrained(tmp_path / "mbart")
+    overrides = {name: value for name, value in SIZES.items() if name not in sizes} | {"visual": "patches"}
+    output = train(
+        content,
+        tmp_path,
+        "--set",
+        "training.max_steps=1",
+        model={"from_pretrained": str(tmp_path / "mbart"), "overrides": overrides},
+        tokenizer=None,
+        regions=None,
+        training=content["training"] | {"learning_rate": 1e-9},
+    )
+    model, processor = AutoModelForPreTraining.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    assert processor.language_tokens == codes
+    before = mbart.model.decoder.layers[0].fc1.weight.detach().numpy()
+    np.testing.assert_allclose(model.model.decoder.layers[0].fc1.weight.detach().numpy(), before, atol=1e-8)
+
+
+def test_regions_that_were_computed_before(content, tmp_path):
+    source = content["train"]["strict"]["source"]
+    for image_id in load_captions(source)["image_id"]:
+        np.save(tmp_path / f"{image_id}.npy", np.ones((2, 16), dtype=np.float32))
+    output = train(content, tmp_path, regions={"features": str(tmp_path)})
+    assert any("strict_contrast_loss" in entry for entry in log_of(output))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"regions": {"grid": 2, "detector": "x"}}, "regions: give either features, a detector or a grid"),
+        ({"backbone": None}, r"regions\.grid: of what a backbone sees"),
+        ({"tokenizer": None}, "tokenizer: a model trained from scratch needs one"),
+        ({"tokenizer": {"vocab_size": 420, "continuing_subword_prefix": ""}}, "prefix is WordPiece's"),
+    ],
+)
+def test_recipes_that_cannot_be_run(content, tmp_path, changes, message):
+    with pytest.raises(RecipeError, match=message):
+        train(content, tmp_path, **changes)
+
+
+def test_a_task_that_there_is_not(content, tmp_path):
+    with pytest.raises(RecipeError, match=r"train\.image_text: rc3 has no such task; it has strict, weak, parallel"):
+        train(content, tmp_path, train=content["train"] | {"image_text": content["validation"]})
+
+
+def test_regions_are_as_wide_as_what_the_backbone_sees():
+    backbone, pretrain = (load_recipe(f"emoji/rc3/{name}") for name in ("backbone", "pretrain"))
+    widths = backbone.model.overrides["vision_config"]["hidden_sizes"]
+    assert pretrain.model.overrides["region_size"] == widths[-1]
+
+
+@pytest.mark.parametrize("name", EMOJI)
+def test_the_rows_of_the_benchmark_differ_in_one_thing(name):
+    recipe, pretrain = (load_recipe(f"emoji/rc3/{row}") for row in (name, "pretrain"))
+    assert (recipe.train, recipe.validation) == (pretrain.train, pretrain.validation)
+    assert recipe.regions == (None if name == "patches" else pretrain.regions)
+    expected = {
+        "no-kl": {"relevance_weight": 0.0},
+        "no-rxvtcl": {"rxvtcl_weight": 0.0},
+        "no-contrast": {"rxvtcl_weight": 0.0, "xtcl_weight": 0.0},
+        "patches": {"visual": "patches"},
+        "regions": {"visual": "regions"},
+    }
+    assert recipe.model.overrides == pretrain.model.overrides | expected.get(name, {})
+    visual = {"strict_visual": "both", "weak_visual": "both"} if name == "both" else {}
+    assert recipe.training == pretrain.training | visual
+    load_preset(recipe.model.preset, **recipe.model.overrides)  # which refuses unknown keys
+
+
+def test_the_paper():
+    recipe = load_recipe("rc3/base")
+    assert recipe.training["per_device_train_batch_size"] * 64 == 1024
+    assert (recipe.training["max_steps"], recipe.training["learning_rate"]) == (100_000, 5e-5)
+    assert sorted(recipe.model.overrides["languages"]) == ["cs", "de", "en", "fr", "id", "ja", "zh"]

@@ -1,0 +1,285 @@
+"""Recipes of RC3's tasks: from published files to a model with its numbers by language and its card."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from tiny_rc3_tasks import LANGUAGES, REGION_SIZE, SETTINGS, colour_rows, pair_rows, regions_of, save_pretrained_rc3
+from tiny_training import COLORS, shapes_corpus, write_shapes
+from transformers import AutoModelForSequenceClassification
+from typer.testing import CliRunner
+
+from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3ForVisualReasoning
+from babelens.cli.main import app
+from babelens.configuration.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
+from babelens.model_cards.task_facts import PIPELINE_TAGS
+from babelens.trainers.rc3_tasks import RC3_TASKS
+from babelens.workflows.recipe import load_recipe
+
+TRAINING = {key: value for key, value in SETTINGS.items() if key != "disable_tqdm"} | {
+    "max_steps": 4,
+    "save_strategy": "steps",
+    "save_steps": 2,
+    "per_device_train_batch_size": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The shapes in every format that is published, with regions, and a pre-trained RC3."""
+    folder = write_shapes(tmp_path_factory.mktemp("tasks"))
+    (folder / "regions").mkdir()
+    for image_id, regions in regions_of(shapes_corpus()).items():
+        np.save(folder / "regions" / f"{image_id}.npy", regions)
+        shutil.copy(folder / f"{image_id}.png", folder / f"{image_id}.jpg")  # as Flickr30K and GQA call theirs
+    save_pretrained_rc3(folder / "rc3")
+    answers = {"false": "contradiction", "true": "entailment"}
+    for tag in LANGUAGES:
+        lines = [
+            {
+                "gold_label": answers[label],
+                "sentence2": row["text"],
+                "Flikr30kID": row["image_id"],
+                "pairID": str(place),
+            }
+            for place, (row, label) in enumerate(_named(colour_rows([tag]).remove_columns("image")))
+        ]
+        _write(folder / f"xvnli-{tag}.jsonl", lines)
+        questions = colour_rows([tag], list(COLORS)).remove_columns("image")
+        asked = {
+            str(place): {"question": row["text"], "answer": label, "imageId": row["image_id"]}
+            for place, (row, label) in enumerate(_named(questions))
+        }
+        (folder / f"xgqa-{tag}.json").write_text(json.dumps(asked), "utf-8")
+        pairs = _named(pair_rows([tag]).select_columns(["left_image_id", "right_image_id", "text", "label"]))
+        sides = {"left_img": "left_image_id", "right_img": "right_image_id"}
+        marvl = [
+            {key: f"{row[column]}.png" for key, column in sides.items()}
+            | {"caption": row["text"], "language": tag, "label": label, "id": str(place)}
+            for place, (row, label) in enumerate(pairs)
+        ]
+        _write(folder / f"marvl-{tag}.jsonl", marvl)
+        captions = [
+            {"img_path": f"{row['image_id']}.png", "sentences": [c["text"]]}
+            for row in shapes_corpus().remove_columns("image")
+            for c in row["captions"]
+            if c["language"] == tag
+        ]
+        _write(folder / f"xflickrco-{tag}.jsonl", captions)
+    (folder / "answers.json").write_text(json.dumps({color: place for place, color in enumerate(COLORS)}))
+    return folder
+
+
+def _named(rows):
+    names = rows.features["label"].names
+    return [(row, names[row["label"]]) for row in rows]
+
+
+def _write(file, lines):
+    file.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+
+
+def recipe(files, task, source, options, **changes):
+    """English to train on, all languages to test."""
+    data = {"source": source, "options": options, "license": "CC0-1.0"}
+    english, every = {"languages": ["en"]}, {"languages": LANGUAGES}
+    if task == "translation":
+        english = every = {"pairs": [["en", "de"]]}
+    return {
+        "method": "rc3",
+        "task": task,
+        "model": {"from_pretrained": str(files / "rc3")},
+        "train": {"english": data | english},
+        "test": {"shapes": data | every},
+        "training": TRAINING,
+    } | changes
+
+
+def recipes(files):
+    return {
+        "visual-entailment": ("xvnli", {"file": f"{files}/xvnli-{{language}}.jsonl", "images": str(files)}),
+        "visual-question-answering": (
+            "xgqa",
+            {
+                "file": f"{files}/xgqa-{{language}}.json",
+                "answers": str(files / "answers.json"),
+                "images": str(files),
+            },
+        ),
+        "visual-reasoning": ("marvl", {"file": f"{files}/marvl-{{language}}.jsonl", "images": str(files)}),
+        "image-text-retrieval": ("xflickrco", {"file": f"{files}/xflickrco-{{language}}.jsonl", "images": str(files)}),
+        "translation": (str(files), {}),
+    }
+
+
+def run(content, folder, *options):
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(content))
+    done = CliRunner().invoke(
+        app, ["train", str(file), "--output", str(folder / "run"), *options], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def entailment(files, tmp_path_factory):
+    """A recipe's folder, with its file and its run; not to be changed."""
+    folder = tmp_path_factory.mktemp("entailment")
+    run(recipe(files, "visual-entailment", *recipes(files)["visual-entailment"]), folder)
+    return folder
+
+
+@pytest.mark.parametrize("task", list(RC3_TASKS))
+def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path):
+    if task == "translation":
+        pytest.importorskip("sacrebleu")
+    content = recipe(files, task, *recipes(files)[task])
+    output = run(content, tmp_path)
+    report = json.loads((output / "evaluation" / f"{task}.json").read_text())
+    metrics = RC3_TASKS[task].metrics
+    assert list(report["shapes"]) == (["en-de"] if task == "translation" else LANGUAGES)
+    assert all(set(metrics) <= numbers.keys() for numbers in report["shapes"].values())
+    again = CliRunner().invoke(
+        app,
+        ["evaluate", str(output), "--recipe", str(tmp_path / "recipe.yaml"), "--batch-size", "8", "--json"],
+        catch_exceptions=False,
+    )
+    assert json.loads(again.stdout) == report
+    card = ModelCard.load(output / "README.md")
+    assert card.data.pipeline_tag == PIPELINE_TAGS[task]
+    named = {result.metric_name for result in card.data.eval_results}
+    assert named and {result.dataset_config for result in card.data.eval_results} == set(report["shapes"])
+    assert RC3_TASKS[task].model.__name__ in card.text
+    pushed = CliRunner().invoke(app, ["push", str(output), "somebody/rc3", "--dry-run"], catch_exceptions=False)
+    assert pushed.exit_code == 0, pushed.output
+    assert type(RC3_TASKS[task].model.from_pretrained(output)) is RC3_TASKS[task].model
+
+
+def test_a_broken_run_resumes_to_the_same_weights(files, entailment, tmp_path):
+    content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
+    run(content | {"training": TRAINING | {"max_steps": 2}, "test": {}}, tmp_path)
+    resumed = run(content, tmp_path, "--resume")
+    assert (resumed / "model.safetensors").read_bytes() == (entailment / "run" / "model.safetensors").read_bytes()
+
+
+def test_english_is_trained_on_and_the_others_are_told_apart(entailment):
+    output = entailment / "run"
+    assert json.loads((output / "evaluation" / "tokenizer.json").read_text()).keys() == {"en"}
+    card = (output / "README.md").read_text()
+    assert "| Languages of the texts in fine-tuning | en |" in card
+    assert re.search(r"\| en \| yes \| [\d.]+ \| 32 \|", card) and re.search(r"\| de \| no \| [\d.]+ \| 32 \|", card)
+    shown = CliRunner().invoke(app, ["evaluate", str(output), "--recipe", str(entailment / "recipe.yaml")])
+    assert "visual-entailment, shapes" in shown.output and "mean" not in shown.output
+    model = AutoModelForSequenceClassification.from_pretrained(output)
+    assert type(model) is Rc3ForVisualEntailment
+    assert list(model.config.id2label.values()) == ["contradiction", "neutral", "entailment"]
+
+
+def test_regions_come_from_files_or_from_a_backbone(files, tmp_path):
+    features = {"features": [str(files / "regions")]}
+    content = recipe(
+        files, "visual-reasoning", "marvl", {"file": f"{files}/marvl-{{language}}.jsonl"}, regions=features
+    )
+    content["model"]["overrides"] = {"visual": "regions"}
+    model = Rc3ForVisualReasoning.from_pretrained(run(content, tmp_path))
+    assert model.config.visual == "regions" and model.config.region_size == REGION_SIZE
+
+
+def test_translation_keeps_how_it_generates(files, tmp_path):
+    pytest.importorskip("sacrebleu")
+    content = recipe(files, "translation", str(files), {})
+    content["training"] = TRAINING | {"generation": {"num_beams": 2, "max_new_tokens": 6}, "max_text_length": 16}
+    output = run(content, tmp_path)
+    assert Rc3ForConditionalGeneration.from_pretrained(output).generation_config.num_beams == 2
+    assert json.loads((output / "processor_config.json").read_text())["max_text_length"] == 16
+
+
+def test_training_goes_on_with_the_answers_that_a_model_has(files, tmp_path):
+    content = recipe(files, "visual-question-answering", *recipes(files)["visual-question-answering"])
+    (tmp_path / "first").mkdir()
+    first = run(content, tmp_path / "first")
+    fewer = tmp_path / "fewer.json"
+    fewer.write_text(json.dumps({"red": 0, "blue": 1}))
+    options = recipes(files)["visual-question-answering"][1]
+    with pytest.raises(CorpusError, match=r"xgqa-en\.json entry 4: the answer"):
+        run(recipe(files, content["task"], "xgqa", options | {"answers": str(fewer)}), tmp_path)
+    more = tmp_path / "more.json"
+    more.write_text(json.dumps({color: place for place, color in enumerate(["pink", *COLORS])}))
+    onwards = recipe(files, content["task"], "xgqa", options | {"answers": str(more)})
+    output = run(onwards | {"model": {"from_pretrained": str(first)}}, tmp_path)
+    assert list(json.loads((output / "config.json").read_text())["id2label"].values()) == list(COLORS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"task": "chess"}, RecipeError, "there is no 'chess'; there are visual-entailment"),
+        ({"method": "mural"}, RecipeError, "mural is not fine-tuned on tasks"),
+        ({"model": {"preset": "rc3-tiny"}}, RecipeError, "fine-tuned from a pre-trained RC3"),
+        ({"task": "visual-reasoning"}, RecipeError, r"train.english.source: visual-reasoning has no 'xvnli'"),
+        ({"training": {"learning_speed": 1}}, RecipeError, "learning_speed"),
+    ],
+)
+def test_recipes_that_cannot_be_run_are_refused(changes, error, message, files, tmp_path):
+    content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
+    with pytest.raises(error, match=message):
+        run(content | changes, tmp_path)
+
+
+def test_a_language_that_the_model_does_not_know_is_refused_before_training(files, tmp_path):
+    content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
+    (files / "xvnli-sw.jsonl").write_text((files / "xvnli-en.jsonl").read_text())
+    content["test"]["shapes"]["languages"] = ["en", "sw"]
+    with pytest.raises(UnknownLanguageError, match="'sw'"):
+        run(content, tmp_path)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_two_pictures_is_not_trained_on_one(files, tmp_path):
+    content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
+    content["model"]["overrides"] = {"images_per_text": 2}
+    with pytest.raises(InputError, match=r"reads 2 picture\(s\)"):
+        run(content, tmp_path)
+
+
+def test_a_model_of_a_task_says_how_it_is_evaluated(files, entailment, tmp_path):
+    output = entailment / "run"
+    done = CliRunner().invoke(app, ["evaluate", str(output), "--data", str(files)])
+    assert done.exit_code == 2 and "--recipe" in done.output
+    other = tmp_path / "other.yaml"
+    other.write_text(yaml.safe_dump(recipe(files, "visual-reasoning", *recipes(files)["visual-reasoning"])))
+    done = CliRunner().invoke(app, ["evaluate", str(output), "--recipe", str(other)])
+    assert done.exit_code == 2 and "Rc3ForVisualEntailment" in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "batch", "epochs", "length"),
+    [
+        ("xvnli", 4e-5, 128, 10, 80),
+        ("xgqa", 4e-5, 256, 5, 40),
+        ("marvl", 4e-5, 64, 40, 80),
+        ("itr", 1e-5, 64, 10, 80),
+        ("mmt-de", 5e-6, 256, 5, 50),
+        ("mmt-fr", 5e-6, 256, 5, 50),
+    ],
+)
+def test_the_papers_hyperparameters(name, rate, batch, epochs, length):
+    """Table 6."""
+    content = load_recipe(f"rc3/{name}")
+    names = ("learning_rate", "per_device_train_batch_size", "num_train_epochs", "max_text_length")
+    assert [content.training[key] for key in names] == [rate, batch, epochs, length]
+    assert content.task in RC3_TASKS and content.test
+
+
+@pytest.mark.parametrize("name", ["entailment", "vqa", "itr"])
+def test_the_benchmarks_tasks_are_trained_on_english_and_tested_in_seven_languages(name):
+    content = load_recipe(f"emoji/rc3/{name}")
+    assert [source.languages for source in content.train.values()] == [["en"]]
+    assert all(len(source.languages) == 7 for source in content.test.values())
+    pretraining = load_recipe("emoji/rc3/pretrain")
+    assert content.regions == pretraining.regions  # or the model would see others than it knows

@@ -1,0 +1,216 @@
+"""SMALR's recipes: the latent vocabulary, then the model; MULE without the first stage; a backbone that was trained
+before; LIWE beside them."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+from tiny_native import saved, tiny_clip
+from tiny_training import write_shapes
+from transformers import AutoModel, AutoProcessor
+from typer.testing import CliRunner
+
+from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor, load_preset
+from babelens.cli import demo
+from babelens.cli.main import app
+from babelens.configuration.errors import RecipeError, VocabularyError
+from babelens.workflows.recipe import load_recipe
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    folder = write_shapes(tmp_path_factory.mktemp("shapes"))
+    saved(tiny_clip(), folder / "clip")
+    pictures = {"source": str(folder), "license": "CC0-1.0"}
+    return {
+        "method": "smalr",
+        "model": {
+            "preset": "smalr-tiny",
+            "overrides": {"hidden_size": 16, "image_hidden_size": 16, "specific_words": 3, "latent_tokens": 8},
+        },
+        "backbone": str(folder / "clip"),
+        "words": {"min_frequency": 1},
+        "image": {"resize": 36, "crop": 32},
+        "train": {"text_text": pictures, "image_text": pictures},
+        "training": {
+            "per_device_train_batch_size": 8,
+            "max_steps": 3,
+            "save_strategy": "steps",
+            "save_steps": 2,
+            "logging_steps": 1,
+            "report_to": "none",
+            "use_cpu": True,
+        },
+        "stages": [{"name": "latent", "tasks": ["text_text"]}, {"name": "smalr", "tasks": ["image_text"]}],
+    }
+
+
+def train(content, folder, *options, **changes):
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(content | changes))
+    command = ["train", str(file), "--output", str(folder / "run"), *options]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder / "run"
+
+
+def test_both_stages(content, tmp_path):
+    output = train(content, tmp_path)
+    model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    assert type(model) is SmalrModel and type(processor) is SmalrProcessor
+    assert processor.languages == ["de", "en", "fr"]
+    backbone = AutoModel.from_pretrained(content["backbone"]).vision_model
+    assert all((model.vision_model.state_dict()[name] == value).all() for name, value in backbone.state_dict().items())
+    embeds = Embedder(model, processor).encode_text(["a red dot", "rouge"], language=["en", "fr"])
+    assert embeds.shape == (2, 16)
+    state = json.loads((output / "checkpoints" / "smalr" / "checkpoint-3" / "trainer_state.json").read_text())
+    assert any("loss_image_text" in entry for entry in state["log_history"])
+    card = (output / "README.md").read_text()
+    assert "latent vocabulary" in card
+    assert "pipeline(" not in card and not (output / "handler.py").exists()  # which would need a tokenizer
+    pushed = CliRunner().invoke(app, ["push", str(output), "somebody/smalr", "--dry-run"], catch_exceptions=False)
+    assert pushed.exit_code == 0, pushed.output
+
+
+def test_another_row_may_begin_with_the_same_latent_vocabulary_and_stays_as_its_recipe_says(content, tmp_path):
+    finished = "run/checkpoints/latent/finished"
+    for name, changes in (("smalr", {}), ("la", {"specific_words": 0, "mask_weight": 0.0})):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name == "la":
+            shutil.copytree(tmp_path / "smalr" / finished, folder / finished)
+        overrides = content["model"]["overrides"] | changes
+        model = AutoModel.from_pretrained(
+            train(content, folder, "--resume", model=content["model"] | {"overrides": overrides})
+        )
+        assert model.config.mask_weight == (1e-4 if name == "smalr" else 0)
+        assert model.config.specific_sizes == ([3, 3, 3] if name == "smalr" else [0, 0, 0])
+
+
+def test_mule_has_every_word_to_itself_and_one_stage(content, tmp_path):
+    overrides = content["model"]["overrides"] | {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
+    output = train(
+        content,
+        tmp_path,
+        model=content["model"] | {"overrides": overrides},
+        stages=content["stages"][1:],
+    )
+    model = AutoModel.from_pretrained(output)
+    assert model.config.latent_tokens == 0
+    assert len(model.word_embedding.specific) == sum(model.config.vocabulary_sizes)
+
+
+MULE = {"specific_words": None, "latent_tokens": 0, "mask_weight": 0}
+
+
+def mule_with_a_dictionary(content, tmp_path, files, **options):
+    (tmp_path / "de-en.txt").write_text("rot red\nRot scarlet\nquadrat\tsquare\ngelb amber\nball ball\n")
+    source = {"files": {tag: str(tmp_path / f"{tag}-en.txt") for tag in files}, "threshold": 5} | options
+    return {
+        "model": content["model"] | {"overrides": content["model"]["overrides"] | MULE},
+        "stages": content["stages"][1:],
+        "words": {"dictionary": source},
+    }
+
+
+def test_rare_words_have_the_embedding_of_their_translation(content, tmp_path):
+    output = train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, ["de"]))
+    model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    # "in" is in all captions; colours and shapes are in four each, and the dictionary knows two of them
+    assert processor.vocabularies["de"].words == ("in", "quadrat", "rot")
+    assert model.config.dictionary_words == [2, 0, 0] and model.config.specific_sizes[0] == 1
+    assert len(model.word_embedding.specific) == sum(model.config.specific_sizes)
+    embedder = Embedder(model, processor)
+    german, english, other = (
+        embedder.encode_text(text, language=tag)
+        for text, tag in (("rot Quadrat", "de"), ("red square", "en"), ("red dot", "en"))
+    )
+    assert (german == english).all() and (german != other).any()
+    compressed = Embedder(model.compress(), processor).encode_text("rot Quadrat", language="de")
+    assert (compressed == Embedder(model.compress(), processor).encode_text("red square", language="en")).all()
+
+
+def test_without_rare_words_there_is_nothing_to_map(content, tmp_path):
+    output = train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, ["de"], threshold=4))
+    config = AutoModel.from_pretrained(output).config
+    assert config.dictionary_words == [0, 0, 0] and config.specific_sizes == config.vocabulary_sizes
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "complaint"),
+    [
+        (["de", "cs"], {}, r"words\.dictionary: the model has no language 'cs'; it has de, en, fr"),
+        (["de"], {"target": "de"}, r"words\.dictionary\.files: 'de' is what the others are translated to"),
+        (["de"], {"below": 3}, r"unknown key words\.dictionary\.below"),
+    ],
+)
+def test_dictionaries_that_do_not_fit_are_refused(content, tmp_path, files, options, complaint):
+    with pytest.raises(RecipeError, match=complaint):
+        train(content, tmp_path, **mule_with_a_dictionary(content, tmp_path, files, **options))
+
+
+def test_a_language_without_vectors_and_a_broken_file_of_them_are_named(content, tmp_path):
+    (tmp_path / "de.vec").write_text("2 3\nrot 1 2 3\nquadrat 1 2\n")
+    files = {"de": str(tmp_path / "de.vec")}
+    with pytest.raises(VocabularyError, match="word vectors for no language, not for 'de'"):
+        train(content, tmp_path, words={"train_vectors": False})
+    with pytest.raises(VocabularyError, match=r"de\.vec, line 3: 'quadrat 1 2' is not a word and 3 numbers"):
+        train(content, tmp_path, words={"vectors": files})
+    (tmp_path / "de.vec").write_text("1 3\nrot 1 2 3\n")
+    with pytest.raises(VocabularyError, match="vectors of 3 numbers cannot be reduced to 50"):
+        train(content, tmp_path, words={"vectors": files})
+
+
+def test_pixels_are_trained_on_when_asked(content, tmp_path):
+    output = train(content, tmp_path, training=content["training"] | {"cache_frozen_features": False})
+    before = AutoModel.from_pretrained(content["backbone"]).vision_model.state_dict()
+    after = AutoModel.from_pretrained(output).vision_model.state_dict()
+    assert any((before[name] != value).any() for name, value in after.items())
+
+
+def liwe(content):
+    sizes = {"character_size": 4, "word_length": 10, "hidden_size": 16}
+    return {
+        "method": "liwe",
+        "model": {"preset": "liwe-tiny", "overrides": sizes},
+        "train": {"image_text": content["train"]["image_text"]},
+        "stages": [{"name": "liwe", "tasks": ["image_text"]}],
+    }
+
+
+def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
+    output = train(content, tmp_path, **liwe(content))
+    model, processor = AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    assert type(model) is LiweModel and type(processor) is LiweProcessor
+    assert set("reddotquadratcarré") <= set(processor.characters)
+    assert model.config.vocab_size == processor.vocab_size and processor.word_length == 10
+    backbone = AutoModel.from_pretrained(content["backbone"]).vision_model
+    assert all((model.vision_model.state_dict()[name] == value).all() for name, value in backbone.state_dict().items())
+    assert Embedder(model, processor).encode_text(["punkt", "bod"], language=["de", "cs"]).shape == (2, 16)
+    assert json.loads((output / "evaluation" / "tokenizer.json").read_text()) == {"de": 0.0, "en": 0.0, "fr": 0.0}
+    assert "by their characters" in (output / "README.md").read_text()
+
+
+def test_liwe_has_no_word_vectors(content, tmp_path):
+    with pytest.raises(RecipeError, match=r"words\.max_size: LIWE reads"):
+        train(content, tmp_path, **liwe(content), words={"max_size": 5})
+
+
+def test_the_demo_sees_by_a_tower_of_its_own_and_reads_what_it_is_asked():
+    recipe = load_recipe("emoji/smalr-demo")
+    config = load_preset(recipe.model.preset, **recipe.model.overrides)
+    assert recipe.backbone is None and config.vision_config.model_type == "resnet"
+    assert recipe.stages[-1].training["cache_frozen_features"] is False  # else an untrained tower would be frozen
+    assert config.triplet_violations == recipe.training["per_device_train_batch_size"]
+    assert all(demo.LANGUAGE in source.languages for source in recipe.train.values() if source.languages)
+
+
+@pytest.mark.parametrize("name", ["smalr", "hem", "la", "mule", "par-embn", "liwe"])
+def test_the_rows_of_the_benchmark_are_trained_on_the_same(name):
+    recipe, smalr = (load_recipe(f"emoji/smalr/{row}") for row in (name, "smalr"))
+    assert recipe.train["image_text"] == smalr.train["image_text"]
+    assert recipe.stages[-1].training == smalr.stages[-1].training
+    assert (recipe.image, recipe.backbone, recipe.report) == (smalr.image, smalr.backbone, smalr.report)
+    for size in ("per_device_train_batch_size", "languages_per_batch"):
+        assert recipe.training[size] == smalr.training[size]

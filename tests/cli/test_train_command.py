@@ -1,0 +1,229 @@
+"""`babelens train` from files to a published folder, on shapes."""
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from killed_saving import killed_at_each_operation
+from tiny_training import TEXT, VISION, write_shapes
+from transformers import AutoModel, AutoProcessor
+from typer.testing import CliRunner
+
+from babelens.cli import demo
+from babelens.cli.main import app
+from babelens.configuration.errors import ModelFolderError, RecipeError, SaveError
+from babelens.inference.embedder import Embedder
+from babelens.trainers.output_lock import locked
+from babelens.trainers.saving import written_whole
+from babelens.workflows.base import is_finished, recipe_run
+from babelens.workflows.recipe import find_recipe, load_recipe
+from babelens.workflows.recipe_checks import check_arguments_fit
+
+
+@pytest.fixture(scope="module")
+def shapes_files(tmp_path_factory):
+    return write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de"))
+
+
+def _recipe(shapes_files):
+    return {
+        "method": "mural",
+        "model": {"preset": "mural-tiny", "overrides": {"text_config": TEXT, "vision_config": VISION}},
+        "tokenizer": {"vocab_size": 200, "continuing_subword_prefix": "@"},
+        "image": {"resize": 36, "crop": 32},
+        "train": {
+            "image_text": {"source": str(shapes_files), "languages": ["en", "de"], "license": "CC0-1.0"},
+            "text_text": {"source": str(shapes_files / "pairs.tsv"), "pairs": [["en", "fr"]], "license": "CC0-1.0"},
+        },
+        "validation": {"source": str(shapes_files)},
+        "training": {
+            "per_device_train_batch_size": 8,
+            "max_steps": 4,
+            "save_strategy": "steps",
+            "save_steps": 2,
+            "eval_strategy": "steps",
+            "eval_steps": 2,
+            "logging_steps": 1,
+            "report_to": "none",
+            "use_cpu": True,
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def recipe_file(shapes_files, tmp_path_factory):
+    file = tmp_path_factory.mktemp("recipe") / "shapes.yaml"
+    file.write_text(yaml.safe_dump(_recipe(shapes_files)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def trained(recipe_file, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "mural-shapes"
+    done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(folder)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_the_folder_is_a_model(trained):
+    model, processor = AutoModel.from_pretrained(trained), AutoProcessor.from_pretrained(trained)
+    inputs = processor(text=["forme rouge"], language="fr", return_tensors="pt")
+    assert model.get_text_features(**inputs).pooler_output.shape == (1, 32)
+    assert (trained / "modeling_mural.py").is_file()
+
+
+def test_the_folder_is_fit_to_be_published(trained):
+    done = CliRunner().invoke(app, ["push", str(trained), "someone/mural-shapes", "--dry-run"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "checkpoint-" not in done.output
+    card = (trained / "README.md").read_text()
+    assert "apache-2.0" in card
+    assert re.search(r"Computed in (float32|bfloat16), because ", card)
+    assert all(f"- {tag}" in card for tag in ("en", "de", "fr"))
+
+
+def test_its_vocabulary_is_the_one_asked_for(trained):
+    vocabulary = AutoProcessor.from_pretrained(trained).tokenizer.get_vocab()
+    assert len(vocabulary) <= 200
+    assert any(piece.startswith("@") for piece in vocabulary)
+    assert not any(piece.startswith("##") for piece in vocabulary)
+
+
+def test_it_searches_a_folder(trained, shapes_files, tmp_path):
+    command = ["search", str(trained), "rotes Quadrat", "--images", str(shapes_files), "--language", "DE", "--json"]
+    done = CliRunner().invoke(app, [*command, "--sheet", str(tmp_path / "sheet.png")], catch_exceptions=False)
+    assert len(json.loads(done.stdout)["results"]) == 10
+    assert (tmp_path / "sheet.png").stat().st_size > 0
+
+
+def test_a_second_run_needs_a_word(trained, recipe_file):
+    done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(trained)])
+    assert isinstance(done.exception, FileExistsError)
+    assert "holds a run already: resume it" in str(done.exception)
+
+
+def test_resuming_a_finished_run_changes_nothing(trained, recipe_file):
+    before = (trained / "model.safetensors").read_bytes()
+    done = CliRunner().invoke(
+        app, ["train", str(recipe_file), "--output", str(trained), "--resume"], catch_exceptions=False
+    )
+    assert done.exit_code == 0
+    assert (trained / "model.safetensors").read_bytes() == before
+
+
+def test_a_save_that_was_killed_is_refused_and_then_repaired(trained, recipe_file, tmp_path):
+    """Over an older result, while the new one's files move to their places."""
+    folder = tmp_path / "mural-shapes"
+    shutil.copytree(trained, folder)
+    run = recipe_run(load_recipe(recipe_file), folder, "")
+    before = (folder / "model.safetensors").read_bytes()
+
+    def save():
+        with written_whole(folder) as scratch:
+            for name in ("config.json", "model.safetensors", "processor_config.json", "tokenizer.json"):
+                shutil.copy(trained / name, scratch)
+
+    for number in killed_at_each_operation(save, lambda: None, events=["os.rename"]):
+        if number == 2:
+            break
+    with pytest.raises(ModelFolderError, match="cannot be loaded as it is"):
+        Embedder.from_pretrained(folder)
+    run.train(resume=True)
+    AutoModel.from_pretrained(folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert not list(folder.glob(".*"))
+
+
+def test_a_stage_whose_save_was_killed_is_not_taken_for_finished(recipe_file, tmp_path):
+    finished = tmp_path / "checkpoints" / "first" / "finished"
+    for number in killed_at_each_operation(lambda: _save_half(finished), lambda: None, events=["os.rename"]):
+        if number == 1:
+            break
+    assert finished.is_dir() and not is_finished(finished)
+
+
+def _save_half(folder):
+    with written_whole(folder) as scratch:
+        (scratch / "config.json").write_text("{}")
+
+
+def test_the_working_directory_on_another_disk(recipe_file, tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as other:
+        (tmp_path / "runs").symlink_to(other)
+        monkeypatch.chdir(tmp_path / "runs")
+        command = ["train", str(recipe_file), "--output", ".", "--set", "training.max_steps=1"]
+        done = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        AutoModel.from_pretrained(".")
+        assert not [path for path in Path(other).iterdir() if path.name.startswith(".")]
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_training(recipe_file, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    for output in (tmp_path / "file" / "model", tmp_path / ("m" * 300)):
+        done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(output)])
+        assert isinstance(done.exception, OSError) and "loss" not in done.output
+
+
+def test_a_folder_that_another_run_has_is_refused(recipe_file, tmp_path):
+    with locked(tmp_path / "x"):
+        done = CliRunner().invoke(app, ["train", str(recipe_file), "--output", str(tmp_path / "x")])
+    assert isinstance(done.exception, SaveError)
+
+
+def test_a_learning_rate_that_is_no_number_is_refused_at_once(recipe_file, tmp_path):
+    command = ["train", str(recipe_file), "--output", str(tmp_path / "x"), "--set", "training.learning_rate=.nan"]
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, RecipeError)
+    assert str(done.exception).endswith("training.learning_rate must be a finite number, not nan")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metod": "mural"}, "unknown key metod"),
+        ({"model.presett": "x"}, "unknown key model.presett"),
+        ({"train.image_text.langauges": ["en"]}, "unknown key train.image_text.langauges"),
+        ({"model.from_pretrained": "somewhere"}, "either a preset or from_pretrained"),
+        ({"tokenizer": {}}, "either vocab_size or from_pretrained"),
+        ({"tokenizer": {"from_pretrained": "x", "continuing_subword_prefix": ""}}, "prefix is for pieces that are"),
+        ({"tokenizer": {"from_pretrained": "x", "lowercase": False}}, "lowercase is for pieces that are trained"),
+        ({"tokenizer": {"from_pretrained": "x", "languages": ["en"]}}, "languages is for pieces that are trained"),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_named(recipe_file, change, message):
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(recipe_file, change)
+
+
+def test_a_mistake_in_the_arguments_is_named(recipe_file, tmp_path):
+    command = ["train", str(recipe_file), "--output", str(tmp_path / "x"), "--set", "training.max_stepps=3"]
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, RecipeError)
+    assert "max_stepps" in str(done.exception)
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_unknown_recipe_lists_the_known_ones():
+    with pytest.raises(RecipeError, match="emoji/mural"):
+        find_recipe("emoji/murall")
+
+
+@pytest.mark.parametrize("name", sorted(str(p) for p in find_recipe("emoji/mural").parents[1].rglob("*.yaml")))
+def test_every_shipped_recipe_is_well_formed(name, tmp_path):
+    # Which precision and which loggers there are is a matter of the machine.
+    recipe = load_recipe(name, {"training.precision": "float32", "training.report_to": "none"})
+    run = recipe_run(recipe, tmp_path, "")
+    run.check()
+    check_arguments_fit(run, [run._arguments(stage) for stage in run.stages])
+
+
+def test_the_demo_says_which_methods_have_one():
+    assert set(demo.DEMOS) == {"mural", "mla", "etcl", "smalr"}
+    result = CliRunner().invoke(app, ["demo", "--method", "rc3"], env={"COLUMNS": "200"})
+    assert result.exit_code == 2 and "no demo of 'rc3'" in result.output

@@ -1,0 +1,64 @@
+"""Recipes whose data are streams."""
+
+import io
+import json
+import tarfile
+
+import pytest
+import yaml
+from tiny_training import shapes_corpus, shapes_trainer
+
+from babelens.configuration.errors import RecipeError
+from babelens.workflows.base import recipe_run
+from babelens.workflows.recipe import load_recipe
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Goes on with a tiny MURAL on two tar shards of the shapes."""
+    trainer = shapes_trainer(tmp_path / "start", max_steps=1)
+    trainer.model.save_pretrained(tmp_path / "model")
+    trainer.processing_class.save_pretrained(tmp_path / "model")
+    for shard in range(2):
+        with tarfile.open(tmp_path / f"{shard}.tar", "w") as tar:
+            for row in shapes_corpus().shard(2, shard):
+                picture = io.BytesIO()
+                row["image"].save(picture, "PNG")
+                texts = {caption["language"]: caption["text"] for caption in row["captions"]}
+                for ending, data in (("png", picture.getvalue()), ("json", json.dumps({"captions": texts}).encode())):
+                    member = tarfile.TarInfo(f"{row['image_id']}.{ending}")
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+    training = {"max_steps": 2, "per_device_train_batch_size": 4, "use_cpu": True, "report_to": "none"}
+    return {
+        "method": "mural",
+        "model": {"from_pretrained": str(tmp_path / "model")},
+        "train": {
+            "image_text": {"source": str(tmp_path), "options": {"streaming": True}, "languages": ["en", "de"]},
+        },
+        "training": training | {"dataloader_num_workers": 2, "disable_tqdm": True, "save_strategy": "no"},
+    }
+
+
+def _run(tmp_path, content):
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return recipe_run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "out", "babelens train recipe.yaml")
+
+
+def test_a_stream_is_trained_on(tmp_path, recipe):
+    run = _run(tmp_path, recipe)
+    trainer = run.train()
+    run.write_card(trainer, None)
+    assert trainer.state.global_step == 2
+    assert (run.image_languages, run.unknown_rates(trainer.processing_class.tokenizer)) == (["en", "de"], {})
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+def test_what_a_stream_cannot_say_must_be_given(tmp_path, recipe):
+    del recipe["train"]["image_text"]["languages"]
+    with pytest.raises(RecipeError, match=r"train\.image_text: a stream does not tell its languages beforehand"):
+        _ = _run(tmp_path, recipe).image_languages
+    recipe["train"]["image_text"]["languages"] = ["en"]
+    recipe |= {"model": {"preset": "mural-base"}, "tokenizer": {"vocab_size": 100}}
+    with pytest.raises(RecipeError, match=r"train\.image_text is a stream: give tokenizer\.from_pretrained"):
+        _run(tmp_path, recipe).make_processor()

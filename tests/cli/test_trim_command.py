@@ -1,0 +1,228 @@
+"""`babelens trim` from files to a smaller checkpoint, which another process loads."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from contracts import pictures
+from tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
+from tiny_cross_encoder import tiny_cross_encoder
+from tiny_native import saved
+from tiny_training import write_shapes
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoProcessor, AutoTokenizer
+
+from babelens import Embedder, Rc3ForConditionalGeneration
+from babelens.cli.main import main
+from babelens.processing.processing_rc3 import Rc3Processor
+from babelens.workflows.trimming import gather_texts
+
+# Prints what loaded checkpoints generate.
+GENERATE = """
+import json, sys
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+for folder in sys.argv[2:]:
+    model, tokenizer = (auto.from_pretrained(folder) for auto in (AutoModelForSeq2SeqLM, AutoTokenizer))
+    inputs = tokenizer(json.loads(sys.argv[1]), padding=True, return_tensors="pt")
+    print(json.dumps(tokenizer.batch_decode(model.generate(**inputs))))
+"""
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a command; returns its exit status and what it printed."""
+
+    def run(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["babelens", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out if not ended.value.code else printed.err
+
+    return run
+
+
+@pytest.fixture
+def shapes(tmp_path):
+    (tmp_path / "shapes").mkdir()
+    return write_shapes(tmp_path / "shapes")
+
+
+def generated_elsewhere(*folders: Path) -> list[str]:
+    command = [sys.executable, "-c", GENERATE, json.dumps(KEPT_TEXTS), *folders]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_mbart_trimmed_generates_the_same_in_another_process(run, shapes, tmp_path):
+    model, tokenizer = tiny_mbart()
+    pieces = {number for row in tokenizer(KEPT_TEXTS)["input_ids"] for number in row}
+    rare = sorted(set(range(4, tokenizer.lang_code_to_id["ar_AR"])) - pieces)
+    model.final_logits_bias[:, rare] = -1e4  # it says nothing in other languages
+    source = saved((model, tokenizer), tmp_path / "mbart")
+    output = tmp_path / "trimmed"
+    status, printed = run(
+        "trim", source, "--captions", shapes, "--languages", "de,en", "--coverage", 1, "--output", output, "--json"
+    )
+    assert status == 0
+    report = json.loads(printed)
+    assert report["coverage"] == 1 and report["changed"] == 0 and report["samples"] == []
+    assert report["texts"] == len(KEPT_TEXTS)
+    assert report["pieces"] == [len(tokenizer), len(AutoTokenizer.from_pretrained(output))]
+    assert report["pieces"][1] < report["pieces"][0]
+    width = model.config.d_model
+    dropped = report["pieces"][0] - report["pieces"][1]
+    assert report["parameters"][0] - report["parameters"][1] == width * dropped
+    before, after = generated_elsewhere(source, output)
+    assert after == before
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("name", ["xlm_roberta", "mbert"])
+def test_encoders_keep_their_heads(run, tmp_path, name):
+    model, tokenizer = CHECKPOINTS[name]()
+    source = saved((model, tokenizer), tmp_path / "source")
+    (tmp_path / "texts.txt").write_text("\n".join([*KEPT_TEXTS, "", "  "]), "utf-8")
+    status, printed = run("trim", source, "--texts", tmp_path / "texts.txt", "--output", tmp_path / "out")
+    assert status == 0
+    assert f"pieces in {len(KEPT_TEXTS)} texts are kept" in printed
+    trimmed = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    smaller = AutoTokenizer.from_pretrained(tmp_path / "out")
+    kept = tokenizer.convert_tokens_to_ids(smaller.convert_ids_to_tokens(range(len(smaller))))
+    with torch.no_grad():
+        before = model(**tokenizer(KEPT_TEXTS, padding=True, return_tensors="pt")).logits
+        after = trimmed(**smaller(KEPT_TEXTS, padding=True, return_tensors="pt")).logits
+    torch.testing.assert_close(after, before[..., kept], rtol=0, atol=1e-5)
+
+
+def test_changed_texts_are_counted_and_shown(run, tmp_path):
+    source = saved(CHECKPOINTS["mbert"](), tmp_path / "source")
+    texts = KEPT_TEXTS * 50 + [RUSSIAN[0]]
+    (tmp_path / "texts.txt").write_text("\n".join(texts), "utf-8")
+    arguments = ("trim", source, "--texts", tmp_path / "texts.txt", "--coverage", 0.99)
+    status, printed = run(*arguments, "--output", tmp_path / "table")
+    assert status == 0
+    assert "1 texts are cut otherwise than before, such as" in printed
+    assert f"- {RUSSIAN[0]}: " in printed
+    _, printed = run(*arguments, "--output", tmp_path / "json", "--json")
+    report = json.loads(printed)
+    assert 0.99 <= report["coverage"] < 1 and report["changed"] == 1 and report["unknown"] == [0, 0]
+    (sample,) = report["samples"]
+    assert sample["text"] == RUSSIAN[0] and len(sample["after"]) > len(sample["before"])
+
+
+def test_models_of_babelens(run, make_mla, shapes, tmp_path):
+    model, processor = make_mla()
+    source = saved((model, processor), tmp_path / "mla")
+    language = model.config.languages[0]
+    status, _ = run("trim", source, "--translations", shapes / "pairs.tsv", "--output", tmp_path / "out")
+    assert status == 0
+    smaller = AutoModel.from_pretrained(tmp_path / "out")
+    assert smaller.config.vocab_size < model.config.vocab_size
+    assert smaller.config.languages == model.config.languages
+    texts = TEXTS["de"]
+    before = Embedder(model, processor).encode_text(texts, language=language)
+    after = Embedder(smaller, AutoProcessor.from_pretrained(tmp_path / "out")).encode_text(texts, language=language)
+    assert (after == before).all()
+
+
+def test_rc3_and_its_tasks(run, tmp_path):
+    """Pictures and texts together, and texts generated in a language."""
+    retrieval, processor = tiny_cross_encoder(ALL_TEXTS, list(TEXTS))
+    (tmp_path / "texts.txt").write_text("\n".join(KEPT_TEXTS), "utf-8")
+    inputs = {"images": pictures(len(KEPT_TEXTS)), "text": KEPT_TEXTS, "language": "de", "return_tensors": "pt"}
+    for model in (retrieval, Rc3ForConditionalGeneration(retrieval.config).eval()):
+        source, output = tmp_path / type(model).__name__, tmp_path / f"{type(model).__name__}-trimmed"
+        saved((model, processor), source)
+        assert run("trim", source, "--texts", tmp_path / "texts.txt", "--coverage", 1, "--output", output)[0] == 0
+        trimmed, smaller = type(model).from_pretrained(output), AutoProcessor.from_pretrained(output)
+        assert {name: getattr(trimmed.config, name) for name in smaller.config_fields()} == smaller.config_fields()
+        assert trimmed.config.vocab_size < model.config.vocab_size
+        with torch.no_grad():
+            before = model.model.encode(**processor(**inputs)).last_hidden_state
+            after = trimmed.model.encode(**smaller(**inputs)).last_hidden_state
+        assert torch.equal(after, before)
+        kept = processor.tokenizer.convert_tokens_to_ids(
+            smaller.tokenizer.convert_ids_to_tokens(range(len(smaller.tokenizer)))
+        )
+        if model.can_generate():
+            dropped = sorted(set(range(model.config.vocab_size)) - set(kept))
+            model.final_logits_bias[:, dropped] = -1e4
+            for language in ("en", "ru"):
+                said = [
+                    each.generate(
+                        **made(**inputs), language=language, max_new_tokens=8, eos_token_id=made.tokenizer.eos_token_id
+                    )
+                    for each, made in ((model, processor), (trimmed, smaller))
+                ]
+                assert smaller.batch_decode(said[1]) == processor.batch_decode(said[0])
+                assert set(said[1][:, 0].tolist()) == {smaller.language_token_id(language)}
+
+
+def test_rc3_grows_from_a_trimmed_mbart(run, tmp_path):
+    mbart = tiny_mbart()
+    source = saved(mbart, tmp_path / "mbart")
+    (tmp_path / "texts.txt").write_text("\n".join(KEPT_TEXTS), "utf-8")
+    assert run("trim", source, "--texts", tmp_path / "texts.txt", "--output", tmp_path / "out")[0] == 0
+    trimmed = (
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out"),
+        AutoTokenizer.from_pretrained(tmp_path / "out"),
+    )
+    states = []
+    for model, tokenizer in (mbart, trimmed):
+        processor = Rc3Processor.from_mbart_tokenizer(tokenizer, ["en", "de"])
+        grown = Rc3ForConditionalGeneration.from_mbart(model, visual="patches", **processor.config_fields())
+        inputs = processor(text=KEPT_TEXTS, language="de", return_tensors="pt")
+        with torch.no_grad():
+            states.append(grown.eval().model.encode(**inputs).last_hidden_state)
+    assert torch.equal(*states)
+
+
+def test_texts_of_a_recipe(shapes, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "method: mural\nmodel: {preset: mural-tiny}\ntokenizer: {vocab_size: 100}\ntraining: {max_steps: 1}\n"
+        f"train:\n  image_text: {{source: {shapes}, languages: [en]}}\n"
+        f"  text_text: {{source: {shapes / 'pairs.tsv'}, pairs: [[en, de]]}}\n"
+    )
+    assert gather_texts(recipe=str(recipe)) == [*sorted(TEXTS["en"], key=TEXTS["en"].index), *TEXTS["de"]]
+    assert gather_texts(recipe=str(recipe), languages=["fr"]) == TEXTS["fr"]
+
+
+def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr, shapes, tmp_path):
+    source = saved(CHECKPOINTS["gpt2"](), tmp_path / "gpt2")
+    words = saved(make_smalr(), tmp_path / "smalr")
+    output = tmp_path / "out"
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "latin.txt").write_bytes("grün".encode("latin-1"))
+    for message, *arguments in (
+        ("say which texts", "trim", source),
+        ("there is no text in 'ja', only in en, de, fr", "trim", source, "--captions", shapes, "--languages", "en,ja"),
+        ("there is no text to count", "trim", source, "--texts", tmp_path / "empty.txt"),
+        ("latin.txt line 1: not UTF-8", "trim", source, "--texts", tmp_path / "latin.txt"),
+        ("coverage=0.0 is no share", "trim", source, "--captions", shapes, "--coverage", 0),
+        ("SmalrProcessor has no tokenizer", "trim", words, "--captions", shapes),
+        ("nowhere", "trim", tmp_path / "nowhere", "--captions", shapes),
+    ):
+        status, printed = run(*arguments, "--output", output)
+        assert status != 0
+        assert message in " ".join(printed.replace("│", " ").split()), printed
+        assert not output.exists() and not list(tmp_path.glob("*.partial"))
+
+
+def test_no_model_is_overwritten(run, shapes, tmp_path):
+    source = saved(CHECKPOINTS["gpt2"](), tmp_path / "gpt2")
+    before = {file.name: file.read_bytes() for file in source.iterdir()}
+    status, printed = run("trim", source, "--captions", shapes, "--output", source)
+    assert status == 1 and "holds a model already" in printed.replace("\n", " ")
+    assert {file.name: file.read_bytes() for file in source.iterdir()} == before
+
+
+def test_a_tokenizer_beyond_its_model(run, shapes, tmp_path):
+    _, tokenizer = CHECKPOINTS["gpt2"]()
+    source = saved((CHECKPOINTS["mbert"]()[0], tokenizer), tmp_path / "mixed")
+    status, printed = run("trim", source, "--captions", shapes, "--output", tmp_path / "out")
+    assert status == 1 and "pieces, and the model" in printed.replace("\n", " ")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,148 @@
+"""Batches of RC3's data sets: sides, partners, masked words and targets, each a function of the seeds alone."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_rc3 import rc3_processor, shapes_regions, weak_corpus
+from tiny_training import shapes_corpus
+
+from babelens.configuration.errors import InputError
+from babelens.data.batching.rc3_collators import TranslationCollator, TripletCollator, partners
+from babelens.data.batching.views import translation_pairs, triplets, weak_pairs
+
+SEEDS = list(range(100, 116))
+
+
+@pytest.fixture(scope="module")
+def processor():
+    return rc3_processor()
+
+
+def examples(view, count: int = 16) -> list[dict]:
+    chosen = np.random.default_rng(0).permutation(len(view))[:count]
+    return view.__getitems__(chosen.tolist())
+
+
+@pytest.fixture(scope="module")
+def strict():
+    regions = shapes_regions()
+    return [example | {"regions": regions[example["image_id"]]} for example in examples(triplets(shapes_corpus()))]
+
+
+def texts(processor, inputs) -> list[str]:
+    return [processor.decode(ids) for ids in inputs["input_ids"]]
+
+
+# ---- Partners ----
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_partners_are_a_permutation_that_shows_something_else(seed):
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 9))
+    ids = [f"image {number}" for number in rng.integers(4, size=6)] + ["most"] * count + ["x", "y", "z"]
+    if 2 * max(map(ids.count, ids)) > len(ids):
+        with pytest.raises(InputError, match=f"{count} of the {len(ids)} pictures of a batch show 'most'"):
+            partners(ids, rng)
+        return
+    partner = partners(ids, rng)
+    assert sorted(partner) == list(range(len(ids)))
+    assert all(ids[place] != ids[other] for place, other in enumerate(partner))
+
+
+def test_partners_are_drawn():
+    ids = [str(number) for number in range(8)]
+    met = {partners(ids, np.random.default_rng(seed))[0] for seed in range(60)}
+    assert met == set(range(1, 8))
+
+
+def test_a_single_picture_has_no_partner():
+    with pytest.raises(InputError, match="1 of the 1"):
+        partners(["one"], np.random.default_rng(0))
+
+
+# ---- Strict and weak ----
+
+
+def test_strict_batch(processor, strict):
+    batch = TripletCollator(processor, 0.5)(strict, SEEDS)
+    assert batch.keys() == {
+        "first", "second", "pixel_values", "region_features", "region_mask", "partner", "masked", "decoder"
+    }  # fmt: skip
+    first, second = texts(processor, batch["first"]), texts(processor, batch["second"])
+    turned = 0
+    for row, example in enumerate(strict):
+        sides = [(example["text_a"], example["language_a"]), (example["text_b"], example["language_b"])]
+        if first[row] != example["text_a"]:
+            sides.reverse()
+            turned += 1
+        for side, found, (text, language) in zip(("first", "second"), (first, second), sides, strict=True):
+            assert found[row] == text
+            last = batch[side]["input_ids"][row, batch[side]["attention_mask"][row].sum() - 1]
+            assert last == processor.language_token_id(language)
+        assert batch["decoder"]["decoder_input_ids"][row, 0] == processor.language_token_id(sides[1][1])
+        said = batch["decoder"]["labels"][row]
+        assert processor.decode(said[said != -100]) == sides[1][0]
+        assert np.array_equal(batch["region_features"][row], example["regions"])
+    assert 2 < turned < 14
+    pictures = processor(images=[example["image"] for example in strict], return_tensors="pt")
+    assert torch.equal(batch["pixel_values"], pictures["pixel_values"])
+
+
+def test_masked_words_are_those_of_the_first_text(processor, strict):
+    batch = TripletCollator(processor, 0.5)(strict, SEEDS)
+    masked, labels, first = batch["masked"]["input_ids"], batch["masked"]["labels"], batch["first"]["input_ids"]
+    is_masked = labels != -100
+    assert is_masked.any(1).sum() > 8
+    assert torch.equal(first[is_masked], labels[is_masked])
+    assert (masked[is_masked] == processor.tokenizer.mask_token_id).all()
+    assert torch.equal(masked[~is_masked], first[~is_masked])
+
+
+def test_an_example_is_drawn_by_its_own_seed_whatever_is_beside_it(processor, strict):
+    whole, part = (TripletCollator(processor, 0.5)(strict[:count], SEEDS[:count]) for count in (16, 5))
+    again = TripletCollator(processor, 0.5)(strict, SEEDS)
+    other = TripletCollator(processor, 0.5)(strict, [seed + 1 for seed in SEEDS])
+    for row in range(5):
+        assert texts(processor, part["first"])[row] == texts(processor, whole["first"])[row]
+        length = part["masked"]["input_ids"].shape[1]
+        assert torch.equal(part["masked"]["labels"][row], whole["masked"]["labels"][row, :length])
+    torch.testing.assert_close(again, whole, rtol=0, atol=0)
+    assert not torch.equal(other["partner"], whole["partner"])
+    assert texts(processor, other["first"]) != texts(processor, whole["first"])
+
+
+def test_weak_batch_has_nothing_masked_and_no_target(processor):
+    given = examples(weak_pairs(weak_corpus()))
+    batch = TripletCollator(processor)(given, SEEDS)
+    assert batch.keys() == {"first", "second", "pixel_values", "partner"}
+    ids = [example["image_id"] for example in given]
+    assert all(ids[place] != ids[other] for place, other in enumerate(batch["partner"]))
+
+
+def test_pictures_go_through_a_transform(processor):
+    given = examples(weak_pairs(weak_corpus()))
+    batch = TripletCollator(processor, transform=lambda images, seeds: torch.tensor(seeds))(given, SEEDS)
+    assert batch["pixel_values"].tolist() == SEEDS
+
+
+# ---- Parallel ----
+
+
+def test_parallel_batch_says_what_is_alike(processor):
+    given = examples(translation_pairs(shapes_corpus()), 12)
+    batch = TranslationCollator(processor)(given, SEEDS[:12])
+    assert batch.keys() == {"first", "second", "identities"}
+    labels = batch["identities"]
+    alike = (labels[:, None, :, None] == labels[None, :, None, :]).any(0).any(0)
+    for a, one in enumerate(given):
+        for b, other in enumerate(given):
+            shared = {one["text_a"], one["text_b"]} & {other["text_a"], other["text_b"]}
+            assert alike[a, b] == (bool(shared) or one["image_id"] == other["image_id"])
+    assert alike.sum() > 12
+
+
+def test_texts_that_are_about_nothing_known_are_alike_by_their_words(processor):
+    corpus = shapes_corpus().remove_columns(["image", "image_id"])
+    batch = TranslationCollator(processor)(examples(translation_pairs(corpus), 4), SEEDS[:4])
+    assert batch["identities"].shape == (2, 4)

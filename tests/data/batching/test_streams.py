@@ -1,0 +1,241 @@
+"""Batches from streams: complete, shuffled, shared out, mixed with data at hand, resumed exactly, flat in memory."""
+
+import io
+import logging
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import pytest
+from datasets import Dataset, Image, IterableDataset
+
+from babelens.configuration.errors import CorpusError
+from babelens.data.batching.mixture import TaskBatchSampler, TaskMixture
+from babelens.data.batching.streams import StreamLoader, StreamMixture
+from babelens.data.batching.views import image_text_pairs, translation_pairs
+from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.data.corpus.loading import load_translations
+
+TESTS = Path(__file__).parents[2] / "support"
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    """A picture of its own and two captions in each row."""
+    made = []
+    for number in range(count):
+        buffer = io.BytesIO()
+        PIL.Image.new("RGB", (8, 8), (number, 0, 0)).save(buffer, "PNG")
+        captions = [{"language": tag, "text": f"{tag} {number}"} for tag in ("en", "de")]
+        image = {"bytes": buffer.getvalue(), "path": None}
+        made.append({"image": image, "image_id": str(number), "captions": captions})
+    return made
+
+
+def corpus(count: int) -> Dataset:
+    return as_caption_corpus(Dataset.from_list(rows(count)).cast_column("image", Image()))
+
+
+def stream(count: int, shards: int) -> IterableDataset:
+    return as_caption_corpus(corpus(count).to_iterable_dataset(num_shards=shards))
+
+
+def loader(*, count: int = 48, shards: int = 4, workers: int = 0, size: int = 8, **changes: Any) -> StreamLoader:
+    tasks = changes.pop("tasks", None) or {"image_text": image_text_pairs(stream(count, shards), ["en"])}
+    settings = {"seed": 0, "block_size": 8, "num_workers": workers} | changes
+    return StreamLoader(StreamMixture(tasks, size, **settings), list, length=1000)
+
+
+def texts(batches: Any) -> list[str]:
+    return [example["text"] for batch in batches for _, example in batch if "text" in example]
+
+
+def seen(batch: Any) -> list[Any]:
+    """All that a batch holds, in a form that can be compared."""
+    return [(draw, example | {"image": example["image"].tobytes()}) for draw, example in batch]
+
+
+# ---- What a pass holds ----
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_pass_has_every_example_once(workers):
+    given = texts(islice(loader(workers=workers), 12))
+    assert sorted(given[:48]) == sorted(given[48:]) == sorted(f"en {number}" for number in range(48))
+
+
+def test_passes_are_shuffled_and_differ():
+    given = texts(islice(loader(shards=1), 12))
+    first, second = ([int(text.split()[1]) for text in part] for part in (given[:48], given[48:]))
+    assert first != sorted(first)
+    assert first != second
+    # With one shard its rows come in the order of the file, block by block.
+    assert [number // 8 for number in first] == sorted(number // 8 for number in first)
+    assert texts(islice(loader(shards=1), 12)) == given
+    assert texts(islice(loader(shards=1, seed=1), 12)) != given
+
+
+def test_the_shards_are_shuffled():
+    given = [int(text.split()[1]) // 12 for text in texts(islice(loader(block_size=1), 24))]
+    orders = [tuple(dict.fromkeys(given[start : start + 48])) for start in range(0, 192, 48)]
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders)
+    assert len(set(orders)) > 1
+
+
+def test_unshuffled_rows_keep_all_their_captions():
+    tasks = {"image_text": image_text_pairs(stream(6, 1))}
+    given = Counter(texts(islice(loader(tasks=tasks, size=4), 3)))
+    assert given == Counter(f"{tag} {number}" for tag in ("en", "de") for number in range(6))
+
+
+def test_every_example_has_a_seed_of_its_own():
+    batches = [batch for process in (0, 1) for batch in islice(loader(workers=2, process=process, num_processes=2), 6)]
+    assert len({draw.seed for batch in batches for draw, _ in batch}) == 2 * 6 * 8
+
+
+# ---- Shares ----
+
+
+@pytest.mark.parametrize(("processes", "workers", "shards"), [(2, 0, 4), (2, 2, 4), (3, 2, 2)])
+def test_processes_share_a_stream(processes, workers, shards, caplog):
+    """By shards where there are enough, else row by row, which is said."""
+    with caplog.at_level(logging.WARNING, logger="babelens"):
+        shares = [
+            texts(
+                islice(
+                    loader(size=4, workers=workers, shards=shards, process=p, num_processes=processes), 12 // processes
+                )
+            )
+            for p in range(processes)
+        ]
+    assert sorted(text for share in shares for text in share) == sorted(f"en {number}" for number in range(48))
+    assert ("2 shards are too few for 3 processes" in caplog.text) == (shards < processes * workers)
+
+
+def test_more_workers_than_shards_are_refused():
+    with pytest.raises(ValueError, match="task 'image_text': a stream of 1 shards cannot be shared by 2 workers"):
+        loader(shards=1, workers=2)
+
+
+# ---- Other tasks ----
+
+
+def test_data_at_hand_are_drawn_as_without_a_stream():
+    at_hand = image_text_pairs(corpus(10), ["de"])
+    tasks = {"main": image_text_pairs(stream(48, 4), ["en"]), "side": at_hand}
+    given = [batch[8:] for batch in islice(loader(tasks=tasks), 6)]
+    sampler = TaskBatchSampler(TaskMixture({"main": image_text_pairs(corpus(48), ["en"]), "side": at_hand}), 8, seed=0)
+    assert [[draw for draw, _ in batch] for batch in given] == [batch[8:] for batch in sampler]
+    assert [[draw.place for draw, _ in batch] for batch in given] == [
+        [int(example["image_id"]) for _, example in batch] for batch in given
+    ]
+
+
+def test_streams_of_several_tasks_run_in_step():
+    tasks = {"main": image_text_pairs(stream(48, 4), ["en"]), "side": image_text_pairs(stream(12, 2), ["de"])}
+    given = list(islice(loader(tasks=tasks, workers=2), 6))
+    assert Counter(draw.task for batch in given for draw, _ in batch) == {"main": 48, "side": 48}
+    sides = Counter(text for text in texts(given) if text.startswith("de"))
+    assert sides == Counter({f"de {number}": 4 for number in range(12)})
+
+
+def test_a_stream_without_the_language_is_refused():
+    tasks = {"image_text": image_text_pairs(stream(4, 1), ["fr"])}
+    with pytest.raises(CorpusError, match="task 'image_text': a pass over the stream gave no example"):
+        next(iter(loader(tasks=tasks)))
+
+
+# ---- Going on ----
+
+
+@pytest.mark.parametrize(("workers", "block_size"), [(0, 7), (2, 7), (2, 100)])
+def test_it_goes_on_exactly_wherever_it_stopped(tmp_path, workers, block_size):
+    """In the middle of blocks, passes and rounds of the workers, with pictures and seeds."""
+    settings = {"count": 50, "workers": workers, "block_size": block_size, "size": 6}
+    unbroken = loader(**settings)
+    expected = []
+    for number, batch in enumerate(islice(unbroken, 20)):
+        expected.append(seen(batch))
+        (tmp_path / str(number)).mkdir()
+        unbroken.save(tmp_path / str(number))
+    for number in range(0, 19, 2 if workers == 0 else 5):
+        resumed = loader(**settings)
+        resumed.load(tmp_path / str(number))
+        assert [seen(batch) for batch in islice(resumed, 19 - number)] == expected[number + 1 :], number
+
+
+def test_it_does_not_go_on_as_something_else(tmp_path):
+    before = loader()
+    next(iter(before))
+    before.save(tmp_path)
+    with pytest.raises(ValueError, match="dataloader_num_workers was 0 and is 2"):
+        loader(workers=2).load(tmp_path)
+    with pytest.raises(ValueError, match="shuffle_buffer_size was 8 and is 9"):
+        loader(block_size=9).load(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"stream_1\.json"):
+        loader(process=1, num_processes=2).load(tmp_path)
+
+
+def test_a_translation_file_goes_on_too(tmp_path):
+    """A stream of a generator, two maps deep."""
+    lines = ["en\tde\tfr", *(f"en {n}\tde {n}\tfr {n}" for n in range(700))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines))
+
+    def make() -> StreamLoader:
+        pairs = translation_pairs(load_translations(tmp_path / "pairs.tsv", streaming=True))
+        return loader(tasks={"text_text": pairs}, size=50, block_size=300)
+
+    unbroken = make()
+    batches = iter(unbroken)
+    for _ in range(30):
+        next(batches)
+    unbroken.save(tmp_path)
+    resumed = make()
+    resumed.load(tmp_path)
+    assert list(islice(resumed, 20)) == list(islice(batches, 20))
+
+
+# ---- Memory ----
+
+LONG_RUN = """
+import io, resource, sys
+import PIL.Image
+from datasets import Features, Image, IterableDataset, Value
+from babelens.data.corpus.corpus import CAPTIONS, ImageRules, as_caption_corpus
+from babelens.data.batching.views import image_text_pairs
+from babelens.data.batching.streams import StreamLoader, StreamMixture
+
+def rows(shards):
+    for shard in shards:
+        for number in range(500):
+            buffer = io.BytesIO()
+            PIL.Image.effect_noise((48, 48), 50).save(buffer, "PNG")
+            caption = {"language": "en", "text": f"picture {number} of shard {shard}"}
+            data = b"no picture" if number % 10 == 0 else buffer.getvalue()
+            yield {"image": {"bytes": data, "path": None}, "image_id": f"{shard} {number}", "captions": [caption]}
+
+features = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
+dataset = IterableDataset.from_generator(rows, gen_kwargs={"shards": list(range(8))}, features=features)
+view = image_text_pairs(as_caption_corpus(dataset, images=ImageRules(skip=True)))
+mixture = StreamMixture({"image_text": view}, 32, seed=0, block_size=256)
+batches = int(sys.argv[1])
+for number, batch in enumerate(StreamLoader(mixture, len, length=batches), 1):
+    if number in (batches // 3, batches):
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    if number == batches:
+        break
+"""
+
+
+def test_memory_stays_flat(tmp_path):
+    """Pictures, bad ones among them, through blocks and passes; the whole of the second part has 20 MB of pictures."""
+    (tmp_path / "long_run.py").write_text(LONG_RUN)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "long_run.py"), "450"], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    warm, end = map(int, done.stdout.split())
+    assert end - warm < 4_000, f"{warm} kB after a third, {end} kB at the end"

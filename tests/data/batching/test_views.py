@@ -1,0 +1,319 @@
+"""Views give the examples that the captions promise, and read pictures only when asked."""
+
+import pickle
+from collections import Counter
+from io import BytesIO
+from itertools import product
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+from datasets import Dataset, Features, Image, IterableDataset, Value
+from torch.utils.data import DataLoader
+
+from babelens.configuration.errors import BadImageError, CorpusError, LanguageTagError
+from babelens.data.batching.views import (
+    StreamView,
+    image_text_pairs,
+    retrieval_set,
+    translation_pairs,
+    triplets,
+    weak_pairs,
+)
+from babelens.data.corpus.corpus import CAPTIONS, as_caption_corpus, as_translation_corpus
+
+COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (9, 9, 9))
+CAPTIONS_OF_ROWS = [
+    {"en": ["cat one", "cat two"], "de": ["Katze eins", "Katze zwei"]},  # as many: one to one
+    {"en": ["dog"], "de": ["Hund", "Wauwau"], "ja": ["犬"]},  # all with all
+    {"en": ["sun"]},
+    {"en": ["dog"], "de": ["Hund", "Köter"]},  # the second picture of what row 1 shows
+]
+IMAGE_IDS = ["cat", "dog", "sun", "dog"]
+
+
+def bytes_of(colour: tuple[int, ...]) -> dict[str, Any]:
+    buffer = BytesIO()
+    PIL.Image.new("RGBA" if len(colour) == 4 else "RGB", (2, 2), colour).save(buffer, "PNG")
+    return {"bytes": buffer.getvalue(), "path": None}
+
+
+@pytest.fixture
+def corpus() -> Dataset:
+    columns = {"image": [bytes_of(c) for c in COLOURS], "image_id": IMAGE_IDS, "captions": CAPTIONS_OF_ROWS}
+    return as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image()))
+
+
+def colour_of(example: dict[str, Any]) -> tuple[int, ...]:
+    return example["image"].getpixel((0, 0))
+
+
+def texts(view: Any) -> list[tuple[str, ...]]:
+    return [tuple(value for name, value in example.items() if name.startswith("text")) for example in view]
+
+
+class TestImageTextPairs:
+    def test_there_is_one_example_for_every_caption(self, corpus: Dataset) -> None:
+        view = image_text_pairs(corpus)
+        expected = [
+            (COLOURS[row], IMAGE_IDS[row], text, language)
+            for row, captions in enumerate(CAPTIONS_OF_ROWS)
+            for language, row_texts in captions.items()
+            for text in row_texts
+        ]
+        assert [(colour_of(e), e["image_id"], e["text"], e["language"]) for e in view] == expected
+        assert len(view) == 12
+        assert list(view[0]) == ["image", "image_id", "text", "language"]
+
+    def test_only_the_languages_asked_for(self, corpus: Dataset) -> None:
+        assert texts(image_text_pairs(corpus, "JA")) == [("犬",)]
+        both = image_text_pairs(corpus, ["ja", "de"])
+        assert Counter(example["language"] for example in both) == {"de": 6, "ja": 1}
+
+    def test_batches_slices_and_single_examples_agree(self, corpus: Dataset) -> None:
+        view = image_text_pairs(corpus)
+        indices = [11, 0, 5, 5]
+        assert [e["text"] for e in view.__getitems__(indices)] == [view[index]["text"] for index in indices]
+        assert [e["text"] for e in view[2:4]] == ["Katze eins", "Katze zwei"]
+        assert view[-1]["text"] == "Köter"
+        with pytest.raises(IndexError):
+            view[12]
+
+    def test_a_selected_and_shuffled_corpus_is_followed(self, corpus: Dataset) -> None:
+        view = image_text_pairs(corpus.select([3, 0]), "de")
+        assert [(colour_of(e), e["text"]) for e in view] == [
+            (COLOURS[3], "Hund"),
+            (COLOURS[3], "Köter"),
+            (COLOURS[0], "Katze eins"),
+            (COLOURS[0], "Katze zwei"),
+        ]
+
+    def test_pictures_come_as_rgb_with_transparency_on_white(self) -> None:
+        columns = {"image": [bytes_of((255, 0, 0, 0))], "captions": [{"en": "nothing"}]}
+        [example] = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image())))
+        assert (example["image"].mode, colour_of(example)) == ("RGB", (255, 255, 255))
+
+    def test_a_bad_picture_is_an_error_where_it_is_used_with_its_row(self, corpus: Dataset) -> None:
+        cells = [bytes_of(COLOURS[0]), {"bytes": None, "path": "/nowhere/dog.png"}]
+        columns = {"image": cells, "image_id": ["cat", "dog"], "captions": [{"en": "cat"}, {"en": "dog"}]}
+        view = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image())))
+        assert view[0]["text"] == "cat"
+        with pytest.raises(BadImageError, match=r"image_id 'dog', row 1: /nowhere/dog\.png: no such file"):
+            view[1]
+
+    def test_features_stand_in_for_pictures(self) -> None:
+        view = image_text_pairs(
+            as_caption_corpus(Dataset.from_dict({"features": [[1.0, 2.0]], "captions": [{"en": "a"}]}))
+        )
+        assert list(view) == [{"features": [1.0, 2.0], "image_id": "0", "text": "a", "language": "en"}]
+
+    def test_a_language_without_captions_is_refused(self, corpus: Dataset) -> None:
+        with pytest.raises(CorpusError, match=r"no row has texts in fr; the corpus has de \(6\), en \(5\), ja \(1\)"):
+            image_text_pairs(corpus, ["en", "fr"])
+        with pytest.raises(LanguageTagError):
+            image_text_pairs(corpus, "klingon")
+
+
+class TestTranslationPairs:
+    def test_equally_many_texts_are_paired_one_to_one_others_all_with_all_each_once(self, corpus: Dataset) -> None:
+        view = translation_pairs(corpus, [("en", "de")])
+        assert texts(view) == [
+            ("cat one", "Katze eins"),
+            ("cat two", "Katze zwei"),
+            ("dog", "Hund"),
+            ("dog", "Wauwau"),
+            ("dog", "Köter"),  # of row 3, whose ("dog", "Hund") row 1 gave already
+        ]
+        assert view[4] == {
+            "image_id": "dog",
+            "text_a": "dog",
+            "language_a": "en",
+            "text_b": "Köter",
+            "language_b": "de",
+        }
+
+    def test_the_same_words_about_different_things_are_kept(self) -> None:
+        rows = {"image_id": ["bank-1", "bank-2"], "captions": [{"en": "bank", "de": "Bank"}] * 2}
+        assert len(translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])) == 2
+        del rows["image_id"]
+        assert len(translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])) == 2
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_random_corpora_give_what_plain_loops_give(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        words = [f"word {number}" for number in range(6)]
+        captions = [
+            {tag: list(rng.choice(words, rng.integers(1, 4), replace=False)) for tag in ("en", "de")}
+            for _ in range(40)
+        ]
+        rows = {"image_id": [str(number) for number in rng.integers(0, 8, 40)], "captions": captions}
+        expected, seen = [], set()
+        for image_id, row in zip(*rows.values(), strict=True):
+            one_to_one = len(row["en"]) == len(row["de"])
+            pairs = zip(row["en"], row["de"], strict=True) if one_to_one else product(row["en"], row["de"])
+            new = [(image_id, *pair) for pair in pairs if (image_id, *pair) not in seen]
+            expected += new
+            seen.update(new)
+        view = translation_pairs(as_translation_corpus(Dataset.from_dict(rows)), [("en", "de")])
+        assert [(e["image_id"], e["text_a"], e["text_b"]) for e in view] == expected
+
+    def test_several_pairs_of_languages_come_row_by_row(self, corpus: Dataset) -> None:
+        view = translation_pairs(corpus, [("JA", "en"), ("en", "de"), ("ja", "en")])
+        assert texts(view)[2:5] == [("犬", "dog"), ("dog", "Hund"), ("dog", "Wauwau")]
+        assert len(view) == 6
+
+    def test_by_default_all_languages_that_meet_are_paired(self, corpus: Dataset) -> None:
+        pairs = Counter((e["language_a"], e["language_b"]) for e in translation_pairs(corpus))
+        assert pairs == {("de", "en"): 5, ("en", "ja"): 1, ("de", "ja"): 2}
+
+    def test_no_picture_is_read(self) -> None:
+        cells = [{"bytes": b"no picture", "path": None}]
+        columns = {"image": cells, "captions": [{"de": "a", "en": "b"}]}
+        corpus = as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image()))
+        assert texts(translation_pairs(corpus)) == [("a", "b")]
+
+    def test_languages_that_never_meet_are_refused(self, corpus: Dataset) -> None:
+        texts = [{"en": "dog", "de": "Hund"}, {"en": "cat", "ja": "猫"}]
+        apart = as_translation_corpus(Dataset.from_dict({"translation": texts}))
+        with pytest.raises(CorpusError, match="no row has texts in ja with de; the corpus has"):
+            translation_pairs(apart, [("ja", "de")])
+        with pytest.raises(CorpusError, match="no row has texts in two languages"):
+            translation_pairs(corpus.select([2]))
+        with pytest.raises(CorpusError, match="'en' is no pair of languages"):
+            translation_pairs(corpus, ("en", "de"))  # type: ignore[arg-type]
+
+
+def test_triplets_give_every_picture_with_every_pair_of_its_texts(corpus: Dataset) -> None:
+    view = triplets(corpus, [("en", "de")])
+    assert [(colour_of(e), e["text_a"], e["text_b"]) for e in view] == [
+        (COLOURS[0], "cat one", "Katze eins"),
+        (COLOURS[0], "cat two", "Katze zwei"),
+        (COLOURS[1], "dog", "Hund"),
+        (COLOURS[1], "dog", "Wauwau"),
+        (COLOURS[3], "dog", "Hund"),
+        (COLOURS[3], "dog", "Köter"),
+    ]
+    assert list(view[0]) == ["image", "image_id", "text_a", "language_a", "text_b", "language_b"]
+
+
+class TestWeakPairs:
+    def test_every_two_texts_in_different_languages_however_many_there_are(self, corpus: Dataset) -> None:
+        view = weak_pairs(corpus, ["en", "DE"])
+        assert texts(view) == [
+            ("cat one", "Katze eins"),
+            ("cat one", "Katze zwei"),
+            ("cat two", "Katze eins"),
+            ("cat two", "Katze zwei"),
+            ("dog", "Hund"),
+            ("dog", "Wauwau"),
+            ("dog", "Hund"),
+            ("dog", "Köter"),
+        ]
+        assert [colour_of(view[row]) for row in (0, 4, 6)] == [COLOURS[0], COLOURS[1], COLOURS[3]]
+        assert list(view[0]) == ["image", "image_id", "text_a", "language_a", "text_b", "language_b"]
+
+    def test_by_default_all_languages_meet(self, corpus: Dataset) -> None:
+        pairs = Counter((e["language_a"], e["language_b"]) for e in weak_pairs(corpus))
+        assert pairs == {("de", "en"): 8, ("de", "ja"): 2, ("en", "ja"): 1}
+
+    def test_languages_need_not_all_meet_but_each_another(self) -> None:
+        rows = [{"en": "dog", "de": "Hund"}, {"en": "cat", "ja": "猫"}, {"fr": "soleil"}]
+        apart = as_caption_corpus(Dataset.from_dict({"features": [[0.0]] * 3, "captions": rows}))
+        assert texts(weak_pairs(apart, ["de", "ja", "en"])) == [("Hund", "dog"), ("猫", "cat")]
+        with pytest.raises(CorpusError, match="no row has texts in fr and another of the languages; the corpus has"):
+            weak_pairs(apart, ["en", "de", "fr"])
+        with pytest.raises(CorpusError, match="no row has texts in two languages"):
+            weak_pairs(apart.select([2]))
+        with pytest.raises(CorpusError, match="en and another"):
+            weak_pairs(apart, "en")
+
+    def test_a_stream_gives_the_same(self, corpus: Dataset) -> None:
+        stream = weak_pairs(corpus.to_iterable_dataset(), ["en", "de", "fr"])
+        assert texts(stream) == texts(weak_pairs(corpus, ["en", "de"]))
+
+
+class TestRetrievalSet:
+    def test_all_pictures_are_searched_and_all_of_a_thing_are_right(self, corpus: Dataset) -> None:
+        found = retrieval_set(corpus, "DE")
+        assert [image.getpixel((0, 0)) for image in found.images] == list(COLOURS)
+        assert found.image_ids == IMAGE_IDS
+        assert found.texts == ["Katze eins", "Katze zwei", "Hund", "Wauwau", "Köter"]
+        assert found.text_image_ids == ["cat", "cat", "dog", "dog", "dog"]
+        assert found.text_to_images == [[0], [0], [1, 3], [1, 3], [1, 3]]
+        assert found.language == "de"
+
+    def test_the_same_caption_twice_in_a_row_counts_twice_as_in_the_usual_protocols(self) -> None:
+        columns = {"image": [bytes_of(COLOURS[0])], "captions": [{"en": ["a", "a"]}]}
+        corpus = as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image()))
+        assert retrieval_set(corpus, "en").texts == ["a", "a"]
+
+    def test_pictures_without_a_caption_can_be_left_out(self, corpus: Dataset) -> None:
+        found = retrieval_set(corpus, "ja", only_captioned=True)
+        assert (found.image_ids, found.texts, found.text_to_images) == (["dog"], ["犬"], [[0]])
+        assert found.images[0].getpixel((0, 0)) == COLOURS[1]
+
+    def test_pictures_can_be_sliced_and_counted_from_the_end(self, corpus: Dataset) -> None:
+        images = retrieval_set(corpus, "en").images
+        assert len(images) == 4
+        assert [image.getpixel((0, 0)) for image in images[1:3]] == [COLOURS[1], COLOURS[2]]
+        assert images[-1].getpixel((0, 0)) == COLOURS[3]
+
+    def test_an_absent_language_and_a_stream_are_refused(self, corpus: Dataset) -> None:
+        with pytest.raises(CorpusError, match=r"no captions in fr; the corpus has de \(6\)"):
+            retrieval_set(corpus, "fr")
+        with pytest.raises(CorpusError, match="load it as a Dataset"):
+            retrieval_set(corpus.to_iterable_dataset(), "en")
+
+
+class TestStreams:
+    @pytest.mark.parametrize(
+        "make",
+        [
+            image_text_pairs,
+            lambda c: image_text_pairs(c, "de"),
+            translation_pairs,
+            lambda c: triplets(c, [("en", "de")]),
+        ],
+        ids=["image_text_pairs", "image_text_pairs in one language", "translation_pairs", "triplets"],
+    )
+    def test_a_stream_gives_the_same_examples(self, corpus: Dataset, make: Any) -> None:
+        view, stream = make(corpus), make(as_caption_corpus(corpus.to_iterable_dataset()))
+        assert isinstance(stream, StreamView)
+        for expected, example in zip(view, stream, strict=True):
+            assert list(example) == list(expected)
+            if "image" in expected:
+                assert np.array_equal(example.pop("image"), expected.pop("image"))
+            assert example == expected
+
+    def test_a_batch_without_the_language_is_passed_over(self, corpus: Dataset) -> None:
+        rows = [{"image_id": str(i), "captions": [{"language": "en", "text": "x"}]} for i in range(300)]
+        rows.append(
+            {"image_id": "300", "captions": [{"language": "de", "text": "y"}, {"language": "en", "text": "z"}]}
+        )
+        features = Features(image_id=Value("string"), captions=CAPTIONS)
+        stream = IterableDataset.from_generator(lambda: iter(rows), features=features)
+        assert texts(translation_pairs(stream)) == [("y", "z")]
+        assert texts(translation_pairs(stream, [("en", "de")])) == [("z", "y")]
+
+
+class TestInUse:
+    def test_a_view_pickles_and_describes_itself(self, corpus: Dataset) -> None:
+        view = pickle.loads(pickle.dumps(triplets(corpus, [("en", "de")])))
+        assert texts(view) == texts(triplets(corpus, [("en", "de")]))
+        assert repr(view) == (
+            "triplets: 6 examples (image, image_id, text_a, language_a, text_b, language_b) from 4 rows"
+        )
+
+    def test_the_workers_of_a_data_loader_read_it(self, corpus: Dataset) -> None:
+        view = image_text_pairs(corpus)
+        loader = DataLoader(view, batch_size=5, num_workers=2, collate_fn=texts)  # type: ignore[arg-type]
+        assert [text for batch in loader for text in batch] == texts(view)
+
+    def test_a_quarter_of_a_million_pairs_are_found(self) -> None:
+        one = [{"language": tag, "text": f"{tag} {i}"} for tag in ("en", "de") for i in range(5)]
+        rows = Dataset.from_dict({"captions": [one] * 500}, Features(captions=CAPTIONS))
+        corpus = rows.select(np.tile(np.arange(500), 100))
+        view = translation_pairs(corpus, [("en", "de")])
+        assert len(view) == 250_000
+        assert (view[249_999]["text_a"], view[249_999]["text_b"]) == ("en 4", "de 4")

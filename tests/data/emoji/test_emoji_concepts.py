@@ -1,0 +1,110 @@
+"""Concepts of the emoji benchmark: their ids, which belong together, and a split that keeps them together."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from babelens.data.emoji.concepts import Concept, concept_id, group_concepts, split_concepts
+
+
+def concept(emoji: str, name: str, subcategory: str = "", category: str = "") -> Concept:
+    return Concept(emoji, category, subcategory, name)
+
+
+@pytest.mark.parametrize(
+    ("emoji", "expected"),
+    [("😀", "1f600"), ("❤\ufe0f", "2764"), ("👩\u200d⚕\ufe0f", "1f469-200d-2695"), ("#\ufe0f\u20e3", "23-20e3")],
+)
+def test_ids_are_code_points_without_variation_selectors(emoji: str, expected: str) -> None:
+    assert concept_id(emoji) == expected
+
+
+VARIANTS = {
+    "gender": [
+        concept("🧑\u200d🚒", "firefighter"),
+        concept("👨\u200d🚒", "man firefighter"),
+        concept("👩\u200d🚒", "woman firefighter"),
+    ],
+    "gender without a word": [
+        concept("🧜\u200d♀️", "mermaid"),
+        concept("🧜\u200d♂️", "merman"),
+        concept("🧜", "merperson"),
+    ],
+    "direction": [concept("🏃", "person running"), concept("🏃\u200d♀️\u200d➡️", "woman running: facing right")],
+    "mirror image": [concept("🔍", "magnifying glass tilted left"), concept("🔎", "magnifying glass tilted right")],
+    "family": [
+        concept("👪", "family"),
+        concept("👨\u200d👩\u200d👧", "family: man, woman, girl"),
+        concept("🧑\u200d🧒", "family: adult, child"),
+    ],
+    "couple": [concept("💏", "kiss"), concept("👩\u200d❤️\u200d💋\u200d👩", "kiss: woman, woman")],
+    "clock faces": [concept("🕛", "twelve o’clock", "time"), concept("🕧", "twelve-thirty", "time")],
+    "keycaps": [concept("#️⃣", "keycap: #", "keycap"), concept("🔟", "keycap: 10", "keycap")],
+    "arrows": [concept("➡️", "right arrow", "arrow"), concept("🔙", "BACK arrow", "arrow")],
+    "colours": [concept("❤️", "red heart"), concept("🩵", "light blue heart"), concept("🤍", "white heart")],
+    "one flag of several countries": [
+        concept("🇳🇴", "flag: Norway"),
+        concept("🇸🇯", "flag: Svalbard & Jan Mayen"),
+        concept("🇧🇻", "flag: Bouvet Island"),
+    ],
+}
+
+
+@pytest.mark.parametrize("variants", VARIANTS.values(), ids=VARIANTS)
+def test_variants_form_one_group(variants: list[Concept]) -> None:
+    stranger = concept("🐙", "octopus")
+    assert group_concepts([stranger, *variants]) == [[stranger], variants]
+
+
+def test_all_variants_at_once_form_as_many_groups() -> None:
+    everything = [each for variants in VARIANTS.values() for each in variants]
+    assert group_concepts(everything) == list(VARIANTS.values())
+
+
+def test_groups_that_share_a_member_are_one() -> None:
+    moon, circle = concept("🌑", "new moon"), concept("🔴", "red circle")
+    full_moon, yellow_circle = concept("🌕", "full moon"), concept("🟡", "yellow circle")
+    assert len(group_concepts([moon, circle])) == 2
+    assert len(group_concepts([moon, circle, full_moon, yellow_circle])) == 1
+
+
+def test_concepts_with_a_word_in_common_stay_apart() -> None:
+    names = {
+        "🐱": "cat face",
+        "🐈": "cat",
+        "🎩": "top hat",
+        "👒": "woman’s hat",
+        "🇮🇪": "flag: Ireland",
+        "🇮🇹": "flag: Italy",
+    }
+    concepts = [concept(emoji, name) for emoji, name in names.items()]
+    assert group_concepts(concepts) == [[each] for each in concepts]
+
+
+def some_concepts(seed: int) -> list[Concept]:
+    """Concepts in groups of one to seven, in a random order."""
+    generator = random.Random(seed)
+    colours = ["red", "green", "blue", "black", "white", "brown", "pink"]
+    concepts = [
+        concept(chr(0xE000 + 10 * thing + number), f"{colour} thing-{chr(0x4E00 + thing)}")
+        for thing in range(60)
+        for number, colour in enumerate(colours[: generator.randint(1, 7)])
+    ]
+    generator.shuffle(concepts)
+    return concepts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_group_lies_on_two_sides(seed: int) -> None:
+    concepts = some_concepts(seed)
+    split_of = split_concepts(concepts, test=40, validation=15)
+    for group in group_concepts(concepts):
+        assert len({split_of[member.id] for member in group}) == 1, group
+    sizes = Counter(split_of.values())
+    assert sizes == {"test": 40, "validation": 15, "train": len(concepts) - 55}
+
+
+def test_the_split_does_not_depend_on_the_order() -> None:
+    concepts = some_concepts(seed=0)
+    assert split_concepts(concepts, 40, 15) == split_concepts(concepts[::-1], 40, 15)

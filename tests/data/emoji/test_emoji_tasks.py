@@ -1,0 +1,211 @@
+"""Tasks from emoji: balanced, the same in every language and run, and not to be answered by words alone."""
+
+from collections import Counter, defaultdict
+from io import BytesIO
+from typing import Any
+
+import PIL.Image
+import pytest
+from datasets import Dataset, concatenate_datasets
+
+from babelens.configuration.errors import CorpusError, LanguageTagError
+from babelens.data import emoji_entailment, emoji_questions, load_emoji, text_only_accuracy
+from babelens.data.emoji.build import FEATURES
+from babelens.data.emoji.tasks import ANSWERS, CATEGORIES, COLOURS, _wordings, main_colour
+
+PAINT = {"red": "#dd2e44", "orange": "#f4900c", "yellow": "#ffcc4d", "green": "#78b159", "blue": "#55acee"}
+
+
+def drawing(colour: str, size: int) -> PIL.Image.Image:
+    """A square of that many pixels a side in the corner of a white picture."""
+    picture = PIL.Image.new("RGB", (16, 16), "white")
+    picture.paste(colour, (0, 0, size, size))
+    return picture
+
+
+def emoji(count: int, *, vendor: str = "noto", split: str = "train", category: str | None = None) -> Dataset:
+    """Concepts that differ in name and picture, of all categories by turns, a yellow one after each red one."""
+    rows = []
+    for number in range(count):
+        buffer = BytesIO()
+        drawing(("#dd2e44", "#ffcc4d")[number % 2], 5 + number % 11).save(buffer, "PNG")
+        rows.append(
+            {
+                "image": {"bytes": buffer.getvalue(), "path": None},
+                "image_id": f"{split} {number}",
+                "captions": [
+                    {"language": tag, "text": f"{tag} {split} {number}"}
+                    for tag in ("en", "de", "ja")[: 2 + number % 2]
+                ],
+                "split": split,
+                "vendor": vendor,
+                "emoji": str(number),
+                "category": category or CATEGORIES[number % len(CATEGORIES)],
+                "keywords": [],
+            }
+        )
+    return Dataset.from_list(rows, features=FEATURES)
+
+
+def rows(dataset: Dataset) -> list[tuple[Any, ...]]:
+    columns = [name for name in dataset.column_names if name != "image"]
+    return [tuple(row[name] for name in columns) for row in dataset.select_columns(columns)]
+
+
+class TestEntailment:
+    def test_every_picture_and_every_name_is_once_true_and_once_false(self) -> None:
+        task = emoji_entailment(emoji(30), ["en", "de"])
+        assert task.column_names == ["image", "image_id", "text", "language", "label"]
+        assert task.features["label"].names == ["false", "true"]
+        for column in ("image_id", "text"):
+            labels = defaultdict(list)
+            for language, value, label in zip(task["language"], task[column], task["label"], strict=True):
+                labels[language, value].append(label)
+            assert len(labels) == 60
+            assert all(sorted(found) == [0, 1] for found in labels.values())
+        assert text_only_accuracy(task) == 0.5
+        assert all((text.partition(" ")[2] == image_id) == label for image_id, text, _, label in rows(task))
+
+    def test_the_same_questions_in_every_language_and_run_and_others_for_another_seed(self) -> None:
+        task = rows(emoji_entailment(emoji(30), ["en", "de"]))
+        assert rows(emoji_entailment(emoji(30), ["en", "de"])) == task
+        english, german = task[:60], task[60:]
+        assert [(i, text[3:], label) for i, text, _, label in german] == [(i, t[3:], y) for i, t, _, y in english]
+        assert rows(emoji_entailment(emoji(30), ["en", "de"], seed=1)) != task
+
+    def test_hard_negatives_are_of_the_same_category(self) -> None:
+        corpus = emoji(30)
+        category_of = dict(zip(corpus["image_id"], corpus["category"], strict=True))
+        task = emoji_entailment(corpus, "en", hard_negatives=True)
+        assert len(task) == 60
+        named = [text.partition(" ")[2] for text in task["text"]]
+        assert all(category_of[a] == category_of[b] for a, b in zip(task["image_id"], named, strict=True))
+        # Of ten concepts the last is of the first one's category; the others are alone in theirs.
+        assert len(emoji_entailment(emoji(10), "en", hard_negatives=True)) == 4
+
+    def test_no_name_crosses_a_split(self) -> None:
+        both = concatenate_datasets([emoji(10, split="train"), emoji(10, split="test")])
+        task = emoji_entailment(both, "en")
+        assert all(image_id.split()[0] == text.split()[1] for image_id, text, _, _ in rows(task))
+
+    def test_pictures_that_are_alike_are_never_given_one_anothers_names(self) -> None:
+        corpus = emoji(4)
+        twin = corpus[0]["image"]
+        corpus = corpus.map(lambda row, number: {"image": twin} if number == 2 else {}, with_indices=True)
+        for seed in range(20):
+            task = emoji_entailment(corpus, "en", seed=seed)
+            assert not {("train 0", "en train 2"), ("train 2", "en train 0")} & {row[:2] for row in rows(task)}
+        with pytest.raises(CorpusError, match="too many of 2 pictures are alike"):
+            emoji_entailment(corpus.select([0, 2]), "en")
+
+    def test_what_cannot_be_asked_is_refused(self) -> None:
+        assert set(emoji_entailment(emoji(10), ["en", "ja"])["image_id"]) == {f"train {n}" for n in (1, 3, 5, 7, 9)}
+        with pytest.raises(CorpusError, match="no two pictures that can be told apart have names in fr"):
+            emoji_entailment(emoji(10), ["fr"])
+        with pytest.raises(LanguageTagError):
+            emoji_entailment(emoji(10), ["klingon"])
+
+
+class TestQuestions:
+    def test_answers_are_true_and_as_frequent_as_promised(self) -> None:
+        corpus = emoji(90)
+        task = emoji_questions(corpus, "en")
+        assert task.column_names == ["image", "image_id", "text", "language", "label", "question"]
+        assert tuple(task.features["label"].names) == ANSWERS
+        category_of = dict(zip(corpus["image_id"], corpus["category"], strict=True))
+        colour_of = {row["image_id"]: main_colour(row["image"]) for row in corpus}
+        about = {texts[0]: name for name, texts in _wordings()["en"].items() if name in CATEGORIES}
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for image_id, text, _, label, question in rows(task):
+            answer = ANSWERS[label]
+            truth = {"kind": category_of[image_id], "colour": colour_of[image_id]}
+            asked = about.get(text)
+            assert answer == (truth[question] if asked is None else ("no", "yes")[category_of[image_id] == asked])
+            counts[asked or question][answer] += 1
+        assert counts.pop("kind") == dict.fromkeys(CATEGORIES, 10)
+        assert counts.pop("colour") == {"red": 45, "yellow": 45}
+        assert len(counts) == 5
+        assert all(found == {"yes": 10, "no": 10} for found in counts.values())
+
+    def test_no_answer_is_more_frequent_than_the_median_one(self) -> None:
+        corpus = emoji(27)
+        often = corpus.select([*range(27), *[0] * 50, *range(9)])
+        kinds = emoji_questions(often, "en").filter(lambda question: question == "kind", input_columns="question")
+        assert max(Counter(kinds["label"]).values()) == 4
+
+    def test_every_language_asks_the_same(self) -> None:
+        languages = list(_wordings())
+        assert languages == ["en", "de", "fr", "cs", "ja", "zh", "id"]
+        task = emoji_questions(emoji(45), languages)
+        assert rows(task) == rows(emoji_questions(emoji(45), languages))
+        count = len(task) // len(languages)
+        place = {
+            text: (about, number)
+            for asked in _wordings().values()
+            for about, texts in asked.items()
+            for number, text in enumerate(texts)
+        }
+        asked = [(image_id, place[text], label) for image_id, text, _, label, _ in rows(task)]
+        assert asked == asked[:count] * len(languages)
+        assert task["language"][:] == [tag for tag in languages for _ in range(count)]
+
+    def test_every_language_has_as_many_wordings_and_none_twice(self) -> None:
+        shapes = [{about: len(texts) for about, texts in asked.items()} for asked in _wordings().values()]
+        assert all(shape == shapes[0] for shape in shapes)
+        texts = [text for asked in _wordings().values() for texts in asked.values() for text in texts]
+        assert len(texts) == len(set(texts)) == 7 * 9
+
+    def test_what_cannot_be_asked_is_refused(self) -> None:
+        with pytest.raises(CorpusError, match="there are no questions in fi; there are in en, de, fr, cs, ja, zh, id"):
+            emoji_questions(emoji(9), ["en", "fi"])
+        blank = emoji(2, category="Component").map(lambda _: {"image": PIL.Image.new("RGB", (16, 16), "white")})
+        with pytest.raises(CorpusError, match="no category and no colour"):
+            emoji_questions(blank, "en")
+
+
+class TestMainColour:
+    @pytest.mark.parametrize(("name", "paint"), PAINT.items())
+    def test_paints_have_their_names(self, name: str, paint: str) -> None:
+        assert main_colour(drawing(paint, 8)) == name
+
+    @pytest.mark.parametrize(
+        ("paint", "name"),
+        [
+            ("#ff0008", "red"),  # 358 degrees
+            ("#662113", "red"),  # 10 degrees, dark
+            ("#c1694f", "orange"),  # brown
+            ("#aa8dd8", "purple"),
+            ("#f4abba", "red"),  # 347 degrees, pink
+            ("#ff66cc", "purple"),  # 320 degrees, pink
+            ("#000000", "grey"),
+            ("#99aab5", "grey"),
+            ("#002000", "grey"),  # nearly black
+        ],
+    )
+    def test_borders(self, paint: str, name: str) -> None:
+        assert main_colour(drawing(paint, 8)) == name
+
+    def test_half_of_what_is_painted_is_needed_and_enough(self) -> None:
+        picture = drawing("#dd2e44", 8)
+        picture.paste("#78b159", (0, 8, 8, 16))
+        assert main_colour(picture) in ("red", "green")
+        picture.paste("#55acee", (8, 0, 16, 8))
+        assert main_colour(picture) is None
+
+    def test_an_empty_picture_has_none(self) -> None:
+        assert main_colour(drawing("#dd2e44", 3)) is None
+        assert main_colour(drawing("#dd2e44", 4)) == "red"
+
+
+@pytest.mark.data
+@pytest.mark.timeout(1200)
+def test_the_benchmark_gives_balanced_tasks_in_every_split() -> None:
+    for split in ("train", "validation", "test"):
+        corpus = load_emoji("twemoji", split, ["en", "de"])
+        assert text_only_accuracy(emoji_entailment(corpus, ["en", "de"])) == 0.5
+        assert text_only_accuracy(emoji_entailment(corpus, "en", hard_negatives=True)) == 0.5
+        task = emoji_questions(corpus, "en")
+        for question, bound in {"kind": 0.16, "colour": 0.23, "category": 0.5}.items():
+            rows_asked = [row for row, asked in enumerate(task["question"]) if asked == question]
+            assert text_only_accuracy(task.select(rows_asked)) <= bound
+        assert {ANSWERS[label] for label in task["label"]} == {*CATEGORIES, *COLOURS, "no", "yes"}

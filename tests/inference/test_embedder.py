@@ -1,0 +1,285 @@
+"""The embedder against the model called by hand, and what it must leave untouched."""
+
+import copy
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import (
+    AlignConfig,
+    AlignModel,
+    AlignProcessor,
+    EfficientNetImageProcessorPil,
+    SiglipConfig,
+    SiglipImageProcessorPil,
+    SiglipModel,
+    SiglipProcessor,
+)
+
+from babelens.configuration.errors import ImageError, InputError, LanguageTagError, NonFiniteError
+from babelens.inference.embedder import Embedder
+
+TEXTS = ["a cat", "ein sehr langer satz ohne ende", "b", "zwei rote autos", "ja"]
+
+
+def picture(seed: int, width: int = 20, height: int = 18) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+class LazyPictures:
+    """A gallery that draws a picture when it is asked for one, and remembers the order of what it was asked for."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, position: int) -> Image.Image:
+        self.asked.append(position)
+        return picture(position)
+
+
+def test_text_embeddings_are_those_of_the_model_in_the_order_given(dual_encoder):
+    model, processor = dual_encoder
+    embeddings = Embedder(model, processor, batch_size=2).encode_text(TEXTS, language="de")
+    assert embeddings.dtype == np.float32
+    for text, embedding in zip(TEXTS, embeddings, strict=True):
+        features = model.get_text_features(
+            **processor(text=[text], truncation=True, return_tensors="pt")
+        ).pooler_output[0]
+        expected = (features / features.norm()).detach().numpy()
+        np.testing.assert_allclose(embedding, expected, atol=1e-6)
+
+
+def test_image_embeddings_are_those_of_the_model(dual_encoder):
+    model, processor = dual_encoder
+    embeddings = Embedder(model, processor, batch_size=3).encode_image([picture(seed) for seed in range(7)])
+    pixels = processor(images=[picture(seed) for seed in range(7)], return_tensors="pt")
+    features = model.get_image_features(**pixels).pooler_output.detach()
+    np.testing.assert_allclose(embeddings, torch.nn.functional.normalize(features).numpy(), atol=1e-6)
+    assert embeddings.dtype == np.float32
+
+
+def test_pictures_are_asked_for_one_batch_at_a_time(clip_parts, monkeypatch):
+    model, processor = clip_parts
+    pictures, asked_before_forward = LazyPictures(10), []
+    forward = model.get_image_features
+    monkeypatch.setattr(
+        model, "get_image_features", lambda **x: asked_before_forward.append(len(pictures.asked)) or forward(**x)
+    )
+    embeddings = Embedder(model, processor, batch_size=4).encode_image(pictures)
+    assert asked_before_forward == [4, 8, 10]
+    assert pictures.asked == list(range(10))
+    assert embeddings.shape == (10, 12)
+
+
+def test_pictures_in_every_form(clip_parts, tmp_path):
+    picture(0).save(tmp_path / "a.png")
+    forms = [picture(0), np.asarray(picture(0)), tmp_path / "a.png", str(tmp_path / "a.png")]
+    embedder = Embedder(*clip_parts)
+    together = embedder.encode_image(forms)
+    for form, embedding in zip(forms, together, strict=True):
+        alone = embedder.encode_image(form)
+        assert alone.shape == (1, 12)
+        np.testing.assert_allclose(alone[0], embedding, atol=1e-6)
+        np.testing.assert_allclose(embedding, together[0], atol=1e-6)
+
+
+def test_one_text_nothing_and_mixed_languages(clip_parts):
+    embedder = Embedder(*clip_parts)
+    np.testing.assert_allclose(
+        embedder.encode_text(TEXTS[0], language="en"), embedder.encode_text(TEXTS[:1], language=["DE"]), atol=1e-6
+    )
+    assert len(embedder.encode_text([], language="en")) == 0
+    assert len(embedder.encode_image([])) == 0
+
+
+def test_wrong_input_is_refused(clip_parts, tmp_path):
+    embedder = Embedder(*clip_parts)
+    with pytest.raises(LanguageTagError, match="klingonish"):
+        embedder.encode_text(TEXTS, language="klingonish")
+    with pytest.raises(ValueError, match="5 texts came with 2 language tags"):
+        embedder.encode_text(TEXTS, language=["de", "en"])
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n")
+    with pytest.raises(ImageError, match=r"broken\.png"):
+        embedder.encode_image([picture(0), tmp_path / "broken.png"])
+    with pytest.raises(ValueError, match="batch_size"):
+        Embedder(*clip_parts, batch_size=0)
+    with pytest.raises(TypeError, match="CLIPTextModel is no dual encoder"):
+        Embedder(clip_parts[0].text_model, clip_parts[1])
+
+
+@pytest.mark.parametrize("texts", [5, b"a", {"a": 1}, [5], ["a", None], [["a"]], "\ud800"])
+def test_what_is_no_text_is_refused(clip_parts, texts):
+    with pytest.raises(InputError, match="text"):
+        Embedder(*clip_parts).encode_text(texts, language="en")
+
+
+def test_half_a_surrogate_pair_is_refused_with_its_place(clip_parts):
+    with pytest.raises(InputError, match=r"texts\[1\] has half a surrogate pair, U\+D83D, at character 4"):
+        Embedder(*clip_parts).encode_text(["a cat", "cat \ud83d"], language="en")
+
+
+@pytest.mark.parametrize(
+    ("image", "complaint"),
+    [
+        (5, "int is no picture"),
+        (None, "NoneType is no picture"),
+        ({"a": 1}, "dict is no picture"),
+        ([5], r"images\[0\] is 5, no picture"),
+        ("http://127.0.0.1:9/cat.png", "no such file; a string is a path"),
+        (np.zeros((9, 9, 3)), r"images\[0\] is an array of float64"),
+        (Image.new("RGB", (0, 5)), "0 x 5 pixels are no picture"),
+        (Image.new("RGB", (1, 10_000)), "more than 100 times as long"),
+    ],
+)
+def test_what_is_no_picture_is_refused(clip_parts, image, complaint):
+    with pytest.raises(ImageError, match=complaint):
+        Embedder(*clip_parts).encode_image(image)
+
+
+def test_texts_that_are_cut_are_counted(make_mla, clip_parts, caplog, capfd):
+    texts = ["a cat", "ein rotes Auto " * 80, "ja", "ein rotes Auto " * 80, "zwei " * 100]
+    for parts, limit in ((clip_parts, clip_parts[1].tokenizer.model_max_length), (make_mla(), 64)):
+        caplog.clear()
+        Embedder(*parts, batch_size=2).encode_text(texts, language="de")
+        (record,) = caplog.records
+        expected = f"3 of 5 texts are longer than the {limit} tokens that the model reads, and were cut"
+        assert record.getMessage().startswith(expected) and "text 1, 'ein rotes Auto" in record.getMessage()
+        caplog.clear()
+        Embedder(*parts).encode_text(texts[:1], language="de")
+        assert not caplog.records
+    assert "longer than the specified maximum" not in capfd.readouterr().err  # transformers' own, of a count
+
+
+def test_training_goes_on_as_if_nothing_had_been_encoded(dual_encoder):
+    """Modes of all modules, every random generator, parameters, gradients and the next training step are as without
+    the embedder."""
+    model = copy.deepcopy(dual_encoder[0]).train()
+    model.text_model.embeddings.eval()  # a frozen part, as trainers keep it
+    embedder = Embedder(model, dual_encoder[1], batch_size=2)
+    tokens = dual_encoder[1](text=TEXTS, padding=True, truncation=True, return_tensors="pt")
+
+    def training_step(encode: bool) -> tuple[torch.Tensor, list[torch.Tensor], tuple[float, ...]]:
+        torch.manual_seed(1)
+        np.random.seed(1)
+        random.seed(1)
+        if encode:
+            embedder.encode_text(TEXTS, language="de")
+            embedder.encode_image([picture(0), picture(1), picture(2)])
+        model.zero_grad()
+        loss = model.get_text_features(**tokens).pooler_output.pow(2).mean()  # dropout draws from torch's generator
+        loss.backward()
+        draws = (float(torch.rand(())), np.random.rand(), random.random())
+        return loss.detach(), [p.grad.clone() for p in model.text_model.parameters()], draws
+
+    modes = {name: module.training for name, module in model.named_modules()}
+    before = copy.deepcopy(model.state_dict())
+    plain, disturbed = training_step(encode=False), training_step(encode=True)
+    assert {name: module.training for name, module in model.named_modules()} == modes
+    assert plain[0] == disturbed[0]
+    assert plain[2] == disturbed[2]
+    assert all(torch.equal(a, b) for a, b in zip(plain[1], disturbed[1], strict=True))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_modes_are_restored_when_a_picture_is_bad(clip_parts):
+    model = copy.deepcopy(clip_parts[0]).train()
+    with pytest.raises(ImageError):
+        Embedder(model, clip_parts[1]).encode_image(["missing.png"])
+    assert model.training
+    assert all(module.training for module in model.modules())
+
+
+def test_from_pretrained_and_half_precision(clip_parts, clip_folder):
+    ours = Embedder(*clip_parts).encode_text(TEXTS, language="de")
+    loaded = Embedder.from_pretrained(clip_folder, batch_size=2, device="cpu")
+    np.testing.assert_allclose(loaded.encode_text(TEXTS, language="de"), ours, atol=1e-6)
+    half = Embedder.from_pretrained(clip_folder, dtype=torch.bfloat16, device="cpu")
+    assert half.model.dtype == torch.bfloat16
+    rough = half.encode_image([picture(0)])
+    assert rough.dtype == np.float32
+    np.testing.assert_allclose(rough, loaded.encode_image([picture(0)]), atol=0.03)
+
+
+class ProcessorWithLanguage:
+    """As babelens' processors: it takes the language of each text, and pads and cuts as its model needs it."""
+
+    def __init__(self, processor):
+        self.tokenizer = processor.tokenizer
+        self.processor = processor
+        self.calls = []
+
+    def __call__(self, text=None, images=None, language=None, **kwargs):
+        if text is not None:
+            self.calls += zip(text, language, strict=True)
+            kwargs |= {"padding": True, "truncation": True}
+        return self.processor(text=text, images=images, **kwargs)
+
+
+def test_processors_that_take_languages_are_given_each_text_with_its_own(clip_parts):
+    model, processor = clip_parts
+    processor = ProcessorWithLanguage(processor)
+    languages = ["en", "de", "zh_cn", "DE", "de"]
+    embeddings = Embedder(model, processor, batch_size=2).encode_text(TEXTS, language=languages)
+    assert sorted(processor.calls) == sorted(zip(TEXTS, ["en", "de", "zh-CN", "de", "de"], strict=True))
+    np.testing.assert_array_equal(embeddings, Embedder(*clip_parts, batch_size=2).encode_text(TEXTS, language="de"))
+
+
+def test_siglip_texts_are_padded_as_in_training(build_tokenizer, tower):
+    tokenizer = build_tokenizer()
+    text = tower(vocab_size=len(tokenizer), max_position_embeddings=16, projection_size=16)
+    config = SiglipConfig(text_config=text, vision_config=tower(image_size=16, patch_size=8))
+    model = SiglipModel(config).eval()
+    processor = SiglipProcessor(SiglipImageProcessorPil(size={"height": 16, "width": 16}), tokenizer)
+    embeddings = Embedder(model, processor).encode_text(TEXTS, language="de")
+    tokens = tokenizer(TEXTS, padding="max_length", max_length=16, truncation=True, return_tensors="pt")
+    features = model.get_text_features(
+        input_ids=tokens.input_ids, attention_mask=tokens.attention_mask
+    ).pooler_output.detach()
+    np.testing.assert_allclose(embeddings, torch.nn.functional.normalize(features).numpy(), atol=1e-6)
+    assert Embedder(model, processor).encode_image([picture(0)]).shape == (1, 16)
+
+
+def test_align(build_tokenizer, tower):
+    tokenizer = build_tokenizer(model_max_length=64)
+    vision = {
+        "image_size": 32, "depth_divisor": 8, "hidden_dim": 32, "width_coefficient": 0.25, "depth_coefficient": 0.1,
+        "kernel_sizes": [3], "in_channels": [8], "out_channels": [16], "strides": [2], "num_block_repeats": [1],
+        "expand_ratios": [1], "squeeze_expansion_ratio": 0.25, "depthwise_padding": [],
+    }  # fmt: skip
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    model = AlignModel(AlignConfig(text_config=text, vision_config=vision, projection_dim=16)).eval()
+    size = {"height": 32, "width": 32}
+    processor = AlignProcessor(EfficientNetImageProcessorPil(size=size, crop_size=size), tokenizer)
+    embedder = Embedder(model, processor, batch_size=2)
+    features = model.get_text_features(**tokenizer(TEXTS, padding=True, return_tensors="pt")).pooler_output.detach()
+    np.testing.assert_allclose(
+        embedder.encode_text(TEXTS, language="de"), torch.nn.functional.normalize(features).numpy(), atol=1e-5
+    )
+    assert np.linalg.norm(embedder.encode_image([picture(0)])) == pytest.approx(1)
+
+
+def test_what_is_not_finite_is_named(clip_parts, tmp_path):
+    """A model in memory can be broken too; its numbers reach no file."""
+    model = copy.deepcopy(clip_parts[0])
+    model.text_model.embeddings.token_embedding.weight.data[clip_parts[1].tokenizer("z")["input_ids"][1]] = torch.inf
+    embedder = Embedder(model, clip_parts[1], batch_size=2)
+    with pytest.raises(NonFiniteError, match=r"'a z': CLIPModel makes"):
+        embedder.encode_text(["abc", "a z", "abcde"], language="en")
+    model.visual_projection.weight.data[0] = torch.nan
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    with pytest.raises(NonFiniteError, match=r"a\.png: CLIPModel"):
+        embedder.encode_image([tmp_path / "a.png"])
+    with pytest.raises(NonFiniteError, match=r"picture 0: CLIPModel"):
+        embedder.encode_image([Image.new("RGB", (8, 8))])

@@ -1,0 +1,126 @@
+"""The index of a folder: what is encoded when, and what is found."""
+
+import copy
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from babelens.configuration.errors import BadImageError, CorpusError
+from babelens.inference.embedder import Embedder
+from babelens.inference.image_index import ImageIndex
+
+
+class CountingEmbedder(Embedder):
+    encoded: list[list[str]]
+
+    def encode_image(self, images, **options):
+        self.encoded = [*getattr(self, "encoded", []), [path.name for path in images]]
+        return super().encode_image(images, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    random = np.random.default_rng(0)
+    for name in ("b.png", "a.jpg", "inner/c.webp"):
+        path = tmp_path / "pictures" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(path)
+    (tmp_path / "pictures" / "notes.txt").write_text("no picture")
+    return tmp_path / "pictures"
+
+
+def test_every_picture_is_found_by_its_own_embedding(clip_parts, folder):
+    embedder = Embedder(*clip_parts)
+    index = ImageIndex.of_folder(embedder, folder, cache=None)
+    assert [path.relative_to(folder).as_posix() for path in index.paths] == ["a.jpg", "b.png", "inner/c.webp"]
+    for path in index.paths:
+        (best, score), second = index.search(embedder.encode_image(path)[0], top=2)
+        assert best == path
+        assert score == pytest.approx(1, abs=1e-5)
+        assert score >= second[1]
+    assert len(index.search(index.embeddings[0], top=99)) == 3
+
+
+def test_only_new_and_changed_pictures_are_encoded_again(clip_parts, folder, tmp_path):
+    embedder = CountingEmbedder(*clip_parts)
+    first = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    again = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    np.testing.assert_array_equal(first.embeddings, again.embeddings)
+    Image.new("RGB", (20, 20), "red").save(folder / "b.png")
+    os.utime(folder / "b.png", ns=(1, 1))
+    Image.new("RGB", (20, 20), "blue").save(folder / "d.png")
+    (folder / "a.jpg").unlink()
+    changed = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    assert embedder.encoded == [["a.jpg", "b.png", "c.webp"], [], ["b.png", "d.png"]]
+    assert [path.name for path in changed.paths] == ["b.png", "d.png", "c.webp"]
+    np.testing.assert_allclose(changed.embeddings, embedder.encode_image(changed.paths), atol=1e-6)
+
+
+def test_another_model_does_not_get_this_ones_embeddings(clip_parts, folder, tmp_path):
+    ours = ImageIndex.of_folder(Embedder(*clip_parts), folder, cache=tmp_path / "cache")
+    model = copy.deepcopy(clip_parts[0])
+    model.visual_projection.weight.data.mul_(-1)
+    theirs = ImageIndex.of_folder(Embedder(model, clip_parts[1]), folder, cache=tmp_path / "cache")
+    np.testing.assert_allclose(theirs.embeddings, -ours.embeddings, atol=1e-6)
+
+
+def test_bad_pictures_are_named_or_left_out_and_listed(clip_parts, folder, tmp_path):
+    (folder / "broken.png").write_bytes((folder / "b.png").read_bytes()[:100])
+    Image.new("RGB", (10_000, 1)).save(folder / "thin.png")
+    embedder = Embedder(*clip_parts)
+    with pytest.raises(BadImageError, match=r"broken\.png"):
+        ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    for _ in range(2):  # the second time, the others come from the cache
+        index = ImageIndex.of_folder(embedder, folder, skip_bad_images=True, cache=tmp_path / "cache")
+        assert [path.name for path in index.skipped] == ["broken.png", "thin.png"]
+        assert len(index.paths) == len(index.embeddings) == 3
+
+
+def test_a_folder_without_pictures(clip_parts, tmp_path):
+    with pytest.raises(CorpusError, match="no pictures"):
+        ImageIndex.of_folder(Embedder(*clip_parts), tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "nan", "flat", "text", "pickle"])
+def test_a_damaged_cache_is_named_and_written_anew(clip_parts, folder, tmp_path, caplog, damage):
+    embedder = CountingEmbedder(*clip_parts)
+    sound = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    (store,) = (tmp_path / "cache").iterdir()
+    with np.load(store) as arrays:
+        states, embeddings = arrays["states"], arrays["embeddings"]
+    if damage in ("truncated", "empty"):
+        store.write_bytes(store.read_bytes()[: 0 if damage == "empty" else -30])
+    else:
+        spoiled = {
+            "nan": embeddings * np.float32("nan"),
+            "flat": embeddings.reshape(-1),
+            "text": np.array(["a", "b", "c"]),
+            "pickle": np.array([{}, {}, {}]),
+        }
+        np.savez(store, states=states, embeddings=spoiled[damage])
+    again = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    np.testing.assert_array_equal(sound.embeddings, again.embeddings)
+    assert f"{store} is damaged" in caplog.text and "encoded again" in caplog.text
+    caplog.clear()
+    ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    assert [len(names) for names in embedder.encoded] == [3, 3, 0] and not caplog.text
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(clip_parts, folder, tmp_path, caplog):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    index = ImageIndex.of_folder(Embedder(*clip_parts), folder, cache=tmp_path / "cache")
+    assert len(index.embeddings) == 3
+    assert "could not be kept" in caplog.text and str(tmp_path / "cache") in caplog.text
+
+
+def test_names_that_are_no_utf8(clip_parts, folder, tmp_path):
+    os.rename(os.fsencode(folder / "b.png"), os.fsencode(folder) + b"/b\xff.png")
+    folder = folder.rename(os.fsdecode(os.fsencode(tmp_path) + b"/pictures\xe9"))
+    embedder = CountingEmbedder(*clip_parts)
+    for _ in range(2):
+        index = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+        assert len(index.paths) == 3
+    assert [len(names) for names in embedder.encoded] == [3, 0]

@@ -1,0 +1,239 @@
+"""Regions computed from pictures: equal to what the models say of them, in any batch, and kept once computed."""
+
+import numpy as np
+import pytest
+import torch
+from contracts import pictures
+from transformers import (
+    CLIPImageProcessorPil,
+    DetrConfig,
+    DetrForObjectDetection,
+    ResNetConfig,
+    ResNetModel,
+    RTDetrConfig,
+    RTDetrForObjectDetection,
+    RTDetrResNetConfig,
+    SwinConfig,
+    SwinModel,
+    ViTConfig,
+    ViTModel,
+    YolosConfig,
+    YolosForObjectDetection,
+)
+
+from babelens.configuration.errors import RegionError
+from babelens.inference.region_extraction import RegionExtractor, grid_regions
+from babelens.processing.image_augmentation import ImageAugmentation
+from babelens.processing.processing_rc3 import square_image_processor
+from babelens.trainers.frozen_features import frozen_features
+
+IMAGE_PROCESSOR = square_image_processor(64)
+PAIRS_OF_THREE = [(0, 1), (0, 2), (1, 2)]
+SMALL_RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+SMALL_TRANSFORMER = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "initializer_range": 0.5,
+}
+
+
+def detr() -> DetrForObjectDetection:
+    layers = {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    config = DetrConfig(
+        use_timm_backbone=False,
+        use_pretrained_backbone=False,
+        backbone=None,
+        backbone_config=ResNetConfig(**SMALL_RESNET, out_features=["stage2"]),
+        d_model=16,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        num_queries=12,
+        num_labels=5,
+        init_std=0.5,  # so that queries differ
+        **layers,
+    )
+    return DetrForObjectDetection(config)
+
+
+def yolos() -> YolosForObjectDetection:
+    config = YolosConfig(
+        **SMALL_TRANSFORMER, image_size=[64, 64], patch_size=16, num_detection_tokens=12, num_labels=5
+    )
+    return YolosForObjectDetection(config)
+
+
+def rt_detr() -> RTDetrForObjectDetection:
+    backbone = RTDetrResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[8, 8, 16, 16],
+        depths=[1] * 4,
+        layer_type="basic",
+        out_features=["stage3", "stage4"],
+    )
+    config = RTDetrConfig(
+        use_timm_backbone=False,
+        use_pretrained_backbone=False,
+        backbone=None,
+        backbone_config=backbone,
+        encoder_hidden_dim=16,
+        encoder_in_channels=[16, 16],
+        feat_strides=[16, 32],
+        encode_proj_layers=[1],
+        encoder_ffn_dim=16,
+        encoder_attention_heads=2,
+        decoder_in_channels=[16, 16],
+        d_model=16,
+        num_queries=12,
+        decoder_ffn_dim=16,
+        num_feature_levels=2,
+        decoder_layers=2,
+        decoder_attention_heads=2,
+        decoder_n_points=2,
+        num_labels=5,
+    )
+    return RTDetrForObjectDetection(config)
+
+
+def pixels(count: int) -> dict[str, torch.Tensor]:
+    return dict(IMAGE_PROCESSOR(pictures(count), return_tensors="pt"))
+
+
+def made(build):
+    torch.manual_seed(0)
+    return build().eval()
+
+
+# ---- Detectors ----
+
+
+@pytest.mark.parametrize("build", [detr, yolos, rt_detr])
+@torch.no_grad()
+def test_regions_are_the_surest_queries_states(build):
+    model = made(build)
+    found = RegionExtractor.from_detector(model, IMAGE_PROCESSOR, max_regions=4, batch_size=5)(pictures(5))
+    output = model(**pixels(5))
+    assert found.shape == (5, 4, 16) and found.dtype == np.float32
+    for row in range(5):
+        logits = output.logits[row].double()
+        weights = (
+            logits.exp() / logits.exp().sum(-1, keepdim=True) if build is not rt_detr else 1 / (1 + (-logits).exp())
+        )
+        score = weights[:, :5].max(-1).values
+        order = sorted(range(12), key=lambda query: -score[query].item())[:4]
+        states = output.last_hidden_state[row, -12:]
+        np.testing.assert_array_equal(found[row], states[order].numpy())
+
+
+@pytest.mark.parametrize("build", [detr, yolos, rt_detr])
+def test_pictures_one_by_one_have_the_same_regions(build):
+    model = made(build)
+    together, alone = (
+        RegionExtractor.from_detector(model, IMAGE_PROCESSOR, batch_size=size)(pictures(3)) for size in (2, 1)
+    )
+    assert together.shape == (3, 12, 16)  # as many as there are queries
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_detector_is_loaded_with_its_image_processor(tmp_path):
+    model, size = made(detr), {"height": 64, "width": 64}
+    image_processor = CLIPImageProcessorPil(size=size, crop_size=size)
+    for part in (model, image_processor):
+        part.save_pretrained(tmp_path)
+    loaded = RegionExtractor.from_pretrained(tmp_path, max_regions=3)
+    direct = RegionExtractor.from_detector(model, image_processor, max_regions=3)
+    np.testing.assert_array_equal(loaded(pictures(2)), direct(pictures(2)))
+
+
+def test_a_model_that_detects_nothing_is_refused():
+    extractor = RegionExtractor.from_detector(made(lambda: ResNetModel(ResNetConfig(**SMALL_RESNET))), IMAGE_PROCESSOR)
+    with pytest.raises(RegionError, match="no detector of DETR's kind"):
+        extractor(pictures(1))
+    with pytest.raises(RegionError, match="no pictures"):
+        extractor([])
+
+
+# ---- Encoders ----
+
+
+def resnet() -> ResNetModel:
+    return ResNetModel(ResNetConfig(**SMALL_RESNET))  # 64 pixels -> 8 x 8
+
+
+def vit() -> ViTModel:
+    return ViTModel(ViTConfig(**SMALL_TRANSFORMER, image_size=64, patch_size=8))
+
+
+@pytest.mark.parametrize("build", [resnet, vit])
+@torch.no_grad()
+def test_regions_are_the_means_of_cells(build):
+    model = made(build)
+    states = model(**pixels(3)).last_hidden_state
+    maps = states if build is resnet else states[:, 1:].transpose(1, 2).reshape(3, 16, 8, 8)
+    found = RegionExtractor.from_encoder(model, IMAGE_PROCESSOR, grid=4, batch_size=2)(pictures(3))
+    assert found.shape == (3, 16, 16)
+    for cell in range(16):
+        top, left = 2 * (cell // 4), 2 * (cell % 4)
+        expected = maps[:, :, top : top + 2, left : left + 2].mean((2, 3))
+        np.testing.assert_allclose(found[:, cell], expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_patches_of_wide_pictures_keep_their_places():
+    config = ViTConfig(patch_size=8)
+    states = torch.arange(12.0).reshape(1, 12, 1)  # two tokens before 2 x 5 patches
+    found = grid_regions(states, (16, 40), config, 1)
+    assert found.item() == torch.arange(2.0, 12.0).mean()
+
+
+def test_states_that_are_no_map_are_refused():
+    swin = SwinConfig(image_size=64, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 1], window_size=4)
+    with pytest.raises(RegionError, match=r"64 states are no map of \(64, 64\) pixels in patches of 4"):
+        RegionExtractor.from_encoder(made(lambda: SwinModel(swin)), IMAGE_PROCESSOR)(pictures(1))
+    with pytest.raises(RegionError, match=r"shape \(2, 3\)"):
+        grid_regions(torch.zeros(2, 3), (8, 8), ViTConfig(), 2)
+
+
+# ---- Kept ----
+
+
+def test_versions_are_the_picture_and_changed_ones_always_the_same():
+    extractor = RegionExtractor.from_encoder(made(resnet), IMAGE_PROCESSOR, grid=2, batch_size=2)
+    augmentation = ImageAugmentation(color_jitter=0.4, rotation=15)
+    found = extractor.versions(pictures(3), augmentation, augmented=2)
+    assert found.shape == (3, 3, 4, 16)
+    np.testing.assert_array_equal(found[:, 0], extractor(pictures(3)))
+    np.testing.assert_array_equal(extractor.versions(pictures(3), augmentation, augmented=2), found)
+    assert all(
+        not np.allclose(found[row, one], found[row, other]) for row in range(3) for one, other in PAIRS_OF_THREE
+    )
+    alone = extractor(pictures(3)[2:], [5], augmentation)  # a picture is changed by its own seed
+    np.testing.assert_allclose(alone[0], found[2, 2], atol=1e-6)
+
+
+def test_nothing_is_changed_before_a_detector():
+    extractor = RegionExtractor.from_detector(made(detr), IMAGE_PROCESSOR)
+    with pytest.raises(ValueError, match="pictures of a detector, which have no one size"):
+        extractor.versions(pictures(2), ImageAugmentation(), augmented=1)
+
+
+def test_regions_are_computed_once_and_again_when_they_would_differ(tmp_path):
+    model, computed = made(resnet), []
+
+    def cached(grid: int) -> np.ndarray:
+        extractor = RegionExtractor.from_encoder(model, IMAGE_PROCESSOR, grid=grid)
+
+        def compute() -> np.ndarray:
+            computed.append(grid)
+            return extractor(pictures(2))
+
+        items = [picture.tobytes() for picture in pictures(2)]
+        own = {"weights": extractor.weights, "settings": extractor.settings}
+        return frozen_features(compute, **own, items=items, cache_dir=tmp_path)
+
+    first = cached(2)
+    np.testing.assert_array_equal(cached(2), first)
+    assert first.shape == (2, 4, 16) and computed == [2]
+    assert cached(3).shape == (2, 9, 16) and computed == [2, 3]
+    torch.nn.init.ones_(model.embedder.embedder.convolution.weight)
+    assert not np.array_equal(cached(2), first) and computed == [2, 3, 2]

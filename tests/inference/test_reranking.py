@@ -1,0 +1,199 @@
+"""Retrieve and rerank: between a dual encoder's ranks and a cross-encoder's, with ties, in both directions."""
+
+import numpy as np
+import pytest
+from tiny_cross_encoder import tiny_cross_encoder
+
+from babelens.configuration.errors import UnknownLanguageError
+from babelens.data.batching.views import retrieval_set
+from babelens.evaluation import ranking
+from babelens.evaluation.emoji import EmojiBenchmark
+from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, reranked_ranks, score_ranks
+from babelens.evaluation.retrieval import evaluate_retrieval
+from babelens.inference import reranking
+from babelens.inference.cross_encoder import CrossEncoder
+from babelens.inference.embedder import Embedder
+from babelens.inference.reranking import Reranker
+
+TIE = 1e-6
+
+
+def from_matrix(scores: np.ndarray):
+    """What scores pairs by a table, and remembers which it was asked for."""
+    asked = []
+
+    def score(pairs: np.ndarray) -> np.ndarray:
+        asked.append(pairs)
+        return scores[pairs[:, 0], pairs[:, 1]]
+
+    return score, asked
+
+
+def random_case(seed: int, n_texts: int = 9, n_images: int = 12):
+    """Embeddings with ties among them (few directions), scores with ties, right pictures."""
+    rng = np.random.default_rng(seed)
+    directions = rng.standard_normal((6, 3)).astype(np.float32)
+    texts, images = (directions[rng.integers(0, 6, count)] for count in (n_texts, n_images))
+    scores = rng.integers(0, 5, (n_texts, n_images)).astype(np.float32)
+    right = [sorted(rng.choice(n_images, rng.integers(1, 4), replace=False).tolist()) for _ in range(n_texts)]
+    return images, texts, right, scores
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def brute_force_rank(cosines: np.ndarray, scores: np.ndarray, right: list[int], top_k: int) -> int:
+    """The best right item's, by comparing it with every wrong one, one after the other."""
+
+    def stands_before(other: int, item: int) -> bool:
+        listed = [int(np.sum(cosines >= cosines[each] - TIE)) <= top_k for each in (other, item)]
+        if all(listed):
+            return scores[other] >= scores[item]
+        return listed[0] or (not listed[1] and cosines[other] >= cosines[item] - TIE)
+
+    wrong = [item for item in range(len(cosines)) if item not in right]
+    return min(1 + sum(stands_before(other, item) for other in wrong) for item in right)
+
+
+def assert_equal(found: RetrievalRanks, expected: RetrievalRanks) -> None:
+    assert found.text_to_image.tolist() == expected.text_to_image.tolist()
+    assert found.image_to_text.tolist() == expected.image_to_text.tolist()
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 4, 8, 11, 12, 40])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("at_once", [1, 2**24])
+def test_ranks_equal_brute_force(seed, top_k, at_once, monkeypatch):
+    for module in (ranking, reranking):
+        monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once)
+    images, texts, right, scores = random_case(seed)
+    found = reranked_ranks(images, texts, right, from_matrix(scores)[0], top_k)
+    cosines = unit(texts) @ unit(images).T
+    assert found.text_to_image.tolist() == [
+        brute_force_rank(cosines[text], scores[text], right[text], top_k) for text in range(len(texts))
+    ]
+    captions = [[text for text in range(len(texts)) if image in right[text]] for image in range(len(images))]
+    assert found.image_to_text.tolist() == [
+        brute_force_rank(cosines[:, image], scores[:, image], captions[image], top_k) if captions[image] else 0
+        for image in range(len(images))
+    ]
+
+
+@pytest.mark.parametrize("protocol", ["standard", "mla"])
+@pytest.mark.parametrize("seed", range(4))
+def test_one_is_the_dual_encoder_and_all_the_cross_encoder(seed, protocol):
+    images, texts, right, scores = random_case(seed)
+    score, _ = from_matrix(scores)
+    dual = embedding_ranks(images, texts, right, protocol=protocol)
+    assert_equal(reranked_ranks(images, texts, right, score, 1, protocol=protocol), dual)
+    full = score_ranks(scores, right, protocol=protocol)
+    assert_equal(reranked_ranks(images, texts, right, score, max(scores.shape), protocol=protocol), full)
+
+
+def test_a_hand_made_case():
+    """Three pictures in a fan; the text's own is second by cosine and first by score, the third is never scored."""
+    angles = np.radians([0, 30, 60])
+    images = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    texts = images[:1]
+    score, asked = from_matrix(np.array([[1.0, 2.0, 99.0]]))
+    ranks = reranked_ranks(images, texts, [[1]], score, 2)
+    assert ranks.text_to_image.tolist() == [1]
+    assert ranks.image_to_text.tolist() == [0, 1, 0]
+    # The text is every picture's best, for itself; as a query it has the first two.
+    assert [pair for pairs in asked for pair in pairs.tolist()] == [[0, 0], [0, 1], [0, 2]]
+    assert reranked_ranks(images, texts, [[2]], score, 2).text_to_image.tolist() == [3]
+
+
+def test_a_pair_on_two_shortlists_is_scored_once():
+    rng = np.random.default_rng(0)
+    images, texts = (rng.standard_normal((20, 8)).astype(np.float32) for _ in range(2))
+    score, asked = from_matrix(rng.standard_normal((20, 20)))
+    reranked_ranks(images, texts, [[n] for n in range(20)], score, 5)
+    (pairs,) = asked
+    assert len(np.unique(pairs, axis=0)) == len(pairs) < 2 * 20 * 5
+    cosines = unit(texts) @ unit(images).T
+    listed = {(text, image) for text in range(20) for image in np.argsort(-cosines[text])[:5]}
+    listed |= {(text, image) for image in range(20) for text in np.argsort(-cosines[:, image])[:5]}
+    assert {tuple(pair) for pair in pairs.tolist()} == listed
+
+
+def test_a_dual_encoder_that_embeds_all_alike_finds_nothing():
+    """What it would put on the shortlist would be a matter of the items' order."""
+    ones, scores = np.ones((6, 2), np.float32), np.eye(6)
+    ranks = reranked_ranks(ones, ones, [[n] for n in range(6)], from_matrix(scores)[0], 5)
+    assert ranks.text_to_image.tolist() == ranks.image_to_text.tolist() == [6] * 6
+
+
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_impossible_shortlists(top_k):
+    with pytest.raises(ValueError, match=f"top_k={top_k}"):
+        reranked_ranks(np.eye(2), np.eye(2), [[0], [1]], from_matrix(np.eye(2))[0], top_k)
+
+
+def test_scores_that_are_no_numbers():
+    with pytest.raises(ValueError, match="1 of 4 pairs have NaN"):
+        reranked_ranks(np.eye(2), np.eye(2), [[0], [1]], from_matrix(np.array([[0, np.nan], [0, 0]]))[0], 2)
+
+
+# ---- On a corpus, with real models ----
+
+
+@pytest.fixture(scope="module")
+def judge():
+    texts = [f"{word} {10 * n}" for word in ("thing", "ding", "sache", "face", "gesicht") for n in range(12)]
+    return CrossEncoder(*tiny_cross_encoder(texts, ["en", "de"]), batch_size=16)
+
+
+def test_evaluation_lies_between_the_two_models(clip_parts, judge, caption_corpus):
+    embedder = Embedder(*clip_parts)
+    dual = evaluate_retrieval(embedder, caption_corpus, ["en", "de"])
+    assert evaluate_retrieval(embedder, caption_corpus, ["en", "de"], reranker=Reranker(judge, 1)) == dual
+    full = {}
+    for language in ("en", "de"):
+        queries = retrieval_set(caption_corpus, language)
+        scores = judge.score_all(queries.texts, queries.images, language=language)
+        full[language] = score_ranks(scores, queries.text_to_images).recalls()
+    assert evaluate_retrieval(embedder, caption_corpus, ["en", "de"], reranker=Reranker(judge, 100)) == full
+    assert full != dual
+
+
+def test_a_good_judge_mends_what_a_dual_encoder_confuses(color_embedder, judge, caption_corpus, monkeypatch):
+    """Behind one that finds the neighbouring picture: on a shortlist of four, the right one comes first."""
+    mistaken = color_embedder({f"thing {10 * n}": 10 * n + 6 for n in range(10)})
+    monkeypatch.setattr(judge, "score_pairs", knows_the_answer)
+    before = evaluate_retrieval(mistaken, caption_corpus, "en")["en"]
+    after = evaluate_retrieval(mistaken, caption_corpus, "en", reranker=Reranker(judge, 4))["en"]
+    assert before["t2i_r1"] < 20 and after["t2i_r1"] == 100
+
+
+def knows_the_answer(texts, images, pairs, **options) -> np.ndarray:
+    meant = np.array([int(text.split()[-1]) for text in texts])
+    seen = np.array([int(np.asarray(images[n])[0, 0, 0]) // 10 * 10 for n in range(len(images))])
+    return (meant[pairs[:, 0]] == seen[pairs[:, 1]]).astype(np.float32)
+
+
+def test_regions_of_the_corpus_in_place_of_its_pictures(clip_parts, caption_corpus):
+    parts = tiny_cross_encoder(["thing 0"], ["en"], visual="regions")
+    rng = np.random.default_rng(0)
+    features = {f"thing-{n}": rng.standard_normal((3, 6)).astype(np.float32) for n in range(10)}
+    reranker = Reranker(CrossEncoder(*parts), 100, regions=lambda found: [features[name] for name in found.image_ids])
+    found = evaluate_retrieval(Embedder(*clip_parts), caption_corpus, "en", reranker=reranker)["en"]
+    queries = retrieval_set(caption_corpus, "en")
+    regions = [features[name] for name in queries.image_ids]
+    scores = CrossEncoder(*parts).score_all(queries.texts, regions=regions, language="en")
+    assert found == score_ranks(scores, queries.text_to_images).recalls()
+
+
+def test_the_emoji_benchmark(clip_parts, judge, emoji_corpus):
+    groups = {"image_languages": ["en"], "pair_languages": ["de"], "unseen_languages": []}
+    embedder = Embedder(*clip_parts)
+    plain = EmojiBenchmark(embedder, corpus=emoji_corpus, **groups).report()
+    assert EmojiBenchmark(embedder, corpus=emoji_corpus, reranker=Reranker(judge, 1), **groups).report() == plain
+    assert EmojiBenchmark(embedder, corpus=emoji_corpus, reranker=Reranker(judge, 8), **groups).report() != plain
+
+
+def test_a_language_that_the_judge_has_not_learned(clip_parts, caption_corpus):
+    reranker = Reranker(CrossEncoder(*tiny_cross_encoder(["thing 0"], ["en"])))
+    with pytest.raises(UnknownLanguageError, match="'de'"):
+        evaluate_retrieval(Embedder(*clip_parts), caption_corpus, "de", reranker=reranker)

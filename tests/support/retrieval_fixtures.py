@@ -1,0 +1,177 @@
+"""Tiny real dual encoders with random weights, one that knows the answers, and small synthetic corpora."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, Features, Value
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPProcessor, PreTrainedTokenizerFast
+
+from babelens import MuralConfig, MuralModel, MuralProcessor
+from babelens.data.corpus.corpus import CAPTIONS
+from babelens.processing.image_processing_mural import MuralImageProcessor
+
+EMOJI_WORDS = {"en": "face", "de": "gesicht", "es": "cara", "ar": "وجه"}
+ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789äöüß"
+
+
+def _build_tokenizer(model_max_length: int = 16) -> PreTrainedTokenizerFast:
+    """One token for each letter, [BOS] … [EOS] as CLIP wants them."""
+    vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[BOS]", *ALPHABET, "[EOS]"])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    special = [("[BOS]", vocabulary["[BOS]"]), ("[EOS]", vocabulary["[EOS]"])]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[BOS] $A [EOS]", special_tokens=special)
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "bos_token": "[BOS]", "eos_token": "[EOS]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=model_max_length, **names)
+
+
+def _tower(**more: float) -> dict[str, float]:
+    return {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        **more,
+    }
+
+
+@pytest.fixture
+def build_tokenizer():
+    return _build_tokenizer
+
+
+@pytest.fixture
+def tower():
+    return _tower
+
+
+@pytest.fixture(scope="session")
+def clip_parts() -> tuple[CLIPModel, CLIPProcessor]:
+    """Shared by the tests: whoever changes the model works on a copy."""
+    tokenizer = _build_tokenizer()
+    config = CLIPConfig(
+        text_config=_tower(
+            attention_dropout=0.1,
+            vocab_size=len(tokenizer),
+            max_position_embeddings=16,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        ),
+        vision_config=_tower(image_size=16, patch_size=8),
+        projection_dim=12,
+    )
+    torch.manual_seed(0)
+    image_processor = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
+    return CLIPModel(config).eval(), CLIPProcessor(image_processor, tokenizer)
+
+
+@pytest.fixture(scope="session")
+def mural_parts() -> tuple[MuralModel, MuralProcessor]:
+    tokenizer = _build_tokenizer(model_max_length=64)
+    vision = {"width_coefficient": 0.1, "depth_coefficient": 0.1, "image_size": 32, "drop_connect_rate": 0.2}
+    config = MuralConfig(text_config=_tower(vocab_size=len(tokenizer)), vision_config=vision)
+    size = {"height": 32, "width": 32}
+    torch.manual_seed(0)
+    return MuralModel(config).eval(), MuralProcessor(MuralImageProcessor(size=size, crop_size=size), tokenizer)
+
+
+@pytest.fixture(params=["clip_parts", "mural_parts"])
+def dual_encoder(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def clip_folder(clip_parts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clip")
+    for part in clip_parts:
+        part.save_pretrained(folder)
+    return folder
+
+
+class ColorEmbedder:
+    """Knows everything but its `mistakes`: a picture is a gray, and a text ends in the brightness it means.
+
+    It stands in for a trained model where a test must know what is found; it remembers what it was asked.
+    """
+
+    def __init__(self, mistakes: dict[str, int] | None = None) -> None:
+        self.mistakes = mistakes or {}
+        self.texts: list[tuple[str, str]] = []
+        self.n_pictures = 0
+
+    def encode_image(self, images, *, show_progress=None) -> np.ndarray:
+        self.n_pictures += len(images)
+        return np.stack([_direction(int(np.asarray(images[i])[0, 0, 0])) for i in range(len(images))])
+
+    def encode_text(self, texts, *, language, show_progress=None) -> np.ndarray:
+        self.texts += [(text, language) for text in texts]
+        return np.stack([_direction(self.mistakes.get(text, int(text.split()[-1]))) for text in texts])
+
+
+def _direction(number: int) -> np.ndarray:
+    """Unit vectors in the plane; neighbouring numbers are neighbours."""
+    return np.array([np.cos(number / 100), np.sin(number / 100)], dtype=np.float32)
+
+
+@pytest.fixture
+def color_embedder():
+    return ColorEmbedder
+
+
+def _gray(number: int) -> Image.Image:
+    return Image.new("RGB", (16, 16), (number, number, number))
+
+
+@pytest.fixture
+def caption_corpus() -> Dataset:
+    """Twelve pictures of ten things, one to three captions each in en and de."""
+    rows = []
+    for row in range(12):
+        thing = row % 10
+        captions = [{"language": "en", "text": f"thing {10 * thing}"}]
+        captions += [{"language": "de", "text": f"{word} {10 * thing}"} for word in ("ding", "sache")[: 1 + thing % 2]]
+        rows.append({"image": _gray(10 * thing + row // 10), "image_id": f"thing-{thing}", "captions": captions})
+    features = {"image": datasets.Image(), "image_id": Value("string"), "captions": CAPTIONS}
+    return Dataset.from_list(rows, features=Features(features))
+
+
+@pytest.fixture
+def emoji_corpus() -> Dataset:
+    """Twelve concepts drawn by two vendors, eight for training and four for testing, every fourth one a flag."""
+    rows = []
+    for vendor, tint in (("twemoji", 0), ("openmoji", 1), ("noto", 2)):
+        for concept in range(12):
+            names = [{"language": tag, "text": f"{word} {10 * concept}"} for tag, word in EMOJI_WORDS.items()]
+            rows.append(
+                {
+                    "image": _gray(10 * concept + tint),
+                    "image_id": f"1f60{concept:x}",
+                    "captions": names,
+                    "split": "train" if concept < 8 else "test",
+                    "vendor": vendor,
+                    "category": "Flags" if concept % 4 == 3 else "Smileys & Emotion",
+                }
+            )
+    columns = {name: Value("string") for name in ("image_id", "split", "vendor", "category")}
+    return Dataset.from_list(rows, features=Features({"image": datasets.Image(), "captions": CAPTIONS, **columns}))
+
+
+class WordTranslator:
+    """Translates between the languages of corpora whose texts are a word and a number; remembers what it was asked."""
+
+    def __init__(self, words: dict[str, str]) -> None:
+        self.words = words
+        self.asked: list[tuple[str, str, int]] = []
+
+    def translate(self, texts, source, target) -> list[str]:
+        self.asked.append((source, target, len(texts)))
+        return [text.replace(self.words[source], self.words[target]) for text in texts]
+
+
+@pytest.fixture
+def word_translator():
+    return WordTranslator

@@ -1,0 +1,231 @@
+"""A training run small enough for a test, as a module and as a program that a test can start, kill and start again.
+
+python tests/tiny_training.py OUTPUT [--die-at STEP] [--resume] [--set KEY=VALUE]
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from datasets import Dataset
+from PIL import Image
+from transformers import TrainerCallback, set_seed
+
+from babelens import ContrastiveTrainingArguments, MuralConfig, MuralModel, MuralProcessor, MuralTrainer
+from babelens.data.batching.views import image_text_pairs, translation_pairs
+from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.processing.image_processing_mural import MuralImageProcessor
+from babelens.processing.tokenizer_training import train_wordpiece
+
+COLORS = {
+    "red": ("rot", "rouge", (220, 30, 30)),
+    "green": ("grün", "vert", (30, 180, 30)),
+    "blue": ("blau", "bleu", (40, 40, 220)),
+    "yellow": ("gelb", "jaune", (230, 220, 40)),
+}
+SHAPES = {
+    "square": ("Quadrat", "carré"),
+    "bar": ("Balken", "barre"),
+    "column": ("Säule", "colonne"),
+    "dot": ("Punkt", "point"),
+}
+BOXES = {"square": (4, 4, 28, 28), "bar": (2, 12, 30, 20), "column": (12, 2, 20, 30), "dot": (12, 12, 20, 20)}
+
+# No batch norm: its statistics would depend on how a batch is divided.
+VISION = {
+    "model_type": "clip_vision_model",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+    "attention_dropout": 0.1,
+}
+TEXT = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+
+
+def shapes_corpus() -> Dataset:
+    """16 coloured shapes with a caption in English, German and French."""
+    rows = []
+    for color, (german, french, rgb) in COLORS.items():
+        for shape, (form, forme) in SHAPES.items():
+            picture = Image.new("RGB", (36, 36), "white")
+            picture.paste(rgb, BOXES[shape])
+            captions = {"en": f"a {color} {shape}", "de": f"{form} in {german}", "fr": f"{forme} {french}"}
+            rows.append({"image": picture, "image_id": f"{color}-{shape}", "captions": _structs(captions)})
+    return as_caption_corpus(Dataset.from_list(rows))
+
+
+def write_shapes(folder: Path, captioned: tuple[str, ...] = ("en", "de", "fr")) -> Path:
+    """The shapes as people bring them: a folder of pictures with metadata, and translations in `pairs.tsv`."""
+    rows, table = [], ["en\tde\tfr"]
+    for row in shapes_corpus():
+        row["image"].save(folder / f"{row['image_id']}.png")
+        captions = {caption["language"]: caption["text"] for caption in row["captions"]}
+        rows.append({"file_name": f"{row['image_id']}.png", "captions": {tag: captions[tag] for tag in captioned}})
+        table.append("\t".join(captions.values()))
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "pairs.tsv").write_text("\n".join(table))
+    return folder
+
+
+def _structs(captions: dict[str, str]) -> list[dict[str, str]]:
+    return [{"language": tag, "text": text} for tag, text in captions.items()]
+
+
+def shapes_processor(corpus: Dataset) -> MuralProcessor:
+    texts = [caption["text"] for row in corpus.select_columns("captions") for caption in row["captions"]]
+    sizes = {"size": {"height": 36, "width": 36}, "crop_size": {"height": 32, "width": 32}}
+    return MuralProcessor(MuralImageProcessor(**sizes), train_wordpiece(texts, 200, min_frequency=1))
+
+
+def shapes_trainer(
+    output: str | Path,
+    *,
+    vision: dict | None = None,
+    tasks: tuple[str, ...] = ("image_text", "text_text"),
+    dropout: float = 0.1,
+    shards: dict[str, int] | None = None,
+    **changes,
+):
+    """A trainer on the shapes: English and German have pictures, French has translations only. `shards` says which
+    tasks have a stream of how many shards."""
+    corpus = shapes_corpus()
+    processor = shapes_processor(corpus)
+    settings = {
+        "per_device_train_batch_size": 8,
+        "max_steps": 12,
+        "learning_rate": 1e-3,
+        "optim": "lamb",
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "precision": "float32",  # the same on every machine
+        "seed": 3,
+    }
+    arguments = ContrastiveTrainingArguments(output_dir=str(output), **{**settings, **changes})
+    set_seed(arguments.seed)
+    text = {
+        **TEXT,
+        "vocab_size": len(processor.tokenizer),
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+    model = MuralModel(MuralConfig(text_config=text, vision_config=vision or VISION, temperature_init_value=0.1))
+    data = {
+        task: as_caption_corpus(corpus.to_iterable_dataset(num_shards=shards[task]))
+        if task in (shards or {})
+        else corpus
+        for task in tasks
+    }
+    views = {
+        "image_text": lambda corpus: image_text_pairs(corpus, ["en", "de"]),
+        "text_text": lambda corpus: translation_pairs(corpus, [("en", "fr"), ("de", "fr")]),
+    }
+    return MuralTrainer(
+        model=model,
+        args=arguments,
+        processing_class=processor,
+        train_dataset={task: views[task](data[task]) for task in tasks},
+        eval_dataset=corpus,
+    )
+
+
+class DieAt(TrainerCallback):
+    """Kills this very process, without a last word, when a step is done."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        if state.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class PoisonGradient(TrainerCallback):
+    """Makes a number of a gradient NaN, or what is given, from one step on; the loss remains what it is."""
+
+    def __init__(self, step: int, value: float = float("nan"), name: str = "") -> None:
+        self.step, self.value, self.name = step, value, name
+        self.before: dict[str, np.ndarray] = {}
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs) -> None:
+        if state.global_step == self.step - 1 and not self.before:
+            self.before = weights(model)
+            trained = [
+                weight for name, weight in model.named_parameters() if weight.requires_grad and self.name in name
+            ]
+            trained[0].register_hook(self._poisoned)
+
+    def _poisoned(self, gradient: torch.Tensor) -> torch.Tensor:
+        if gradient.is_sparse:
+            return gradient * self.value
+        gradient = gradient.clone()
+        gradient[(0,) * gradient.dim()] = self.value
+        return gradient
+
+
+def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
+    return {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
+
+
+def run_program(program: Path, *arguments: Any, launcher: tuple[str, ...] = (), check: bool = True, **options: Any):
+    """Runs a Python program to its end, or to its death, and returns what `subprocess.run` does."""
+    command = [sys.executable, *launcher, str(program), *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, **options)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """The same weights, to the bit."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.array_equal(found[name], value), name
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("output")
+    parser.add_argument("--die-at", type=int)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--set", action="append", default=[])
+    given = parser.parse_args()
+    changes = {key: yaml.safe_load(value) for key, value in (text.split("=", 1) for text in given.set)}
+    torch.set_num_threads(1)
+    trainer = shapes_trainer(given.output, **changes)
+    if given.die_at:
+        trainer.add_callback(DieAt(given.die_at))
+    trainer.train(resume_from_checkpoint=given.resume or None)
+    if trainer.is_world_process_zero():
+        np.savez(Path(given.output) / "weights.npz", **weights(trainer.model))
+    trainer.accelerator.wait_for_everyone()
+    if trainer.args.world_size > 1:
+        # On a busy machine gloo's threads have been seen to abort or to hang while Python takes them down.
+        time.sleep(0.5)
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

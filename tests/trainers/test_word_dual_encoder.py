@@ -1,0 +1,122 @@
+"""Training on pictures with texts in several languages: its batches, and LIWE's own trainer."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_training import PoisonGradient, assert_same, shapes_corpus, shapes_processor, weights
+from transformers import TrainerCallback, set_seed
+
+from babelens import LiweConfig, LiweModel, LiweProcessor, LiweTrainer, LiweTrainingArguments
+from babelens.configuration.errors import NonFiniteError
+from babelens.data.batching.captioned_pictures import CaptionedPictures
+from babelens.processing.processing_liwe import frequent_characters
+from babelens.trainers.captioned_pictures import SentenceCollator
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return shapes_corpus()
+
+
+@pytest.fixture
+def processor(corpus):
+    texts: dict[str, list[str]] = {}
+    for row in corpus.select_columns("captions"):
+        for caption in row["captions"]:
+            texts.setdefault(caption["language"], []).append(caption["text"])
+    return LiweProcessor(shapes_processor(corpus).image_processor, frequent_characters(texts), word_length=8)
+
+
+def test_languages_are_numbered_as_the_view_has_them(corpus, processor):
+    view = CaptionedPictures(corpus, ["fr", "en"], with_pictures=False)
+    batch = SentenceCollator(processor, lambda *_: None, 2)(view.__getitems__([0, 1]), [1, 2])
+    assert batch["language_ids"].tolist() == [0, 0, 1, 1] * 2
+    french = processor(text=view.__getitems__([0])[0]["captions"]["fr"], language="fr")["input_ids"][0]
+    assert batch["input_ids"][0, : len(french)].tolist() == french
+    assert batch["positives"].unique().numel() == 2
+
+
+def test_languages_of_a_batch_are_drawn_with_its_seeds(corpus, processor):
+    view = CaptionedPictures(corpus, ["fr", "en", "de"], with_pictures=False)
+    everything, some = (SentenceCollator(processor, lambda *_: None, 1, count) for count in (3, 2))
+    examples = view.__getitems__([0, 1])
+    assert everything(examples, [1, 2])["language_ids"].tolist() == [0, 1, 2] * 2
+    drawn = [some(examples, [seed, 0])["language_ids"].tolist() for seed in range(20)]
+    assert {tuple(ids) for ids in drawn} == {(0, 1) * 2, (0, 2) * 2, (1, 2) * 2}
+    assert drawn == [some(examples, [seed, 5])["language_ids"].tolist() for seed in range(20)]
+    texts = [
+        caption for example in examples for caption in (example["captions"]["fr"][0], example["captions"]["de"][0])
+    ]
+    seed = next(seed for seed in range(20) if drawn[seed] == [0, 2, 0, 2])
+    encoded = processor(text=texts, language=["fr", "de"] * 2, return_tensors="pt")
+    assert torch.equal(some(examples, [seed, 0])["input_ids"], encoded["input_ids"])
+
+
+class Annealing(TrainerCallback):
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs) -> None:
+        self.seen.append(model.steps_trained)
+
+
+@pytest.fixture
+def liwe_trainer(corpus, processor, tmp_path):
+    set_seed(1)
+    tiny = {"character_size": 8, "word_length": 8, "word_hidden_sizes": [32], "word_size": 32, "hidden_size": 32}
+    features = {f"{row}": np.random.default_rng(row).normal(size=12).astype("float32") for row in range(16)}
+    model = LiweModel(LiweConfig(vocab_size=processor.vocab_size, image_feature_size=12, **tiny))
+
+    class View(CaptionedPictures):
+        def __getitems__(self, indices):
+            examples = super().__getitems__(indices)
+            return [e | {"image_features": features[str(i)]} for e, i in zip(examples, indices, strict=True)]
+
+    arguments = LiweTrainingArguments(
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=8,
+        max_steps=12,
+        save_strategy="no",
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        precision="float32",
+        lr_scheduler_type="constant",
+    )
+    data = {"image_text": View(corpus, with_pictures=False)}
+    return LiweTrainer(model, arguments, processing_class=processor, train_dataset=data)
+
+
+def test_liwe_learns_with_adamax_step_by_step(liwe_trainer):
+    annealing = Annealing()
+    liwe_trainer.add_callback(annealing)
+    liwe_trainer.train()
+    assert type(liwe_trainer.optimizer.optimizer) is torch.optim.Adamax
+    assert liwe_trainer.optimizer.param_groups[0]["lr"] == 1e-3
+    assert annealing.seen == list(range(12))
+    losses = [entry["loss"] for entry in liwe_trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0]
+
+
+def test_a_gradient_that_is_no_number_stops_liwe_before_its_weights(liwe_trainer):
+    poison = PoisonGradient(step=3)
+    liwe_trainer.add_callback(poison)
+    with pytest.raises(NonFiniteError, match="in step 3"):
+        liwe_trainer.train()
+    learned = [name for name, _ in liwe_trainer.model.named_parameters()]  # statistics of batches are none
+    after = weights(liwe_trainer.model)
+    assert_same({name: after[name] for name in learned}, {name: poison.before[name] for name in learned})
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"sentences_per_picture": 0}, "sentences_per_picture=0 must be at least 1"),
+        ({"languages_per_batch": 0}, "languages_per_batch=0 must be at least 1"),
+        ({"embed_chunk_size": 8}, "more texts than pictures"),
+    ],
+)
+def test_what_such_a_batch_cannot_have_is_refused(settings, complaint, tmp_path):
+    with pytest.raises(ValueError, match=complaint):
+        LiweTrainingArguments(output_dir=str(tmp_path), **settings)
