@@ -21,8 +21,8 @@ ROWS = {
     "6lang": "MURAL + 6lang",
     "etcl": "MURAL + ETCL",
 }
-PICTURED = ("en", "de", "fr", "cs", "zh", "ja")
-# Languages that never had a picture, by the pictured languages that they are related to.
+IMAGED = ("en", "de", "fr", "cs", "zh", "ja")
+# Languages that never had an image, by the imaged languages that they are related to.
 RELATED = {
     "de": ("nl", "sv"),
     "fr": ("es", "it", "pt"),
@@ -30,8 +30,8 @@ RELATED = {
     "ja": ("ko",),
     "none": ("hi", "id", "sw", "tr"),
 }
-UNPICTURED = tuple(language for languages in RELATED.values() for language in languages)
-_GROUPS = {"en": ("en",), "other five": PICTURED[1:], "unpictured": UNPICTURED} | {
+UNIMAGED = tuple(language for languages in RELATED.values() for language in languages)
+_GROUPS = {"en": ("en",), "other five": IMAGED[1:], "unimaged": UNIMAGED} | {
     f"like {language}" if language != "none" else "others": members for language, members in RELATED.items()
 }
 

@@ -103,7 +103,7 @@ ROWS = {
 
 def main(
     output: Annotated[Path, typer.Option(help="Folder of the runs.")],
-    backbone: Annotated[Path, typer.Option(help="Whose view of a picture regions are.")] = Path("runs/backbone"),
+    backbone: Annotated[Path, typer.Option(help="Whose view of an image regions are.")] = Path("runs/backbone"),
     seeds: Annotated[str, typer.Option(help="With commas between.")] = "1,2,3",
     rows: Annotated[str, typer.Option(help="With commas between.")] = ",".join(ROWS),
     tasks: Annotated[str, typer.Option(help="With commas between.")] = ",".join(TASKS),
@@ -186,7 +186,7 @@ def _both(found: list[dict[str, dict[str, float]]], score: Callable[[dict[str, f
 
 
 def matching_accuracies(pretraining: Experiment, row: str, seeds: list[int]) -> list[float]:
-    """Image-text matching in per cent, on the pictures of the vendor that was held out, by the end of a run."""
+    """Image-text matching in per cent, on the images of the vendor that was held out, by the end of a run."""
     found = []
     for seed in seeds:
         checkpoint = newest_checkpoint(pretraining.folder(row, seed) / "checkpoints")

@@ -4,7 +4,7 @@ recipes/emoji/smalr, several seeds, a table and two plots.
     babelens train emoji/mla/clip --output runs/clip
     python benchmarks/emoji_smalr.py --backbone runs/clip --output runs/smalr
 
-All rows see the same frozen CLIP's features of the same pictures. Rows that begin with the same latent vocabulary take
+All rows see the same frozen CLIP's features of the same images. Rows that begin with the same latent vocabulary take
 it from the row `smalr` of their seed. CLC-A and CLC-C stand on top of `smalr`; CLC-C is fitted on the validation split
 with English queries, and the translations are Unicode's own names, as good as translations can be: with CLC, the names
 of an emoji in all languages ask together, so that every language finds the same.
@@ -136,7 +136,7 @@ def _point(experiment: Experiment, row: str, seeds: list[int]) -> Point | None:
 
 
 def _trained_on(report: dict[str, Any], question: str) -> dict[str, float]:
-    """Mean recall in the languages that had pictures in training."""
+    """Mean recall in the languages that had images in training."""
     image = {"groups": {"image": report[question]["groups"]["image"]}}
     return scores({question: image}, question, "mean_recall")
 

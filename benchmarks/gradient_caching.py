@@ -9,7 +9,7 @@
 `CachedMultipleNegativesRankingLoss`, mini-batch and both directions alike; then the same AdamW for both. `large` makes
 one step of `Trainer.train()` with the trainer's own optimiser, LAMB, and prints time and peak memory.
 
-The towers are those of a tiny preset, with a small ViT for pictures: a batch-norm tower would normalise each chunk by
+The towers are those of a tiny preset, with a small ViT for images: a batch-norm tower would normalise each chunk by
 itself, so that no gradient in chunks would equal the whole batch's.
 """
 
@@ -53,18 +53,18 @@ app = typer.Typer(pretty_exceptions_enable=False)
 # ---- Towers and batches ----
 
 
-def make_model(preset: str, picture_size: int) -> PreTrainedModel:
+def make_model(preset: str, image_size: int) -> PreTrainedModel:
     """A tiny preset with a ViT, the same at every call."""
     torch.manual_seed(0)
-    config = load_preset(preset, vision_config={**SMALL_VIT, "image_size": picture_size})
+    config = load_preset(preset, vision_config={**SMALL_VIT, "image_size": image_size})
     return METHODS[config.model_type].model(config).train()
 
 
-def make_batch(model: PreTrainedModel, task: str, size: int, picture_size: int) -> Batch:
+def make_batch(model: PreTrainedModel, task: str, size: int, image_size: int) -> Batch:
     """What a collator makes of `size` examples: noise, and texts of as many tokens as captions from the web have.
 
     Their number is log-normal, of median 12, between 4 and 40. A task other than image-text has translations; one
-    other than text-text has pictures.
+    other than text-text has images.
     """
     generator = torch.Generator().manual_seed(1)
 
@@ -80,7 +80,7 @@ def make_batch(model: PreTrainedModel, task: str, size: int, picture_size: int) 
     if task != IMAGE_TEXT:
         batch["paired_input_ids"], batch["paired_attention_mask"] = texts()
     if task != TEXT_TEXT:
-        batch["pixel_values"] = torch.randn(size, 3, picture_size, picture_size, generator=generator)
+        batch["pixel_values"] = torch.randn(size, 3, image_size, image_size, generator=generator)
     return batch
 
 
@@ -109,7 +109,7 @@ def our_step(model: PreTrainedModel, batch: Batch, folder: str, **settings: Any)
     """Adds the gradient of a batch to the weights, as the trainer does in a step."""
     trainer = make_trainer(model, folder, {}, **settings)
     trainer.current_gradient_accumulation_steps = 1  # `train` would set it
-    # As its collator hands pictures over, and its weights lie.
+    # As its collator hands images over, and its weights lie.
     batch = batch | {"pixel_values": batch["pixel_values"].contiguous(memory_format=torch.channels_last)}
     return lambda: trainer.training_step(model, {IMAGE_TEXT: dict(batch)})
 
@@ -163,7 +163,7 @@ def compare(
     batch_size: Annotated[int, typer.Option(help="Image-text pairs.")] = 512,
     chunk: Annotated[int, typer.Option(help="Examples that are embedded at a time, on both sides.")] = 32,
     length_groups: Annotated[int, typer.Option(help="babelens' `text_length_groups`, in each chunk.")] = 1,
-    picture_size: Annotated[int, typer.Option(help="In pixels.")] = 64,
+    image_size: Annotated[int, typer.Option(help="In pixels.")] = 64,
     rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 15,
     threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
 ) -> None:
@@ -171,12 +171,12 @@ def compare(
     torch.set_num_threads(threads)
     print(f"{versions('sentence-transformers')}, {threads} threads")
     print(
-        f"{preset} with a small ViT, batch {batch_size} in chunks of {chunk}, pictures of {picture_size} pixels, ",
+        f"{preset} with a small ViT, batch {batch_size} in chunks of {chunk}, images of {image_size} pixels, ",
         end="",
     )
     print(f"text_length_groups={length_groups}\n")
-    models = {name: make_model(preset, picture_size) for name in ("whole batch", "babelens", "sentence-transformers")}
-    batch = make_batch(models["babelens"], IMAGE_TEXT, batch_size, picture_size)
+    models = {name: make_model(preset, image_size) for name in ("whole batch", "babelens", "sentence-transformers")}
+    batch = make_batch(models["babelens"], IMAGE_TEXT, batch_size, image_size)
     with tempfile.TemporaryDirectory() as folder:
         steps = {
             "whole batch": our_step(models["whole batch"], batch, folder),
@@ -233,16 +233,16 @@ def large(
     ] = IMAGE_TEXT,
     batch_size: Annotated[int, typer.Option(help="Examples.")] = 32_768,
     chunk: Annotated[int, typer.Option(help="Examples that are embedded at a time.")] = 256,
-    picture_size: Annotated[int, typer.Option(help="In pixels.")] = 32,
+    image_size: Annotated[int, typer.Option(help="In pixels.")] = 32,
     threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
 ) -> None:
     """One optimisation step of the trainer; prints its time and the peak memory of the whole process."""
     torch.set_num_threads(threads)
     print(f"{versions()}, {threads} threads")
-    model = make_model(preset, picture_size)
+    model = make_model(preset, image_size)
     before = deepcopy(model.state_dict())
-    batch = make_batch(model, task, batch_size, picture_size)
-    sizes = f"{batch_size} examples in chunks of {chunk}, pictures of {picture_size} pixels"
+    batch = make_batch(model, task, batch_size, image_size)
+    sizes = f"{batch_size} examples in chunks of {chunk}, images of {image_size} pixels"
     print(f"{preset} with a small ViT, {task}: {sizes}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(

@@ -192,9 +192,9 @@ def curve(
     largest: Annotated[int, typer.Option(help="Pairs, at most; from 1024 on, doubled.")] = 65536,
     largest_dense: Annotated[int, typer.Option(help="The same for open_clip, whose memory grows with N^2.")] = 16384,
     threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
-    plot: Annotated[Path, typer.Option(help="Where the picture goes.")] = PLOT,
+    plot: Annotated[Path, typer.Option(help="Where the image goes.")] = PLOT,
 ) -> None:
-    """Time and peak memory against the number of pairs, one run each, as a table and a picture."""
+    """Time and peak memory against the number of pairs, one run each, as a table and an image."""
     _print_setting(f"d={width}, one run for each size", threads)
     print(
         "\n| N | side | peak MiB | KiB for each pair | processor seconds | ns for each logit |"

@@ -28,7 +28,7 @@ LANGUAGES = ("de", "fr", "cs", "zh", "ja", "uk", "hi", "sw")
 
 def main(
     rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 5,
-    batch_size: Annotated[int, typer.Option(help="Texts and pictures in a step.")] = 16,
+    batch_size: Annotated[int, typer.Option(help="Texts and images in a step.")] = 16,
     tokens: Annotated[int, typer.Option(help="Of each text.")] = 16,
     threads: Annotated[int, typer.Option(help="Of the processor.")] = 2,
 ) -> None:
@@ -46,7 +46,7 @@ def main(
 
 
 class Costs:
-    """The steps to be compared, on one batch of random pictures and texts."""
+    """The steps to be compared, on one batch of random images and texts."""
 
     def __init__(self, batch_size: int, tokens: int) -> None:
         config = MlaConfig(languages=LANGUAGES)
@@ -62,20 +62,20 @@ class Costs:
         self.pixels = torch.randn(batch_size, 3, 224, 224)
         with torch.no_grad():
             self.teacher = self.model.get_text_features(self.native).pooler_output
-            self.pictures = self.model.get_image_features(self.pixels).pooler_output
+            self.images = self.model.get_image_features(self.pixels).pooler_output
         self.peft = take_apart(self.model).eval()
 
     def comparisons(self) -> list[tuple[str, Step, Step]]:
         """(what is compared, one side, other side)."""
         step = self.acquiring
-        transfer, exposure = step(self.teacher_texts), step(self.encoded_pictures)
-        later = step(self.encoded_pictures, train_embedding=False)
+        transfer, exposure = step(self.teacher_texts), step(self.encoded_images)
+        later = step(self.encoded_images, train_embedding=False)
         return [
             ("transfer step, cached teacher / teacher computed", step(self.cached_teacher), transfer),
-            ("exposure step, cached pictures / pictures encoded", step(self.cached_pictures), exposure),
+            ("exposure step, cached images / images encoded", step(self.cached_images), exposure),
             (
                 "the same, shared embedding frozen",
-                step(self.cached_pictures, train_embedding=False),
+                step(self.cached_images, train_embedding=False),
                 later,
             ),
             ("transfer step, nothing cached / full CLIP step", transfer, self.full_clip_step),
@@ -102,11 +102,11 @@ class Costs:
     def cached_teacher(self) -> dict[str, Tensor]:
         return {"paired_text_features": self.teacher}
 
-    def encoded_pictures(self) -> dict[str, Tensor]:
+    def encoded_images(self) -> dict[str, Tensor]:
         return {"pixel_values": self.pixels}
 
-    def cached_pictures(self) -> dict[str, Tensor]:
-        return {"image_features": self.pictures}
+    def cached_images(self) -> dict[str, Tensor]:
+        return {"image_features": self.images}
 
     def full_clip_step(self) -> None:
         self.clip(self.native, self.pixels, return_loss=True).loss.backward()

@@ -3,8 +3,8 @@
     python benchmarks/rc3_costs.py --rounds 5
 
 mBART has RC3's sizes and learns to translate as many texts as there are examples of each data set; its encoder's
-inputs are as long as a picture with its text. A second mBART step reads the same rows as the objective, with encoder
-and decoder, and has none of its losses: what is left above 1 is RC3's own, pictures and losses. Last, each loss
+inputs are as long as an image with its text. A second mBART step reads the same rows as the objective, with encoder
+and decoder, and has none of its losses: what is left above 1 is RC3's own, images and losses. Last, each loss
 encodes what it needs, which ends at the same loss. All steps go forward, backward and through AdamW.
 
 Printed are medians of the ratio over the rounds, with quartiles, in processor time. In a round, the two sides of every
@@ -108,9 +108,9 @@ class EachForItself(Rc3ForPreTraining):
 
     def _learn_strict(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         return {
-            **self._masked_language_losses(batch, self._embed_pictures(batch)),
+            **self._masked_language_losses(batch, self._embed_images(batch)),
             **self._matching_losses(
-                self._encode_pairs(batch, self._embed_pictures(batch), _PAIRS[:_MATCHING]), _MATCHES
+                self._encode_pairs(batch, self._embed_images(batch), _PAIRS[:_MATCHING]), _MATCHES
             ),
             "strict_contrast_loss": self._eight(batch)[0],
         }
@@ -132,9 +132,9 @@ class EachForItself(Rc3ForPreTraining):
         }
 
     def _eight(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """R-XVtCL's contrast, and the distances beside the same picture [B, 3]."""
+        """R-XVtCL's contrast, and the distances beside the same image [B, 3]."""
         pairs = (*_PAIRS, (True, True, "first"), (True, True, "second"))
-        rows = self._encode_pairs(batch, self._embed_pictures(batch), pairs)
+        rows = self._encode_pairs(batch, self._embed_images(batch), pairs)
         distances = row_distances(rows[0], rows[1:])  # [7, B]
         loss = self._contrast(distances[0], distances[1:].T, self.visio_textual_probability)
         return loss, distances[:3].T
@@ -196,7 +196,7 @@ class Costs:
         return step
 
     def mbart_step(self) -> None:
-        """A translation step: the encoder reads as much as of a picture with its text."""
+        """A translation step: the encoder reads as much as of an image with its text."""
         source = tokens(self.given, self.given.batch_size, self.lengths[STRICT])
         self._learn(self.mbart, self.mbart(**source, **self._target()).loss)
 
@@ -226,7 +226,7 @@ class Costs:
     def table(self, found: dict[tuple[str, str], list[float]]) -> str:
         """What was found for each of the comparisons."""
         lines = [
-            "| step | rows: with picture, text alone, decoder | / mBART, the batch | / mBART, the same rows |",
+            "| step | rows: with image, text alone, decoder | / mBART, the batch | / mBART, the same rows |",
             "|---|---|---|---|",
         ]
         for objective in OBJECTIVES:
@@ -261,7 +261,7 @@ def learn_only(model: Rc3ForPreTraining, weights: tuple[str, ...]) -> None:
 
 
 def batches(given: Sizes) -> dict[str, dict[str, Any]]:
-    """Random pictures and texts, for `Rc3ForPreTraining`."""
+    """Random images and texts, for `Rc3ForPreTraining`."""
     config, count = given.config, given.batch_size
     data: dict[str, dict[str, Any]] = {
         name: {side: tokens(given, count, given.words) for side in ("first", "second")}

@@ -2,7 +2,7 @@
 
     python benchmarks/rerank.py runs/backbone runs/itr --backbone runs/backbone --languages en,de,zh
 
-A dual encoder finds, a cross-encoder judges: the best k of every text among the pictures, and of every picture among
+A dual encoder finds, a cross-encoder judges: the best k of every text among the images, and of every image among
 the texts. The first row is the dual encoder alone, the last the cross-encoder on all pairs. Numbers are means over the
 languages; seconds are wall-clock time of the scoring, of both directions together. The rows take turns in one process;
 with `--rounds` they do so several times, and medians are shown.
@@ -36,7 +36,7 @@ _SHOWN = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r10", "mean_recall", "pa
 
 
 class Judge:
-    """A cross-encoder on the texts of one language, and on pictures or their regions; counts the pairs that it scores,
+    """A cross-encoder on the texts of one language, and on images or their regions; counts the pairs that it scores,
     and the time."""
 
     def __init__(self, cross_encoder: CrossEncoder, queries: RetrievalSet, regions: np.ndarray | None) -> None:
@@ -65,11 +65,11 @@ class Judge:
 
 
 def main(
-    dual_encoder: Annotated[Path, typer.Argument(help="Any model with text and picture embeddings.")],
+    dual_encoder: Annotated[Path, typer.Argument(help="Any model with text and image embeddings.")],
     cross_encoder: Annotated[Path, typer.Argument(help="An Rc3ForImageTextRetrieval.")],
     languages: Annotated[str, typer.Option(help="With commas between; known to both models.")] = "en,de,fr",
     top_k: Annotated[str, typer.Option(help="With commas between.")] = "10,50,100",
-    vendor: Annotated[str, typer.Option(help="Whose pictures, seen in training.")] = "twemoji",
+    vendor: Annotated[str, typer.Option(help="Whose images, seen in training.")] = "twemoji",
     backbone: Annotated[
         Path | None,
         typer.Option(help="A vision model, the cells of whose features the cross-encoder reads as regions."),
@@ -77,7 +77,7 @@ def main(
     grid: Annotated[int, typer.Option(help="Cells on each side.")] = 2,
     batch_size: Annotated[int, typer.Option(help="Pairs scored at a time.")] = 64,
     rounds: Annotated[int, typer.Option(help="How often every row is timed.")] = 1,
-    limit: Annotated[int | None, typer.Option(help="Take that many pictures only, to try the script.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take that many images only, to try the script.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the numbers into this file (JSON).")] = None,
 ) -> None:
     """Measure and print the table."""
@@ -86,11 +86,11 @@ def main(
     corpus = corpus.select(range(limit)) if limit else corpus
     embedder = Embedder.from_pretrained(dual_encoder)
     judge = CrossEncoder.from_pretrained(cross_encoder, batch_size=batch_size)
-    pictures = retrieval_set(corpus, tags[0]).images
-    images = embedder.encode_image(pictures)
+    gallery = retrieval_set(corpus, tags[0]).images
+    images = embedder.encode_image(gallery)
     regions = None
     if backbone:
-        regions = RegionExtractor.from_pretrained(backbone, grid=grid)(pictures)
+        regions = RegionExtractor.from_pretrained(backbone, grid=grid)(gallery)
     measured: dict[str, list[dict[str, float]]] = {row: [] for row in rows}
     for language in tags:
         queries = retrieval_set(corpus, language)
@@ -98,7 +98,7 @@ def main(
         for row, numbers in _measure(partial(Judge, judge, queries, regions), images, texts, rows, rounds).items():
             measured[row].append(numbers)
     table = {row: _means(results) for row, results in measured.items()}
-    _show(table, f"{len(corpus)} pictures by {vendor}, {', '.join(tags)}; torch {torch.__version__}, "
+    _show(table, f"{len(corpus)} images by {vendor}, {', '.join(tags)}; torch {torch.__version__}, "
                  f"transformers {transformers.__version__}, {torch.get_num_threads()} thread(s)")  # fmt: skip
     if output:
         output.write_text(json.dumps(table, indent=2), encoding="utf-8")

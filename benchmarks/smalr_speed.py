@@ -72,7 +72,7 @@ def mural(captions: Captions) -> Embedder:
 
 
 def clip(captions: Captions) -> Embedder:
-    """The text tower of ViT-B/32, beside next to nothing for pictures."""
+    """The text tower of ViT-B/32, beside next to nothing for images."""
     tokenizer = word_pieces(captions)
     tokenizer.model_max_length = 77
     ends = {"eos_token_id": tokenizer.sep_token_id, "bos_token_id": tokenizer.cls_token_id}

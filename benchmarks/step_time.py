@@ -2,7 +2,7 @@
 
     python benchmarks/step_time.py --batch-size 192 --steps 40
 
-Both train a copy of `mural-tiny` on image-text and text-text batches of synthetic pictures and captions, taking turns
+Both train a copy of `mural-tiny` on image-text and text-text batches of synthetic images and captions, taking turns
 step by step in one process. Printed are medians of the ratio trainer / plain loop over neighbouring steps, with
 quartiles, in wall-clock and in processor time: once from PNGs and strings, and once with ready-made batches, where
 both see the same batches and end at the same loss, but for rounding.
@@ -49,7 +49,7 @@ Batch = dict[str, Tensor]
 
 @dataclass
 class Material:
-    """The same pictures and captions for both sides, with the tokenizer trained on them."""
+    """The same images and captions for both sides, with the tokenizer trained on them."""
 
     pngs: list[bytes]
     captions: list[dict[str, str]]  # by language
@@ -95,7 +95,7 @@ def plain_batches(
     captioned = [(row, tag) for row in range(CONCEPTS) for tag in LANGUAGES]
     translated = [(row, a, b) for row in range(CONCEPTS) for a in LANGUAGES for b in LANGUAGES if a < b]
 
-    def picture(png: bytes) -> np.ndarray:
+    def image(png: bytes) -> np.ndarray:
         pixels = np.asarray(Pillow.open(io.BytesIO(png)).convert("RGB"))
         top, left = rng.integers(SIZE - CROP + 1, size=2)
         pixels = pixels[top : top + CROP, left : left + CROP]
@@ -107,7 +107,7 @@ def plain_batches(
     while True:
         chosen = [captioned[k] for k in rng.choice(len(captioned), size, replace=False)]
         texts = [material.captions[row][tag] for row, tag in chosen]
-        pixels = torch.from_numpy(np.stack([picture(material.pngs[row]) for row, _ in chosen]))
+        pixels = torch.from_numpy(np.stack([image(material.pngs[row]) for row, _ in chosen]))
         image_text = {
             **tokens(texts),
             "pixel_values": pixels.permute(0, 3, 1, 2).float().div_(127.5).sub_(1),
@@ -138,14 +138,14 @@ class PlainLoop:
 
     def step(self) -> None:
         batch = next(self.batches)
-        pictures, pairs = batch["image_text"], batch["text_text"]
+        images, pairs = batch["image_text"], batch["text_text"]
         texts = self.model.get_text_features
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            image = self.model.get_image_features(pictures["pixel_values"]).pooler_output
-            text = texts(pictures["input_ids"], pictures["attention_mask"]).pooler_output
+            image = self.model.get_image_features(images["pixel_values"]).pooler_output
+            text = texts(images["input_ids"], images["attention_mask"]).pooler_output
             left = texts(pairs["input_ids"], pairs["attention_mask"], "text_text").pooler_output
             right = texts(pairs["paired_input_ids"], pairs["paired_attention_mask"], "text_text").pooler_output
-        loss = symmetric_contrastive_loss(image, text, self.model.temperature, positives=pictures["positives"])
+        loss = symmetric_contrastive_loss(image, text, self.model.temperature, positives=images["positives"])
         loss = loss + TEXT_TEXT_WEIGHT * symmetric_contrastive_loss(
             left, right, temperature=0.01, margin=0.3, positives=pairs["positives"]
         )

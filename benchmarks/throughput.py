@@ -39,11 +39,11 @@ class Stopwatch(TrainerCallback):
 
 
 def main(
-    preset: Annotated[str, typer.Option(help="The model, with a small ViT for pictures.")] = "mural-tiny",
+    preset: Annotated[str, typer.Option(help="The model, with a small ViT for images.")] = "mural-tiny",
     task: Annotated[str, typer.Option(help="Of the method's trainer.")] = "image_text",
     batch_sizes: Annotated[str, typer.Option(help="Separated by commas.")] = "32,128,512",
     chunk: Annotated[int | None, typer.Option(help="`embed_chunk_size`; default: no gradient caching.")] = None,
-    picture_size: Annotated[int, typer.Option(help="In pixels.")] = 64,
+    image_size: Annotated[int, typer.Option(help="In pixels.")] = 64,
     steps: Annotated[int, typer.Option(help="Steps that are counted.")] = 10,
     threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
     bf16: Annotated[bool, typer.Option("--bf16", help="Encode in bfloat16.")] = False,
@@ -66,21 +66,19 @@ def main(
     }
     switches = [name for name, on in {"bf16": bf16, "tf32": tf32, "compile": compiled, "fused": fused}.items() if on]
     device = torch.cuda.get_device_name() if on_gpu else f"CPU, {threads} thread{'s' if threads > 1 else ''}"
-    print(f"{device}; {versions()}\n{preset} with a small ViT, {task}, {picture_size} pixels, ", end="")
+    print(f"{device}; {versions()}\n{preset} with a small ViT, {task}, {image_size} pixels, ", end="")
     print(f"chunk {chunk}, {' '.join(switches) or 'float32'}\n")
     print("| batch | examples/s (quartiles) | peak MiB |\n|---|---|---|")
     for size in (int(each) for each in batch_sizes.split(",")):
-        seconds, mebibytes = measure(preset, task, size, picture_size, settings)
+        seconds, mebibytes = measure(preset, task, size, image_size, settings)
         low, middle, high = size / np.quantile(seconds, [0.75, 0.5, 0.25])
         print(f"| {size} | {middle:.0f} ({low:.0f}–{high:.0f}) | {mebibytes:.0f} |", flush=True)
 
 
-def measure(
-    preset: str, task: str, size: int, picture_size: int, settings: dict[str, Any]
-) -> tuple[list[float], float]:
+def measure(preset: str, task: str, size: int, image_size: int, settings: dict[str, Any]) -> tuple[list[float], float]:
     """Seconds of each counted step, and MiB of peak memory."""
-    model = make_model(preset, picture_size)
-    batch = make_batch(model, task, size, picture_size)
+    model = make_model(preset, image_size)
+    batch = make_batch(model, task, size, image_size)
     stopwatch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(model, folder, {task: batch}, **settings)

@@ -26,7 +26,7 @@ class EtclConfig(HubCodeMixin, StrictConfig):
         vision_config: The image tower, any transformers vision backbone (default `align_vision_model`, EfficientNet
             without its head convolution). Its pooled width is the width of the shared space: only the text side is
             projected.
-        temperature_init_value: Initial value of the learned temperature of pictures and texts, which divides the
+        temperature_init_value: Initial value of the learned temperature of images and texts, which divides the
             cosines (section 3.3). Cosines are divided by at least 0.01, however low it is learned or begins.
         text_text_temperature: Fixed temperature of translation pairs, that of MURAL's paper; `None` shares the learned
             one.

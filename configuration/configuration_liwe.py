@@ -20,13 +20,13 @@ class LiweConfig(HubCodeMixin, StrictConfig):
         word_hidden_sizes: Widths of the convolutions between a word's characters and its embedding.
         word_size: Width of a word's embedding.
         hidden_size: Width of each direction of the sentence encoder, and of the shared space.
-        vision_config: A transformers vision backbone for training on pixels; `None`: pictures are given as features.
-        image_feature_size: Width of the pictures' features; with a backbone, its own.
+        vision_config: A transformers vision backbone for training on pixels; `None`: images are given as features.
+        image_feature_size: Width of the images' features; with a backbone, its own.
         temperature: Divides the cosines in `logits_per_image`; of no effect on training.
         margin: Of the hinge loss.
         annealing_rate: Of the hinge loss, the share that all negatives have, beside the hardest, falls by this factor
             with every step.
-        translation_weight: Of the loss between texts in two languages about the same picture.
+        translation_weight: Of the loss between texts in two languages about the same image.
         initializer_range: Standard deviation of the normal initialisation.
     """
 

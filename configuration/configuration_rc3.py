@@ -1,4 +1,4 @@
-"""RC3's configuration (Zhou et al. 2023): an mBART that reads pictures beside its texts.
+"""RC3's configuration (Zhou et al. 2023): an mBART that reads images beside its texts.
 
 The fields of the encoder-decoder have mBART's own names. The defaults are the paper's: mBART-50 (section 3.1), whose
 vocabulary is followed by [CLS] and [SEP'], 36 regions of width 2048, 49 patches of 32 x 32 pixels, and the seven
@@ -25,14 +25,14 @@ class Rc3Config(HubCodeMixin, StrictConfig):
     Args, beside mBART's:
         visual: What the model has layers for: `regions` of an object detector, `patches` of pixels, or `both`.
         region_size: Width of a region's features.
-        max_regions: How many regions of one picture the model takes.
-        image_size: Side of a picture in pixels.
+        max_regions: How many regions of one image the model takes.
+        image_size: Side of an image in pixels.
         patch_size: Side of a patch in pixels.
         patch_width: Width between the two linear maps that bring a patch to the model's width.
-        images_per_text: Pictures that come with each text; 2 for `Rc3ForVisualReasoning`.
+        images_per_text: Images that come with each text; 2 for `Rc3ForVisualReasoning`.
         mask_token_id: [MASK].
-        cls_token_id: [CLS], first where there is a picture; mBART's `<s>`, the `bos_token_id`, stays before the text.
-        image_separator_token_id: [SEP'], between two pictures; [SEP], between the regions and the patches of one, is
+        cls_token_id: [CLS], first where there is an image; mBART's `<s>`, the `bos_token_id`, stays before the text.
+        image_separator_token_id: [SEP'], between two images; [SEP], between the regions and the patches of one, is
             mBART's `</s>`, the `eos_token_id`.
         languages: BCP-47 tags of the languages that the model reads and writes.
         language_token_ids: Their tokens, in the same order.
@@ -120,7 +120,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         if self.image_size <= 0 or self.image_size % self.patch_size:
             raise ValueError(f"image_size={self.image_size} must be a multiple of patch_size={self.patch_size}")
         if self.images_per_text not in (1, 2):
-            raise ValueError(f"images_per_text={self.images_per_text}: the model reads 1 or 2 pictures with a text")
+            raise ValueError(f"images_per_text={self.images_per_text}: the model reads 1 or 2 images with a text")
         if not 0 < self.mask_probability < 1:
             raise ValueError(f"mask_probability={self.mask_probability} is a probability between 0 and 1")
         if not 0 <= self.slack <= 1:

@@ -40,9 +40,9 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
             the M best is drawn instead of the best.
         hidden_size: Width of the universal word embeddings, of the sentence encoder, and of the shared space.
         language_branches: A sentence encoder and an output layer for each language.
-        vision_config: A transformers vision backbone for training on pixels; `None`: pictures are given as features.
-        image_feature_size: Width of the pictures' features; with a backbone, its own.
-        image_hidden_size: Width of the picture branch's first layer.
+        vision_config: A transformers vision backbone for training on pixels; `None`: images are given as features.
+        image_feature_size: Width of the images' features; with a backbone, its own.
+        image_hidden_size: Width of the image branch's first layer.
         image_dropout: After that layer.
         temperature: Divides the cosines in `logits_per_image`; of no effect on training.
         triplet_margin: m of equation 1.

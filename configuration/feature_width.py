@@ -1,4 +1,4 @@
-"""How wide the features of a picture, and of a dual encoder, are."""
+"""How wide the features of an image, and of a dual encoder, are."""
 
 from transformers import PreTrainedConfig
 
@@ -23,7 +23,7 @@ def image_width(config: PreTrainedConfig) -> int:
 
 
 def feature_width(config: PreTrainedConfig) -> int:
-    """The width of a dual encoder's features: SigLIP's are as wide as its picture tower."""
+    """The width of a dual encoder's features: SigLIP's are as wide as its image tower."""
     return getattr(config, "projection_dim", None) or image_width(config.vision_config)
 
 

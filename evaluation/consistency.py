@@ -1,8 +1,8 @@
 """Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder.
 
-A caption and its translations are scored with all pictures, and `CrossLingualConsistency` makes one score of theirs.
+A caption and its translations are scored with all images, and `CrossLingualConsistency` makes one score of theirs.
 Translations come from a translator, or from the corpus: its captions in the other languages. Those stand in for
-perfect translations; where people described the picture anew in each language, they tell more of it than a translation
+perfect translations; where people described the image anew in each language, they tell more of it than a translation
 could.
 
     scores, right = consistency_scores(embedder, validation, "en", languages)
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import language_id, normalize_languages
-from ..data.batching.views import RetrievalSet, pictures_of, retrieval_set, translation_pairs
+from ..data.batching.views import RetrievalSet, images_of, retrieval_set, translation_pairs
 from ..inference.embedder import Embedder
 from ..inference.translation import Translator
 from ..modeling.modeling_consistency import CrossLingualConsistency
@@ -66,7 +66,7 @@ def evaluate_consistent_retrieval(
         language_id(language, known)
     sets = [retrieval_set(corpus, language) for language in languages]
     texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
-    images = unit_rows(embedder.encode_image(pictures_of(corpus), show_progress=show_progress))
+    images = unit_rows(embedder.encode_image(images_of(corpus), show_progress=show_progress))
     results = {}
     for queries in sets:
         scores = _joint_scores(consistency, texts.embed(queries, known), images)
@@ -85,20 +85,20 @@ def consistency_scores(
     show_progress: bool | None = None,
 ) -> tuple[Tensor, list[list[int]]]:
     """What `CrossLingualConsistency.fit` takes: 1 + cosine of each caption in `language`, and of its translations into
-    `languages`, with each picture; and each caption's right pictures.
+    `languages`, with each image; and each caption's right images.
 
     Args:
         languages: the languages of the scores, in their order; `language` is one of them.
         embedder, corpus, translator, show_progress: as in `evaluate_consistent_retrieval`, which says what is raised.
 
     Returns:
-        Scores [L, n_texts, n_images] and, for each text, the positions of its pictures.
+        Scores [L, n_texts, n_images] and, for each text, the positions of its images.
     """
     languages = normalize_languages(languages)
     language_id(language, languages)
     queries = retrieval_set(corpus, language)
     texts = _TranslatedTexts(embedder, corpus, translator, show_progress).embed(queries, languages)
-    images = unit_rows(embedder.encode_image(pictures_of(corpus), show_progress=show_progress))
+    images = unit_rows(embedder.encode_image(images_of(corpus), show_progress=show_progress))
     return _scores(texts, images), queries.text_to_images
 
 
@@ -115,7 +115,7 @@ def parallel_captions(corpus: datasets.Dataset, queries: RetrievalSet, language:
         if (image_id, text) not in found:
             raise CorpusError(
                 f"image_id {image_id!r}: {text!r} ({queries.language}) has no caption in {language} beside it; leave "
-                "the picture or the language out, or give a translator"
+                "the image or the language out, or give a translator"
             )
     return [found[key] for key in zip(queries.text_image_ids, queries.texts, strict=True)]
 

@@ -2,12 +2,12 @@
 
 1. Unseen concepts: does the model find emoji whose concept it never saw, drawn by a vendor it was trained on?
 2. Unseen vendor: does it find the concepts it was trained on, drawn by a vendor it never saw, when it is asked in
-   languages that had pictures?
+   languages that had images?
 3. The same, asked in languages that had translations only.
 4. The same, asked in languages it never saw.
 
-Question 1 is put in each group of languages. In all of them a query is an emoji's CLDR name and searches all pictures
-of that vendor and split, flags among them. The name of a flag is the name of a country, which follows from no picture:
+Question 1 is put in each group of languages. In all of them a query is an emoji's CLDR name and searches all images
+of that vendor and split, flags among them. The name of a flag is the name of a country, which follows from no image:
 the recall for flags and that for all others are also reported apart.
 """
 
@@ -22,7 +22,7 @@ from datasets import Dataset
 from PIL import Image
 
 from ..configuration.languages import normalize_languages
-from ..data.batching.views import Pictures, RetrievalSet, retrieval_set
+from ..data.batching.views import Images, RetrievalSet, retrieval_set
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.build import read_sources
 from ..inference.embedder import Embedder
@@ -41,18 +41,18 @@ GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unsee
 TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
 # What the gallery shows, the easier question first.
 _SECTIONS = {
-    ("unseen_vendor", "image"): "an artist never seen ({}), in languages with captioned pictures",
+    ("unseen_vendor", "image"): "an artist never seen ({}), in languages with captioned images",
     ("unseen_vendor", "pair"): "an artist never seen ({}), in languages with translations only",
-    ("unseen_concepts", "image"): "concepts never seen ({}), in languages with captioned pictures",
+    ("unseen_concepts", "image"): "concepts never seen ({}), in languages with captioned images",
     ("unseen_concepts", "pair"): "concepts never seen ({}), in languages with translations only",
     ("unseen_vendor", "unseen"): "an artist never seen ({}), in languages never seen",
     ("unseen_concepts", "unseen"): "concepts never seen ({}), in languages never seen",
 }
-_LEGEND = "Each row: a query, and the pictures nearest to it with their cosines; right ones are framed in green."
+_LEGEND = "Each row: a query, and the images nearest to it with their cosines; right ones are framed in green."
 
 
 class EmojiBenchmark:
-    """Asks a model the four questions. Each vendor's pictures, and the names in each language, are encoded once for
+    """Asks a model the four questions. Each vendor's images, and the names in each language, are encoded once for
     all of them.
 
     Args:
@@ -112,15 +112,15 @@ class EmojiBenchmark:
         }
 
     def gallery(self, *, rows_per_group: int = 3, top: int = 8, lettering: Lettering | None = None) -> Image.Image:
-        """Some queries of each question with the pictures found for them, right ones framed: questions 2 and 3, then
+        """Some queries of each question with the images found for them, right ones framed: questions 2 and 3, then
         1 and 4, which are harder.
 
-        Which queries, is decided by a hash of the emoji, not by the result; flags are left out. Pictures stand in the
+        Which queries, is decided by a hash of the emoji, not by the result; flags are left out. Images stand in the
         embedder's own order, with its cosines.
 
         Args:
             rows_per_group: queries for each gallery and group of languages, of as many languages as there are.
-            top: pictures for each query.
+            top: images for each query.
             lettering: by default `Lettering.fetch` for these languages; a script that cannot be had is shown by its
                 English gloss.
         """
@@ -140,7 +140,7 @@ class EmojiBenchmark:
         return retrieval_gallery(rows, lettering=lettering, credits=[_LEGEND, *self._credits()])
 
     def _credits(self) -> list[str]:
-        """Whom to thank for the names and the drawings, and under which licences they come."""
+        """Whom to thank for the names and the drawings, and under which licenses they come."""
         used = {"names", *(drawings.vendor for drawings in self.galleries.values())}
         return [
             f"{source['attribution']} {source['license']}" for role, source in read_sources().items() if role in used
@@ -148,7 +148,7 @@ class EmojiBenchmark:
 
 
 class _Drawings:
-    """One vendor's pictures of the concepts of one split."""
+    """One vendor's images of the concepts of one split."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Drawings:
         self.vendor, self.split = vendor, split
         chosen = (np.array(corpus["vendor"]) == vendor) & (np.array(corpus["split"]) == split)
         if not chosen.any():
-            raise ValueError(f"the corpus has no picture by {vendor!r} in split {split!r}")
+            raise ValueError(f"the corpus has no image by {vendor!r} in split {split!r}")
         self._corpus = corpus.select(np.flatnonzero(chosen))
         self._is_flag = np.array(self._corpus["category"]) == "Flags"
         self._embedder, self._reranker = embedder, reranker
@@ -184,7 +184,7 @@ class _Drawings:
         return {"languages": results, "mean": _mean(list(results.values()))}
 
     def row(self, language: str, number: int, top: int, heading: str | None) -> GalleryRow:
-        """The query with this number, in an order that follows from the emoji alone, and the pictures found for it."""
+        """The query with this number, in an order that follows from the emoji alone, and the images found for it."""
         queries, text_embeddings, ranks = self._ask(language)
         positions = [text for text, right in enumerate(queries.text_to_images) if not self._is_flag[right[0]]]
         positions.sort(key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest())
@@ -194,7 +194,7 @@ class _Drawings:
         return GalleryRow(
             query=queries.texts[text],
             language=language,
-            pictures=[self._pictures[int(image)] for image in best],
+            images=[self._images[int(image)] for image in best],
             scores=scores[best].tolist(),
             right=[int(image) in queries.text_to_images[text] for image in best],
             rank=int(ranks.text_to_image[text]),
@@ -203,12 +203,12 @@ class _Drawings:
         )
 
     @cached_property
-    def _pictures(self) -> Pictures:
-        return Pictures(self._corpus)
+    def _images(self) -> Images:
+        return Images(self._corpus)
 
     @cached_property
     def _image_embeddings(self) -> np.ndarray:
-        return self._embedder.encode_image(self._pictures, show_progress=self._show_progress)
+        return self._embedder.encode_image(self._images, show_progress=self._show_progress)
 
     @cached_property
     def _english_names(self) -> dict[str, str]:

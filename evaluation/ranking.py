@@ -1,9 +1,9 @@
 """Ranks and recall of text-image retrieval, from embeddings or from scores.
 
 The usual protocol (Karpathy & Fei-Fei 2015, arXiv 1412.2306) ranks single items and counts a query's best-ranked right
-item; a picture may have any number of texts and a text any number of right pictures. MLA's protocol (arXiv 2206.11091,
-released code) differs from picture to text: it ranks pictures by the best of their texts, so that several texts of one
-wrong picture count as one; its R@5 and R@10 are at least the usual ones.
+item; an image may have any number of texts and a text any number of right images. MLA's protocol (arXiv 2206.11091,
+released code) differs from image to text: it ranks images by the best of their texts, so that several texts of one
+wrong image count as one; its R@5 and R@10 are at least the usual ones.
 
 Ties count against the query: an item that scores as high as the right one is ranked before it, in whatever order they
 stand. A collapsed model that embeds everything alike finds nothing.
@@ -27,9 +27,9 @@ RECALL_AT = (1, 5, 10)
 
 @dataclass(frozen=True)
 class RetrievalRanks:
-    """The rank, counted from 1, of the best-ranked right item of each text [n_texts] and of each picture [n_images].
+    """The rank, counted from 1, of the best-ranked right item of each text [n_texts] and of each image [n_images].
 
-    A picture without a text is no query and has rank 0; it stays among the pictures that texts are ranked against.
+    An image without a text is no query and has rank 0; it stays among the images that texts are ranked against.
     """
 
     text_to_image: np.ndarray
@@ -62,11 +62,11 @@ def embedding_ranks(
     Args:
         image_embeddings: [n_images, d].
         text_embeddings: [n_texts, d].
-        text_to_images: for each text the positions of its right pictures, at least one.
+        text_to_images: for each text the positions of its right images, at least one.
         protocol: `"standard"` or `"mla"`.
 
     Raises:
-        ValueError: for embeddings that are not finite, a text without a right picture, a position out of range.
+        ValueError: for embeddings that are not finite, a text without a right image, a position out of range.
     """
     images, texts = (unit_rows(embeddings) for embeddings in (image_embeddings, text_embeddings))
     scores = (lambda rows: texts[rows] @ images.T), (lambda rows: images[rows] @ texts.T)
@@ -139,7 +139,7 @@ def retrieval_ranks(
 def chance_recalls(text_to_images: Sequence[Sequence[int]], n_images: int) -> dict[str, float]:
     """The expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`.
 
-    A text with p right pictures among n misses them all in k draws with probability C(n-p, k) / C(n, k).
+    A text with p right images among n misses them all in k draws with probability C(n-p, k) / C(n, k).
     """
     right_counts = [len(right) for right in text_to_images]
     recalls = {}
@@ -163,8 +163,8 @@ def ranks_by(
     """Ranks by scores that are asked for some queries at a time, and may differ by direction.
 
     Args:
-        image_scores: of texts [rows], ascending positions, with all pictures: [rows, n_images].
-        text_scores: of pictures [rows] with all texts: [rows, n_texts].
+        image_scores: of texts [rows], ascending positions, with all images: [rows, n_images].
+        text_scores: of images [rows] with all texts: [rows, n_texts].
         text_to_images, protocol: as in `embedding_ranks`.
         n_texts, n_images: how many there are.
         tie: scores that differ by less are equal.
@@ -172,10 +172,10 @@ def ranks_by(
     check_protocol(protocol)
     _check_right_images(text_to_images, n_texts, n_images)
     image_to_texts = _inverse(text_to_images, n_images)
-    text_pictures = _pairs(text_to_images) if protocol == "mla" else None
+    text_images = _pairs(text_to_images) if protocol == "mla" else None
     return RetrievalRanks(
         text_to_image=_best_ranks(image_scores, text_to_images, n_images, tie),
-        image_to_text=_best_ranks(text_scores, image_to_texts, n_texts, tie, grouped=text_pictures),
+        image_to_text=_best_ranks(text_scores, image_to_texts, n_texts, tie, grouped=text_images),
     )
 
 
@@ -238,10 +238,10 @@ def check_protocol(protocol: str) -> None:
 
 def _check_right_images(text_to_images: Sequence[Sequence[int]], n_texts: int, n_images: int) -> None:
     if len(text_to_images) != n_texts:
-        raise ValueError(f"there are {n_texts} texts, but right pictures for {len(text_to_images)}")
+        raise ValueError(f"there are {n_texts} texts, but right images for {len(text_to_images)}")
     for text, images in enumerate(text_to_images):
         if not len(images):
-            raise ValueError(f"text {text} has no right picture among the {n_images}")
+            raise ValueError(f"text {text} has no right image among the {n_images}")
         for image in images:
             if not 0 <= image < n_images:
-                raise ValueError(f"text {text} names picture {image}, but there are {n_images} (0 to {n_images - 1})")
+                raise ValueError(f"text {text} names image {image}, but there are {n_images} (0 to {n_images - 1})")

@@ -10,7 +10,7 @@ import evaluate
 import numpy as np
 
 from ..configuration.languages import normalize_languages
-from ..data.batching.views import pictures_of, retrieval_set
+from ..data.batching.views import images_of, retrieval_set
 from ..inference.embedder import Embedder
 from ..inference.reranking import Reranker
 from .ranking import check_protocol, embedding_ranks, retrieval_ranks, score_ranks
@@ -25,9 +25,9 @@ def evaluate_retrieval(
     reranker: Reranker | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Retrieval between the pictures of a caption corpus and their captions in each language.
+    """Retrieval between the images of a caption corpus and their captions in each language.
 
-    Every language searches all pictures of the corpus; they are encoded once.
+    Every language searches all images of the corpus; they are encoded once.
 
     Args:
         embedder: the model.
@@ -45,12 +45,12 @@ def evaluate_retrieval(
         LanguageTagError: for an unknown language.
         UnknownLanguageError: for a language that the reranker's cross-encoder has not learned.
         CorpusError: when the corpus has no caption in one of the languages, or is a stream.
-        BadImageError: for a picture that cannot be read.
+        BadImageError: for an image that cannot be read.
         ValueError: for an unknown protocol, and when embeddings or scores are not finite.
     """
     check_protocol(protocol)
     sets = [retrieval_set(corpus, language) for language in normalize_languages(languages)]
-    images = embedder.encode_image(pictures_of(corpus), show_progress=show_progress)
+    images = embedder.encode_image(images_of(corpus), show_progress=show_progress)
     results = {}
     for queries in sets:
         texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)

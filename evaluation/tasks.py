@@ -1,7 +1,7 @@
 """What a model says on the data of a task, language by language (Zhou et al. 2023, RC3, section 3.3 and appendix B):
 
 label_accuracy          entailment, reasoning and questions: how often the best label is the right one
-matching_recall         retrieval: recall at 1, 5 and 10 among all captions and all pictures, both ways
+matching_recall         retrieval: recall at 1, 5 and 10 among all captions and all images, both ways
 translation_quality     translation: BLEU and chrF by sacrebleu
 """
 
@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data.batching.task_inputs import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
-from ..data.batching.views import CorpusView, Pictures, retrieval_set
+from ..data.batching.views import CorpusView, Images, retrieval_set
 from ..inference.cross_encoder import CrossEncoder
 from ..inference.embedder import evaluation_mode, progress_bar
 from .ranking import score_ranks
@@ -35,7 +35,7 @@ def label_accuracy(
         model: with a label for each of its logits.
         processor: its processor.
         examples: whose labels are among the model's, by name.
-        regions: of their pictures.
+        regions: of their images.
         batch_size: rows at a time.
 
     Raises:
@@ -76,16 +76,16 @@ def matching_recall(
     regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
-    """What `evaluate_retrieval` measures, by the scores of every caption with every picture: texts x pictures passes.
+    """What `evaluate_retrieval` measures, by the scores of every caption with every image: texts x images passes.
 
     IGLUE's number is recall at 1, `t2i_r1` and `i2t_r1`; `r1` is their mean, which the paper reports.
 
     Args:
         model: a cross-encoder.
         processor: its processor.
-        corpus: a caption corpus, all of whose pictures every language searches.
+        corpus: a caption corpus, all of whose images every language searches.
         languages: of the captions.
-        regions: of the pictures.
+        regions: of the images.
         batch_size: pairs at a time.
 
     Raises:
@@ -93,11 +93,11 @@ def matching_recall(
         UnknownLanguageError: for a language that the model has not learned.
     """
     judge = CrossEncoder(model, processor, batch_size=batch_size)
-    pictures = Pictures(corpus) if "image" in corpus.column_names else None
+    images = Images(corpus) if "image" in corpus.column_names else None
     features = None
     if model.config.has_regions and regions is not None:
-        features = regions_of(regions, list(corpus["image_id"]), [] if pictures is None else pictures)
-    shown = pictures if model.config.has_patches else None
+        features = regions_of(regions, list(corpus["image_id"]), [] if images is None else images)
+    shown = images if model.config.has_patches else None
     results = {}
     for language in languages:
         queries = retrieval_set(corpus, language)
@@ -123,7 +123,7 @@ def translation_quality(
         model: writes texts.
         processor: its processor.
         view: of `triplets`; `text_a` is translated, and `text_b` is what it should be.
-        regions: of the pictures.
+        regions: of the images.
         batch_size: texts at a time.
 
     Raises:

@@ -17,7 +17,7 @@ def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel
 
     Raises:
         ModelFolderError: as `load_model`.
-        ModelKindError: when the model sees no pictures.
+        ModelKindError: when the model sees no images.
     """
     model: Any = load_model(AutoModel, folder_or_repo, **loading)
     for part in ("native_model", "vision_model"):

@@ -1,8 +1,8 @@
-"""The cross-encoder: how well texts and pictures fit, each pair read together by one model.
+"""The cross-encoder: how well texts and images fit, each pair read together by one model.
 
 What `Embedder` is for dual encoders, for `Rc3ForImageTextRetrieval` (Zhou et al. 2023, appendix B). A cross-encoder is
 the better judge and costs a pass of the whole model for every pair, where a dual encoder costs one for every text and
-every picture: on large galleries, let it judge what a dual encoder found (`reranking.Reranker`).
+every image: on large galleries, let it judge what a dual encoder found (`reranking.Reranker`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,24 +18,24 @@ from ..configuration.errors import ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
 from ..configuration.pretrained import load_model, load_processor
 from ..processing.text_inputs import as_texts, counting_cut_texts
-from .embedder import ImageLike, default_device, evaluation_mode, open_picture, progress_bar
+from .embedder import ImageLike, default_device, evaluation_mode, open_rgb, progress_bar
 
-# Pictures whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
-_PICTURES_AT_ONCE = 256
+# Images whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
+_IMAGES_AT_ONCE = 256
 
 
 class CrossEncoder:
-    """Scores of texts with pictures, higher where they fit better; scores of one model can be compared.
+    """Scores of texts with images, higher where they fit better; scores of one model can be compared.
 
-    As with `Embedder`, the model is in eval mode meanwhile and draws no random numbers. Pictures are Pillow images,
+    As with `Embedder`, the model is in eval mode meanwhile and draws no random numbers. Images are Pillow images,
     arrays [height, width, 3] or paths, in any sequence that loads one when it is asked for. A model that reads the
-    regions of an object detector is given `regions`, features [R, region_size] of each picture, in place of the
-    pictures or beside them.
+    regions of an object detector is given `regions`, features [R, region_size] of each image, in place of the
+    images or beside them.
 
     Args:
-        model: takes texts with pictures, and answers with `scores` [N].
+        model: takes texts with images, and answers with `scores` [N].
         processor: its processor, which takes `language=`.
-        find_regions: N pictures -> their regions [N, R, region_size], such as a `RegionExtractor`, where nobody gives
+        find_regions: N images -> their regions [N, R, region_size], such as a `RegionExtractor`, where nobody gives
             them.
         batch_size: pairs scored at a time.
         device, dtype: as in `Embedder`.
@@ -93,7 +93,7 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """The scores of each text with the picture at its place, float32 [N].
+        """The scores of each text with the image at its place, float32 [N].
 
         Args:
             texts: of any length; those that are longer than the model reads are cut, and counted in the log.
@@ -104,14 +104,14 @@ class CrossEncoder:
         Raises:
             LanguageTagError: for an unknown language.
             UnknownLanguageError: for a language that the model has not learned.
-            ImageError: for a picture that cannot be read.
-            InputError: for pictures or regions that the model has no layer for.
+            ImageError: for an image that cannot be read.
+            InputError: for images or regions that the model has no layer for.
             NonFiniteError: when a score is not finite.
-            ValueError: when there are not as many pictures, or languages, as texts.
+            ValueError: when there are not as many images, or languages, as texts.
         """
         pairs = np.repeat(np.arange(len(texts))[:, None], 2, axis=1)
         if any(len(given) != len(texts) for given in (images, regions) if given is not None):
-            raise ValueError(f"{len(texts)} texts need as many pictures: score_all scores each text with each picture")
+            raise ValueError(f"{len(texts)} texts need as many images: score_all scores each text with each image")
         return self.score_pairs(texts, images, pairs, language=language, regions=regions, show_progress=show_progress)
 
     def score_all(
@@ -123,7 +123,7 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """The scores of every text with every picture, float32 [n_texts, n_images]: what `score_ranks` takes.
+        """The scores of every text with every image, float32 [n_texts, n_images]: what `score_ranks` takes.
 
         Arguments and errors are those of `score`.
         """
@@ -144,10 +144,10 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """The scores of some of the texts with some of the pictures, float32 [M]; each picture is read once.
+        """The scores of some of the texts with some of the images, float32 [M]; each image is read once.
 
         Args:
-            pairs ([M, 2]): positions of a text and of a picture.
+            pairs ([M, 2]): positions of a text and of an image.
 
         Other arguments, and errors, are those of `score`.
         """
@@ -158,20 +158,20 @@ class CrossEncoder:
         scores = np.empty(len(pairs), dtype=np.float32)
         scoring = progress_bar(len(pairs), "Scoring pairs", show_progress)
         with counting_cut_texts() as cut, evaluation_mode(self.model), scoring as bar:
-            for pictures, members in _blocks(pairs[:, 1]):
-                visual = self._visual_inputs(images, regions, pictures)
+            for block, members in _blocks(pairs[:, 1]):
+                visual = self._visual_inputs(images, regions, block)
                 # Texts of similar length share a batch, the longest first, as in `Embedder.encode_text`.
                 members = members[np.argsort(-lengths[pairs[members, 0]], kind="stable")]
                 for start in range(0, len(members), self.batch_size):
                     chosen = members[start : start + self.batch_size]
-                    rows = torch.from_numpy(np.searchsorted(pictures, pairs[chosen, 1]))
+                    rows = torch.from_numpy(np.searchsorted(block, pairs[chosen, 1]))
                     read = [(texts[text], languages[text]) for text in pairs[chosen, 0]]
                     scores[chosen] = self._scores(read, {name: given[rows] for name, given in visual.items()})
                     bar.update(len(chosen))
         cut.warn(texts)
         if bad := np.flatnonzero(~np.isfinite(scores)).tolist():
-            text, picture = pairs[bad[0]]
-            raise NonFiniteError(f"{texts[text]!r} with picture {picture} has a score that is NaN or infinite")
+            text, image = pairs[bad[0]]
+            raise NonFiniteError(f"{texts[text]!r} with image {image} has a score that is NaN or infinite")
         return scores
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
@@ -180,10 +180,10 @@ class CrossEncoder:
     def _visual_inputs(
         self, images: Sequence[ImageLike] | None, regions: Sequence[Any] | None, rows: np.ndarray
     ) -> BatchFeature:
-        """What the model reads of some pictures, on the CPU."""
+        """What the model reads of some images, on the CPU."""
         given: dict[str, list[Any]] = {}
         if images is not None:
-            given["images"] = [open_picture(images[int(row)], f"images[{row}]") for row in rows]
+            given["images"] = [open_rgb(images[int(row)], f"images[{row}]") for row in rows]
         if regions is not None:
             given["regions"] = [regions[int(row)] for row in rows]
         elif self.find_regions is not None and images is not None:
@@ -193,7 +193,7 @@ class CrossEncoder:
         return self.processor(**given, return_tensors="pt")
 
     def _scores(self, texts: list[tuple[str, str]], visual: dict[str, Tensor]) -> np.ndarray:
-        """Of texts with their languages, and of as many pictures."""
+        """Of texts with their languages, and of as many images."""
         words, languages = zip(*texts, strict=True)
         inputs = self.processor(text=list(words), language=list(languages), return_tensors="pt")
         inputs.update(visual)
@@ -204,20 +204,20 @@ class CrossEncoder:
 
 
 def _count(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> int:
-    """How many pictures there are."""
+    """How many images there are."""
     if images is None and regions is None:
         raise ValueError("give images=, regions=, or both")
     given = [len(each) for each in (images, regions) if each is not None]
     if len(set(given)) > 1:
-        raise ValueError(f"{given[0]} images and {given[1]} regions: give both of the same pictures")
+        raise ValueError(f"{given[0]} images and {given[1]} regions: give both of the same images")
     return given[0]
 
 
 def _blocks(images: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Some pictures at a time, ascending, with the positions of all pairs of which they are part."""
+    """Some images at a time, ascending, with the positions of all pairs of which they are part."""
     order = np.argsort(images, kind="stable")
-    pictures, starts = np.unique(images[order], return_index=True)
-    for first in range(0, len(pictures), _PICTURES_AT_ONCE):
-        last = first + _PICTURES_AT_ONCE
+    distinct, starts = np.unique(images[order], return_index=True)
+    for first in range(0, len(distinct), _IMAGES_AT_ONCE):
+        last = first + _IMAGES_AT_ONCE
         end = starts[last] if last < len(starts) else None
-        yield pictures[first:last], order[starts[first] : end]
+        yield distinct[first:last], order[starts[first] : end]

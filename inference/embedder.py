@@ -1,4 +1,4 @@
-"""The embedder: texts and pictures to unit vectors, with any dual encoder.
+"""The embedder: texts and images to unit vectors, with any dual encoder.
 
 Evaluation, search, the trainer and the command line encode with this class and with nothing else. It works with every
 dual encoder of babelens, with transformers' CLIP, SigLIP and ALIGN, and with MLA adapters on any of them: whatever has
@@ -31,12 +31,12 @@ from ..configuration.errors import ImageError, ModelFolderError, NonFiniteError
 from ..configuration.languages import language_for_each
 from ..configuration.pretrained import explained, load_model, load_processor, located
 from ..configuration.saved_folders import check_finished
-from ..data.batching.views import PictureFeatures
+from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
 from ..modeling.peft_mla.peft_mla_conversion import SHARED_OPTIONS, load_adapter
+from ..processing.image_inputs import as_image
 from ..processing.images import open_image
-from ..processing.picture_inputs import as_picture
 from ..processing.processing_mla import MlaProcessor
 from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
 
@@ -47,7 +47,7 @@ _PROGRESS_AFTER_SECONDS = 2.0
 
 
 class Embedder:
-    """Encodes texts and pictures as L2-normalised float32 vectors [N, d], so that a dot product is a cosine.
+    """Encodes texts and images as L2-normalised float32 vectors [N, d], so that a dot product is a cosine.
 
     The model encodes in eval mode; afterwards each of its modules is in the mode it was in. No random numbers are
     drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
@@ -55,7 +55,7 @@ class Embedder:
     Args:
         model: a dual encoder with `get_text_features` and `get_image_features`.
         processor: its processor. Processors that take `language=` are given the language of the texts.
-        batch_size: texts or pictures encoded at a time.
+        batch_size: texts or images encoded at a time.
         device: where to move the model; by default it stays where it is.
         dtype: to which floating-point type to convert the model, such as `torch.bfloat16`; by default it keeps its
             own.
@@ -159,43 +159,43 @@ class Embedder:
 
     def encode_image(
         self,
-        images: ImageLike | Sequence[ImageLike] | PictureFeatures,
+        images: ImageLike | Sequence[ImageLike] | ImageFeatures,
         *,
         show_progress: bool | None = None,
         normalize: bool = True,
     ) -> np.ndarray:
-        """Embeddings of pictures, [N, d]; a single picture gives [1, d].
+        """Embeddings of images, [N, d]; a single image gives [1, d].
 
         Args:
-            images: Pillow images, arrays or tensors of uint8, paths, or the bytes of files (`as_picture`), in a list
-                or in any sequence that loads a picture when it is asked for one; no more than a batch of them is held
+            images: Pillow images, arrays or tensors of uint8, paths, or the bytes of files (`as_image`), in a list
+                or in any sequence that loads an image when it is asked for one; no more than a batch of them is held
                 at a time. Or the features that a corpus has in their place, for a model that takes such.
             show_progress, normalize: as in `encode_text`.
 
         Raises:
-            ImageError: for what is no picture, or one that is missing, broken, too large or too long and thin.
-            NonFiniteError: for a picture whose embedding is not finite.
-            TypeError: for features, when the model takes pictures alone.
+            ImageError: for what is no image, or one that is missing, broken, too large or too long and thin.
+            NonFiniteError: for an image whose embedding is not finite.
+            TypeError: for features, when the model takes images alone.
         """
-        pictures = [images] if is_picture(images) else cast(Sequence[ImageLike] | PictureFeatures, images)
-        if isinstance(pictures, Mapping) or not (hasattr(pictures, "__len__") and hasattr(pictures, "__getitem__")):
-            raise ImageError(f"a {type(pictures).__name__} is no picture and no sequence of pictures")
-        if isinstance(pictures, PictureFeatures) and not self._takes_features:
-            raise TypeError(f"{type(self.model).__name__} takes pictures, and not features of pictures")
+        items = [images] if is_one_image(images) else cast(Sequence[ImageLike] | ImageFeatures, images)
+        if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+            raise ImageError(f"a {type(images).__name__} is no image and no sequence of images")
+        if isinstance(items, ImageFeatures) and not self._takes_features:
+            raise TypeError(f"{type(self.model).__name__} takes images, and not features of images")
 
         def encode(positions: list[int]) -> Tensor:
-            if isinstance(pictures, PictureFeatures):
-                inputs = BatchFeature({"image_features": pictures[positions]}, tensor_type="pt")
+            if isinstance(items, ImageFeatures):
+                inputs = BatchFeature({"image_features": items[positions]}, tensor_type="pt")
             else:
-                batch = [open_picture(pictures[position], f"images[{position}]") for position in positions]
+                batch = [open_rgb(items[position], f"images[{position}]") for position in positions]
                 inputs = self.processor(images=batch, return_tensors="pt")
             return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
 
         def describe(position: int) -> str:
-            picture = None if isinstance(pictures, PictureFeatures) else pictures[position]
-            return str(picture) if isinstance(picture, str | Path) else f"picture {position}"
+            item = None if isinstance(items, ImageFeatures) else items[position]
+            return str(item) if isinstance(item, str | Path) else f"image {position}"
 
-        return self._encode(list(range(len(pictures))), encode, "pictures", show_progress, normalize, describe)
+        return self._encode(list(range(len(items))), encode, "images", show_progress, normalize, describe)
 
     def _encode(
         self,
@@ -258,7 +258,7 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTr
     if hasattr(model, "get_image_features") and not hasattr(
         processor, "image_processor"
     ):  # where there is no processor, transformers takes the tokenizer
-        raise ModelFolderError(f"{source} has no processor for pictures: save the model's processor there")
+        raise ModelFolderError(f"{source} has no processor for images: save the model's processor there")
     return model, processor
 
 
@@ -312,14 +312,14 @@ def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
     return tqdm(total=total, desc=description, leave=False, disable=not show)
 
 
-def is_picture(images: ImageLike | Sequence[ImageLike] | PictureFeatures) -> TypeGuard[ImageLike]:
-    """Whether this is one picture rather than several."""
+def is_one_image(images: ImageLike | Sequence[ImageLike] | ImageFeatures) -> TypeGuard[ImageLike]:
+    """Whether this is one image rather than several."""
     return isinstance(images, Image.Image | str | Path | bytes) or (
         isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
     )
 
 
-def open_picture(image: ImageLike, called: str = "picture") -> Image.Image:
-    """The picture as upright RGB; raises `ImageError` for one that cannot be read."""
-    picture = as_picture(image, called)
-    return open_image(picture) if isinstance(image, Image.Image) else picture  # all others are upright RGB by now
+def open_rgb(image: ImageLike, called: str = "image") -> Image.Image:
+    """The image as upright RGB; raises `ImageError` for one that cannot be read."""
+    opened = as_image(image, called)
+    return open_image(opened) if isinstance(image, Image.Image) else opened  # all others are upright RGB by now

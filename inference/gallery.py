@@ -1,4 +1,4 @@
-"""Pictures of results: contact sheets, and galleries of queries with the pictures a model found for them."""
+"""Images of results: contact sheets, and galleries of queries with the images a model found for them."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ _LEADING = 1.35
 
 @dataclass(frozen=True)
 class GalleryRow:
-    """A query and the pictures found for it, best first.
+    """A query and the images found for it, best first.
 
     Args:
         query: the text searched for.
         language: its BCP-47 tag.
-        pictures: the best pictures.
+        images: the best images.
         scores: their scores.
         right: which of them are right.
-        rank: the rank of the best right picture, shown when it is not among `pictures`.
+        rank: the rank of the best right image, shown when it is not among `images`.
         gloss: the query in English; shown beside it, or in its place when there are no letters for it.
         heading: a line above the row, where a group of rows begins.
     """
 
     query: str
     language: str
-    pictures: Sequence[Image.Image]
+    images: Sequence[Image.Image]
     scores: Sequence[float]
     right: Sequence[bool]
     rank: int | None = None
@@ -51,24 +51,24 @@ def contact_sheet(
     languages: Sequence[str] | None = None,
     lettering: Lettering | None = None,
 ) -> Image.Image:
-    """Pictures in a grid on white, each scaled to fit its cell, with a label below.
+    """Images in a grid on white, each scaled to fit its cell, with a label below.
 
     Args:
-        images: one or more pictures.
-        labels: a line for each picture, shortened to its cell.
-        columns: pictures in a row.
-        cell: side of a picture in pixels.
+        images: one or more images.
+        labels: a line for each image, shortened to its cell.
+        columns: images in a row.
+        cell: side of an image in pixels.
         languages: the language of each label, English by default; a label without letters gives way to its language
             tag.
         lettering: the letters to write with, by default Pillow's own.
 
     Raises:
-        ValueError: when there are no pictures, or not as many labels.
+        ValueError: when there are no images, or not as many labels.
     """
     if not images:
-        raise ValueError("a contact sheet needs at least one picture")
+        raise ValueError("a contact sheet needs at least one image")
     if labels is not None and len(labels) != len(images):
-        raise ValueError(f"{len(images)} pictures came with {len(labels)} labels")
+        raise ValueError(f"{len(images)} images came with {len(labels)} labels")
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
     pitch_x, pitch_y = cell + _GAP, cell + _GAP + (_line(_LABEL_SIZE) if labels is not None else 0)
@@ -85,14 +85,14 @@ def contact_sheet(
 def retrieval_gallery(
     rows: Sequence[GalleryRow], *, cell: int = 96, lettering: Lettering | None = None, credits: Sequence[str] = ()
 ) -> Image.Image:
-    """Queries with their best pictures and scores, one query a row; right pictures are framed in green.
+    """Queries with their best images and scores, one query a row; right images are framed in green.
 
     Args:
         rows: one or more queries.
-        cell: side of a picture in pixels.
+        cell: side of an image in pixels.
         lettering: the letters to write with: `Lettering.fetch(languages)`. A query without letters is shown by its
             language tag and its English gloss.
-        credits: lines below the gallery that say whose pictures these are. Whose letters, is added.
+        credits: lines below the gallery that say whose images these are. Whose letters, is added.
 
     Raises:
         ValueError: when there are no rows.
@@ -106,7 +106,7 @@ def retrieval_gallery(
     heading_height = _line(_HEADING_SIZE) + _GAP
     height = sum(row_height + (heading_height if row.heading else 0) for row in rows)
     height += len(credits) * _line(_LABEL_SIZE) + 2 * _GAP
-    width = _QUERY_WIDTH + max(len(row.pictures) for row in rows) * (cell + _GAP) + 2 * _GAP
+    width = _QUERY_WIDTH + max(len(row.images) for row in rows) * (cell + _GAP) + 2 * _GAP
     sheet = _Sheet(width, height, lettering)
     y = _GAP
     for row in rows:
@@ -114,7 +114,7 @@ def retrieval_gallery(
             sheet.write(row.heading, _GAP, y, _HEADING_SIZE, width)
             y += heading_height
         _draw_query(sheet, row, y)
-        _draw_pictures(sheet, row, y, cell)
+        _draw_images(sheet, row, y, cell)
         y += row_height
     for credit in credits:
         y = sheet.write(credit, _GAP, y, _LABEL_SIZE, width - 2 * _GAP, color=_PALE)
@@ -122,7 +122,7 @@ def retrieval_gallery(
 
 
 def _draw_query(sheet: "_Sheet", row: GalleryRow, y: int) -> None:
-    """The query, then its language and English gloss, then the right picture's rank when it is not shown."""
+    """The query, then its language and English gloss, then the right image's rank when it is not shown."""
     width = _QUERY_WIDTH - 2 * _GAP
     if sheet.lettering.can_write(row.query, row.language):
         for line in sheet.lettering.wrap(row.query, row.language, _QUERY_SIZE, width, max_lines=2):
@@ -131,13 +131,13 @@ def _draw_query(sheet: "_Sheet", row: GalleryRow, y: int) -> None:
     for line in sheet.lettering.wrap(note, "en", _LABEL_SIZE, width, max_lines=2):
         y = sheet.write(line, _GAP, y, _LABEL_SIZE, width, color=_PALE)
     if row.rank is not None and not any(row.right):
-        sheet.write(f"right picture at rank {row.rank}", _GAP, y, _LABEL_SIZE, width, color=_PALE)
+        sheet.write(f"right image at rank {row.rank}", _GAP, y, _LABEL_SIZE, width, color=_PALE)
 
 
-def _draw_pictures(sheet: "_Sheet", row: GalleryRow, y: int, cell: int) -> None:
+def _draw_images(sheet: "_Sheet", row: GalleryRow, y: int, cell: int) -> None:
     x = _GAP + _QUERY_WIDTH
-    for picture, score, right in zip(row.pictures, row.scores, row.right, strict=True):
-        sheet.paste(picture, x, y, cell)
+    for image, score, right in zip(row.images, row.scores, row.right, strict=True):
+        sheet.paste(image, x, y, cell)
         if right:
             sheet.frame(x, y, cell)
         sheet.write(f"{score:.3f}", x, y + cell + _FRAME, _LABEL_SIZE, cell, color=_RIGHT if right else _PALE)
@@ -152,9 +152,9 @@ class _Sheet:
         self.lettering = lettering
         self._canvas = ImageDraw.Draw(self.image)
 
-    def paste(self, picture: Image.Image, x: int, y: int, cell: int) -> None:
-        """The picture in the middle of a square cell, scaled to fit."""
-        scaled = ImageOps.contain(picture.convert("RGB"), (cell, cell))
+    def paste(self, image: Image.Image, x: int, y: int, cell: int) -> None:
+        """The image in the middle of a square cell, scaled to fit."""
+        scaled = ImageOps.contain(image.convert("RGB"), (cell, cell))
         self.image.paste(scaled, (x + (cell - scaled.width) // 2, y + (cell - scaled.height) // 2))
 
     def frame(self, x: int, y: int, cell: int) -> None:

@@ -1,8 +1,8 @@
-"""Searching the pictures of a folder by text.
+"""Searching the images of a folder by text.
 
-The embeddings of a folder's pictures can be kept in a cache, for each model; when the folder is searched again, only
-pictures that are new or have changed (by name, size and time of modification) are encoded. A scan of all embeddings is
-fast up to millions of pictures; beyond that, write them with `babelens embed --output pictures.parquet` and give
+The embeddings of a folder's images can be kept in a cache, for each model; when the folder is searched again, only
+images that are new or have changed (by name, size and time of modification) are encoded. A scan of all embeddings is
+fast up to millions of images; beyond that, write them with `babelens embed --output images.parquet` and give
 `Dataset.from_parquet` of that file a faiss index (`add_faiss_index("embedding")`).
 """
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ImageIndex:
-    """The pictures of a folder and their embeddings [n_images, d]; `skipped` says which could not be read, and why."""
+    """The images of a folder and their embeddings [n_images, d]; `skipped` says which could not be read, and why."""
 
     paths: list[Path]
     embeddings: np.ndarray
@@ -45,23 +45,23 @@ class ImageIndex:
         cache: Path | None = None,
         show_progress: bool | None = None,
     ) -> Self:
-        """The pictures in a folder and the folders in it, in the order of their paths.
+        """The images in a folder and the folders in it, in the order of their paths.
 
         Args:
             embedder: the model.
-            folder: where the pictures are; other files are passed over.
-            skip_bad_images: leave out pictures that cannot be read instead of refusing them.
+            folder: where the images are; other files are passed over.
+            skip_bad_images: leave out images that cannot be read instead of refusing them.
             cache: a folder in which to keep embeddings between calls; by default they are not kept. A file of it that
-                is damaged, and one that cannot be written, is named in a warning, and the pictures are encoded.
+                is damaged, and one that cannot be written, is named in a warning, and the images are encoded.
             show_progress: as in `Embedder.encode_image`.
 
         Raises:
-            CorpusError: when there is no picture in the folder.
-            BadImageError: for a picture that cannot be read.
+            CorpusError: when there is no image in the folder.
+            BadImageError: for an image that cannot be read.
         """
-        states = {path: _state(path, folder) for path in pictures_in(folder)}
+        states = {path: _state(path, folder) for path in images_in(folder)}
         if not states:
-            raise CorpusError(f"{folder}: no pictures ({', '.join(FORMATS)}) in this folder or in folders below")
+            raise CorpusError(f"{folder}: no images ({', '.join(FORMATS)}) in this folder or in folders below")
         store = cache and cache / f"{_made_by(embedder)}-{_digest(str(folder.resolve()))}.npz"
         known = _load(store) if store else {}
         new = [path for path, state in states.items() if state not in known]
@@ -81,13 +81,13 @@ class ImageIndex:
         return index
 
     def search(self, query: np.ndarray, top: int) -> list[tuple[Path, float]]:
-        """The best pictures for a query embedding [d], best first, with their cosines."""
+        """The best images for a query embedding [d], best first, with their cosines."""
         scores = self.embeddings @ query
         return [(self.paths[best], float(scores[best])) for best in np.argsort(-scores, kind="stable")[:top]]
 
 
-def pictures_in(folder: Path) -> list[Path]:
-    """The pictures in a folder and the folders in it, in the order of their paths."""
+def images_in(folder: Path) -> list[Path]:
+    """The images in a folder and the folders in it, in the order of their paths."""
     suffixes = {suffix for suffix, name in PIL.Image.registered_extensions().items() if name in FORMATS}
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
 
@@ -98,7 +98,7 @@ def _state(path: Path, folder: Path) -> str:
 
 
 def _defect(path: Path) -> str | None:
-    """Why a picture cannot be read."""
+    """Why an image cannot be read."""
     try:
         check_image(path)
     except ImageError as error:
@@ -107,7 +107,7 @@ def _defect(path: Path) -> str | None:
 
 
 def _made_by(embedder: Embedder) -> str:
-    """A digest of everything but the picture that makes its embedding."""
+    """A digest of everything but the image that makes its embedding."""
     return fingerprint(embedder.model, embedder.processor.image_processor.to_json_string())
 
 
@@ -126,7 +126,7 @@ def _load(store: Path) -> dict[str, np.ndarray]:
             raise ValueError("its numbers are no embeddings")
         return dict(zip(states, embeddings, strict=True))
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        logger.warning("%s is damaged (%s): the pictures are encoded again", store, error)
+        logger.warning("%s is damaged (%s): the images are encoded again", store, error)
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Writing any language into a picture, or saying that it cannot be written: no boxes in place of letters.
+"""Writing any language into an image, or saying that it cannot be written: no boxes in place of letters.
 
 The letters are Noto Sans (SIL Open Font License 1.1), fetched at run time as the pinned npm packages in `fonts.json`,
 only those that the scripts at hand need. Without them (no network, no npm) there is Pillow's own face, which writes
@@ -100,7 +100,7 @@ class Lettering:
 
     @property
     def attribution(self) -> str | None:
-        """Whose letters these are and under which licence; None for Pillow's own."""
+        """Whose letters these are and under which license; None for Pillow's own."""
         return "Letters: Noto Sans, © The Noto Project Authors, SIL Open Font License 1.1" if self._faces else None
 
     def can_write(self, text: str, language: str) -> bool:

@@ -1,4 +1,4 @@
-"""The pipeline `image-text-retrieval`: which pictures fit a text, or which texts a picture, by a cross-encoder.
+"""The pipeline `image-text-retrieval`: which images fit a text, or which texts an image, by a cross-encoder.
 
     retrieve = pipeline("image-text-retrieval", model="runs/rc3-retrieval")
     retrieve("ein rotes Auto", images=["a.jpg", "b.jpg"], language="de")  # [{"score": 3.1, "index": 1}, …]
@@ -40,7 +40,7 @@ class ImageTextRetrievalPipeline(Pipeline):
     ) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
         """
         Args:
-            query: a text for `images`, a picture (Pillow, path or address) for `texts`; a list of them gives a list.
+            query: a text for `images`, an image (Pillow, path or address) for `texts`; a list of them gives a list.
             language: BCP-47 tag of the texts.
             images, texts: the candidates, of one kind.
             top_k: how many to give; by default all.
@@ -51,7 +51,7 @@ class ImageTextRetrievalPipeline(Pipeline):
             UnknownLanguageError: for a language that the model has not learned.
         """
         if (images is None) == (texts is None) or not (images or texts):
-            raise ValueError("give images= to find pictures by a text, or texts= to find texts by a picture")
+            raise ValueError("give images= to find images by a text, or texts= to find texts by an image")
         candidates = {"images": images, "texts": texts}
         return super().__call__(query, language=language, top_k=top_k, **candidates, **kwargs)
 
@@ -64,10 +64,10 @@ class ImageTextRetrievalPipeline(Pipeline):
         self, query: Any, language: str, images: list[Any] | None = None, texts: list[str] | None = None
     ) -> dict[str, Any]:
         """What the model reads of one side and of the other: [1, …] of the query, [n, …] of the candidates."""
-        pictures = [load_image(image) for image in images or [query]]
+        loaded = [load_image(image) for image in images or [query]]
         words = self.processor(text=texts or [query], language=language, return_tensors="pt")
-        visual = self.processor(images=pictures, return_tensors="pt").to(self.dtype)
-        return dict(zip(_PARTS, (dict(words), dict(visual), len(texts or pictures)), strict=True))
+        visual = self.processor(images=loaded, return_tensors="pt").to(self.dtype)
+        return dict(zip(_PARTS, (dict(words), dict(visual), len(texts or loaded)), strict=True))
 
     def _forward(self, inputs: dict[str, Any]) -> Tensor:
         """The scores of all candidates, [n]; of a batch of queries, whose inputs come as lists, [queries, n]."""

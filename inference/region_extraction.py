@@ -1,8 +1,8 @@
-"""Regions computed from pictures, where nobody published any: by an object detector, or by a small image encoder.
+"""Regions computed from images, where nobody published any: by an object detector, or by a small image encoder.
 
 The paper's regions are a Faster R-CNN's, which is not among transformers' models. What DETR and its kin (Carion et al.
 2020) know of a detected object is the decoder's state of the query that found it. An image encoder without a detector
-gives a grid instead, each cell the mean of its last features there [choice, for pictures of single objects].
+gives a grid instead, each cell the mean of its last features there [choice, for images of single objects].
 
 Computed once, they are kept by `trainers/frozen_features.py`, which takes what an extractor says of itself:
 
@@ -24,20 +24,20 @@ from transformers.image_processing_utils import BaseImageProcessor
 from ..configuration.errors import ModelKindError, RegionError
 from ..configuration.pretrained import load_model, load_processor
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from ..processing.picture_inputs import as_pictures
+from ..processing.image_inputs import as_images
 from .backbones import load_backbone
 
-# A model's inputs and outputs for n pictures -> the features of their regions [n, R, d].
+# A model's inputs and outputs for n images -> the features of their regions [n, R, d].
 Pooling = Callable[[BatchFeature, Any], Tensor]
 
 
 class RegionExtractor:
-    """Pictures -> region features, in batches, on the device of the model. Made by `from_detector` or `from_encoder`.
+    """Images -> region features, in batches, on the device of the model. Made by `from_detector` or `from_encoder`.
 
     Attributes:
-        settings: how pictures become features, but for the weights: the model's configuration, its image processor,
+        settings: how images become features, but for the weights: the model's configuration, its image processor,
             how its outputs are pooled.
-        can_augment: whether pictures may be changed before; a detector's have no one size.
+        can_augment: whether images may be changed before; a detector's have no one size.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class RegionExtractor:
         Args:
             model: a `...ForObjectDetection` of DETR's kind: DETR, Conditional and Deformable DETR, RT-DETR, YOLOS.
             image_processor: the model's.
-            max_regions: of a picture; a model of fewer queries gives as many as it has.
-            batch_size: pictures at a time.
+            max_regions: of an image; a model of fewer queries gives as many as it has.
+            batch_size: images at a time.
         """
 
         def pool(inputs: BatchFeature, output: Any) -> Tensor:
@@ -82,14 +82,14 @@ class RegionExtractor:
     def from_encoder(
         cls, model: PreTrainedModel, image_processor: BaseImageProcessor, *, grid: int = 6, batch_size: int = 16
     ) -> Self:
-        """Regions are the cells of a `grid` x `grid` raster over the picture, row by row from the top left.
+        """Regions are the cells of a `grid` x `grid` raster over the image, row by row from the top left.
 
         Args:
             model: whose `last_hidden_state` is a map [n, d, h, w] (ResNet, ConvNeXt, EfficientNet) or the states of
                 square patches [n, prefix + h * w, d] (ViT, CLIP, SigLIP, DINOv2), the prefix being [CLS] and such.
             image_processor: the model's.
             grid: cells on each side.
-            batch_size: pictures at a time.
+            batch_size: images at a time.
         """
 
         def pool(inputs: BatchFeature, output: Any) -> Tensor:
@@ -110,19 +110,19 @@ class RegionExtractor:
 
         Raises:
             OSError: when there is no such folder or repository.
-            ModelKindError: when the image encoder sees no pictures.
+            ModelKindError: when the image encoder sees no images.
             RegionError: without a `grid`, when the model is no detector.
         """
-        pictures = load_processor(AutoImageProcessor, folder_or_repo, **loading)
+        images = load_processor(AutoImageProcessor, folder_or_repo, **loading)
         if grid is not None:
-            return cls.from_encoder(load_backbone(folder_or_repo, **loading), pictures, grid=grid)
+            return cls.from_encoder(load_backbone(folder_or_repo, **loading), images, grid=grid)
         try:
             detector = load_model(AutoModelForObjectDetection, folder_or_repo, **loading)
         except ModelKindError as error:
             raise RegionError(
                 f"{folder_or_repo} is no object detector; a grid makes regions of what it sees"
             ) from error
-        return cls.from_detector(detector, pictures, max_regions=max_regions)
+        return cls.from_detector(detector, images, max_regions=max_regions)
 
     @property
     def weights(self) -> dict[str, Tensor]:
@@ -137,28 +137,28 @@ class RegionExtractor:
     ) -> np.ndarray:
         """
         Args:
-            images: N pictures, as the image processor takes them; a slice is opened at a time.
-            seeds: of the random changes that `augmentation` makes to each picture [N].
+            images: N images, as the image processor takes them; a slice is opened at a time.
+            seeds: of the random changes that `augmentation` makes to each image [N].
 
         Returns:
             float32 [N, R, d].
 
         Raises:
-            RegionError: for no pictures, or a model whose outputs are no regions.
-            ValueError: for a detector's pictures with an `augmentation`.
+            RegionError: for no images, or a model whose outputs are no regions.
+            ValueError: for a detector's images with an `augmentation`.
         """
         if not len(images):
-            raise RegionError("no pictures")
+            raise RegionError("no images")
         transform = None
         if augmentation is not None and seeds is not None:
             if not self.can_augment:
-                raise ValueError("the pictures of a detector, which have no one size, cannot be augmented")
+                raise ValueError("the images of a detector, which have no one size, cannot be augmented")
             transform = TrainingTransform(self.image_processor, augmentation)
         batches = []
         for start in range(0, len(images), self.batch_size):
             batch = list(images[start : start + self.batch_size])
             if transform is None or seeds is None:
-                inputs = self.image_processor(as_pictures(batch), return_tensors="pt")
+                inputs = self.image_processor(as_images(batch), return_tensors="pt")
             else:
                 inputs = BatchFeature({"pixel_values": transform(batch, list(seeds[start : start + len(batch)]))})
             inputs = inputs.to(self.model.device)
@@ -168,7 +168,7 @@ class RegionExtractor:
         return np.concatenate(batches)
 
     def versions(self, images: Sequence[Any], augmentation: ImageAugmentation, augmented: int) -> np.ndarray:
-        """The regions of each picture as it is, and of so many versions of it that are `augmented`; always the same
+        """The regions of each image as it is, and of so many versions of it that are `augmented`; always the same
         ones. float32 [N, 1 + augmented, R, d]."""
         count = len(images)
         changed = [
@@ -200,12 +200,12 @@ def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
     return states[:, -queries:].gather(1, surest[..., None].expand(-1, -1, states.shape[-1]))
 
 
-def grid_regions(states: Tensor, picture: Sequence[int], config: Any, grid: int) -> Tensor:
+def grid_regions(states: Tensor, image: Sequence[int], config: Any, grid: int) -> Tensor:
     """The means of an encoder's features over the cells of a raster [n, grid * grid, d].
 
     Args:
         states: [n, d, h, w], or [n, prefix + h * w, d] of patches.
-        picture: height and width in pixels.
+        image: height and width in pixels.
         config: the encoder's, whose `patch_size` says how many patches there are on each side.
         grid: cells on each side.
 
@@ -215,10 +215,10 @@ def grid_regions(states: Tensor, picture: Sequence[int], config: Any, grid: int)
     if states.ndim == 3:
         size = getattr(config, "patch_size", None)
         sizes = (size, size) if isinstance(size, int) else tuple(size or ())
-        height, width = (pixels // patch for pixels, patch in zip(picture, sizes, strict=False)) if sizes else (0, 0)
+        height, width = (pixels // patch for pixels, patch in zip(image, sizes, strict=False)) if sizes else (0, 0)
         prefix = states.shape[1] - height * width
         if not height * width or prefix < 0:
-            raise RegionError(f"{states.shape[1]} states are no map of {tuple(picture)} pixels in patches of {size}")
+            raise RegionError(f"{states.shape[1]} states are no map of {tuple(image)} pixels in patches of {size}")
         states = states[:, prefix:].mT.unflatten(-1, (height, width))
     if states.ndim != 4:
         raise RegionError(f"states of shape {tuple(states.shape)} are no map of features")

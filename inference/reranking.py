@@ -1,11 +1,11 @@
 """Retrieve, then rerank: a dual encoder finds the best k for a query, a cross-encoder puts them in order.
 
-Beyond the k nothing changes: there the dual encoder's order stays. In both directions, of texts among pictures and of
-pictures among texts, each query has a shortlist of its own; a pair that is on two of them is scored once.
+Beyond the k nothing changes: there the dual encoder's order stays. In both directions, of texts among images and of
+images among texts, each query has a shortlist of its own; a pair that is on two of them is scored once.
 
 Ties count against the query, as in `evaluation.ranking`: an item is on the shortlist when it is among the best k even
-if all that tie with it come before it. With k = 1 the ranks are therefore those of the dual encoder, with k as large as
-the gallery those of the cross-encoder.
+if all that tie with it come before it. With k = 1 the ranks are therefore those of the dual encoder, with k as large
+as the gallery those of the cross-encoder.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batching.views import PictureFeatures, RetrievalSet
+from ..data.batching.views import ImageFeatures, RetrievalSet
 from .cross_encoder import CrossEncoder
 from .similarity import COSINE_TIE, SCORES_AT_ONCE, unit_rows
 
@@ -31,7 +31,7 @@ class Reranker:
     Args:
         cross_encoder: judges what the dual encoder found.
         top_k: how much of that.
-        regions: features of a set's pictures, which the cross-encoder reads in their place, such as
+        regions: features of a set's images, which the cross-encoder reads in their place, such as
             `lambda found: extractor(found.images)`, or `lambda found: [features[name] for name in found.image_ids]`.
         show_progress: as in `Embedder.encode_text`.
     """
@@ -50,7 +50,7 @@ class Reranker:
             UnknownLanguageError: when it is called, for a language that the cross-encoder has not learned.
         """
         images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
-        if isinstance(images, PictureFeatures):
+        if isinstance(images, ImageFeatures):
             raise TypeError(
                 "a cross-encoder reads images or regions, and not a dual encoder's features: give regions="
             )

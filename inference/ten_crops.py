@@ -1,11 +1,11 @@
-"""Features of pictures by a vision model, averaged over ten crops: what SMALR learns from instead of pixels (Burns et
+"""Features of images by a vision model, averaged over ten crops: what SMALR learns from instead of pixels (Burns et
 al. 2020, section 4: ResNet-152 and crops of 448 x 448).
 
-The crops are the four corners and the centre, and their mirror images (Krizhevsky et al. 2012). How large a picture is
+The crops are the four corners and the centre, and their mirror images (Krizhevsky et al. 2012). How large an image is
 before it is cropped, the paper does not say: here its shorter side has 512 pixels, which is to 448 as 256 to 224.
 
 `write_features` makes a caption corpus of them, a folder of parquet files with a column `features` in the place of the
-pictures, which `load_captions` reads.
+images, which `load_captions` reads.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from ..configuration.errors import ModelKindError
 from ..configuration.files import written_file
 from ..configuration.pretrained import load_processor
-from ..data.batching.views import Pictures
+from ..data.batching.views import Images
 from ..data.corpus.corpus import FEATURES
 from ..modeling.modeling_dual_encoder import pool_image
 from ..processing.images import check_size
@@ -40,17 +40,17 @@ _MADE_OF = b"babelens.made_of"  # in a file's metadata: a digest of all that its
 
 
 class TenCropFeatures:
-    """Pictures -> float32 [N, F]: a vision model's pooled features, the mean over ten crops.
+    """Images -> float32 [N, F]: a vision model's pooled features, the mean over ten crops.
 
     Args:
         backbone: any transformers vision model. It is put into eval mode.
         image_processor: the backbone's, of which colours are scaled as it says; its sizes are not used.
-        resize: pixels of a picture's shorter side before it is cropped.
+        resize: pixels of an image's shorter side before it is cropped.
         crop: pixels of a crop's sides.
 
     Raises:
-        ModelKindError: when the backbone does not take pictures of this size.
-        ValueError: for crops larger than the pictures.
+        ModelKindError: when the backbone does not take images of this size.
+        ValueError: for crops larger than the images.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TenCropFeatures:
         crop: int = CROP,
     ) -> None:
         if not 0 < crop <= resize:
-            raise ValueError(f"crops of {crop} pixels cannot be cut from pictures whose shorter side has {resize}")
+            raise ValueError(f"crops of {crop} pixels cannot be cut from images whose shorter side has {resize}")
         self.backbone = backbone.eval()
         self.image_processor = image_processor
         self.resize, self.crop = resize, crop
@@ -87,10 +87,10 @@ class TenCropFeatures:
         return cls(backbone, load_processor(AutoImageProcessor, folder_or_repo, **loading), resize=resize, crop=crop)
 
     def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
-        """Upright RGB pictures of any size -> [N, F].
+        """Upright RGB images of any size -> [N, F].
 
         Raises:
-            ImageError: for a picture that is too long and thin to be resized.
+            ImageError: for an image that is too long and thin to be resized.
         """
         crops = [crop for image in images for crop in five_crops(self._resized(image), self.crop)]
         inputs = self.image_processor(images=crops, do_resize=False, do_center_crop=False, return_tensors="pt")
@@ -100,7 +100,7 @@ class TenCropFeatures:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything but the picture that makes a picture's features."""
+        """A digest of everything but the image that makes an image's features."""
         return fingerprint(self.backbone, f"{self.image_processor.to_json_string()} {self.resize} {self.crop}")
 
     def _resized(self, image: Image.Image) -> Image.Image:
@@ -134,22 +134,22 @@ def write_features(
     batch_size: int = 4,
     rows_per_file: int = _ROWS_PER_FILE,
 ) -> None:
-    """Writes a corpus with `features` in the place of its pictures, as a folder of parquet files.
+    """Writes a corpus with `features` in the place of its images, as a folder of parquet files.
 
     The folder appears when all is done. Until then its files are kept beside it, in `output.unfinished`: a run that
-    was broken off goes on behind the last of them, as long as the model, the pictures and the captions are the same.
+    was broken off goes on behind the last of them, as long as the model, the images and the captions are the same.
 
     Args:
-        corpus: a caption corpus with pictures.
+        corpus: a caption corpus with images.
         extract: makes the features.
         output: the folder, which must not be there.
-        batch_size: pictures encoded at a time, each in ten crops.
-        rows_per_file: pictures whose features share a file.
+        batch_size: images encoded at a time, each in ten crops.
+        rows_per_file: images whose features share a file.
 
     Raises:
         FileExistsError: when `output` is there.
         OSError: when a file cannot be written; those before it are kept.
-        BadImageError: for a picture that cannot be read.
+        BadImageError: for an image that cannot be read.
     """
     output = Path(output)
     if output.exists():
@@ -161,7 +161,7 @@ def write_features(
     for stranger in set(unfinished.glob("*.parquet")) - set(files):
         stranger.unlink()
     made_by = extract.fingerprint
-    with tqdm(total=len(corpus), desc="Features of pictures", unit=" pictures", disable=None) as progress:
+    with tqdm(total=len(corpus), desc="Features of images", unit=" images", disable=None) as progress:
         for start, file in zip(starts, files, strict=True):
             part = corpus.select(range(start, min(start + rows_per_file, len(corpus))))
             made_of = _digest(made_by, part)
@@ -179,10 +179,10 @@ def write_features(
 
 
 def _extracted(part: Dataset, extract: TenCropFeatures, batch_size: int, progress: tqdm) -> np.ndarray:
-    """The features of all pictures of a part, [n, F]."""
-    pictures, features = Pictures(part), []
+    """The features of all images of a part, [n, F]."""
+    images, features = Images(part), []
     for start in range(0, len(part), batch_size):
-        batch = pictures[start : start + batch_size]
+        batch = images[start : start + batch_size]
         features.append(extract(batch))
         progress.update(len(batch))
     return np.concatenate(features)
@@ -192,9 +192,9 @@ def _digest(made_by: str, part: Dataset) -> bytes:
     """Of all that makes the content of a file."""
     hashing = hashlib.blake2b(made_by.encode(), digest_size=12)
     hashing.update(repr(part.remove_columns("image").to_list()).encode())
-    pictures = Pictures(part)
+    images = Images(part)
     for row in range(len(part)):
-        hashing.update(pictures.encoded(row))
+        hashing.update(images.encoded(row))
     return hashing.hexdigest().encode()
 
 

@@ -45,10 +45,10 @@ def placeholder_repository(model_name: str) -> str:
 
 
 def write_card(folder: str | Path, facts: ModelCardFacts) -> Path:
-    """Writes into a model's folder: `README.md`, the pictures of its examples, and what an Inference Endpoint needs.
+    """Writes into a model's folder: `README.md`, the images of its examples, and what an Inference Endpoint needs.
 
     Raises:
-        ValueError: when there is no text for the method, or the licence of the weights cannot be told from the data's.
+        ValueError: when there is no text for the method, or the license of the weights cannot be told from the data's.
     """
     card = model_card(facts)
     for shown in facts.examples:

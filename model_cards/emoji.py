@@ -11,12 +11,12 @@ _NAMES = ("names", "derived_names")
 
 
 def emoji_sources(vendors: Collection[str]) -> list[DataSource]:
-    """The sources of a model trained on the names of emoji and the pictures by `vendors` (`"twemoji"`, …)."""
+    """The sources of a model trained on the names of emoji and the images by `vendors` (`"twemoji"`, …)."""
     sources = [
         DataSource(
             name=source["title"],
             license=source["license"],
-            role="captions and translations" if key in _NAMES else "pictures",
+            role="captions and translations" if key in _NAMES else "images",
             attribution=source["attribution"],
             url=source["url"],
         )

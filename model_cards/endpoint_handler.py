@@ -1,6 +1,6 @@
-"""Inference Endpoints: classifies a picture by labels in any language of the model that lies beside this file.
+"""Inference Endpoints: classifies an image by labels in any language of the model that lies beside this file.
 
-Request: `{"inputs": "<picture, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
+Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
 `[{"label": "…", "score": 0.9}, …]`, best first. `"hypothesis_template": "… {} …"` among the parameters puts the labels
 into a sentence; otherwise they are taken as they are.
 """
@@ -18,7 +18,7 @@ class EndpointHandler:
         self.classifier = pipeline("zero-shot-image-classification", model=path, trust_remote_code=True)
 
     def __call__(self, data: dict[str, Any]) -> list[dict[str, Any]]:
-        picture = data["inputs"]
-        if isinstance(picture, str):
-            picture = Image.open(io.BytesIO(base64.b64decode(picture)))
-        return self.classifier(picture, **{"hypothesis_template": "{}", **data["parameters"]})
+        image = data["inputs"]
+        if isinstance(image, str):
+            image = Image.open(io.BytesIO(base64.b64decode(image)))
+        return self.classifier(image, **{"hypothesis_template": "{}", **data["parameters"]})

@@ -17,7 +17,7 @@ from transformers import TrainingArguments
 
 from ..configuration.languages import normalize_language, normalize_languages
 
-IMAGE_LANGUAGE = "captioned pictures"
+IMAGE_LANGUAGE = "captioned images"
 PAIR_LANGUAGE = "translations only"
 UNSEEN_LANGUAGE = "nothing"
 
@@ -38,8 +38,8 @@ class DataSource:
     Args:
         name: as its makers call it.
         license: SPDX identifier, such as `CC-BY-4.0`.
-        role: what it was used as, such as `pictures` or `translations`.
-        attribution: who made it, as their licence asks to be named.
+        role: what it was used as, such as `images` or `translations`.
+        attribution: who made it, as their license asks to be named.
         url: where it can be found.
         hub_id: its dataset repository on the Hub.
     """
@@ -95,7 +95,7 @@ class TrainingRun:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Example:
-    """A picture, and labels with the probabilities that the model gave them, best first."""
+    """An image, and labels with the probabilities that the model gave them, best first."""
 
     title: str
     image: Image.Image
@@ -110,10 +110,10 @@ class ModelCardFacts:
     Args:
         model_name: the model's name without an owner, such as `mural-emoji`.
         method: names the text `model_cards/<method>.md`.
-        image_languages: languages that had captioned pictures in training.
+        image_languages: languages that had captioned images in training.
         pair_languages: languages that had translations only.
         unseen_languages: languages without training data in which the model was evaluated.
-        training_data: every source of pictures and texts.
+        training_data: every source of images and texts.
         parameters: number of the model's parameters.
         base_model: Hub id of the model that training started from.
         base_model_relation: `finetune`, `adapter`, `merge` or `quantized`.
@@ -122,7 +122,7 @@ class ModelCardFacts:
         in_pipelines: whether transformers' pipelines take it, and an endpoint's handler; they need a tokenizer.
         stages: the names of its stages of training, when there were several; `run` is the last one's.
         examples: the model's own answers, shown on the model's page.
-        license: licence of the weights as a Hub identifier; by default what `weights_license` finds.
+        license: license of the weights as a Hub identifier; by default what `weights_license` finds.
         license_name: what it is called, where it is `other`.
 
     Raises:
@@ -242,13 +242,13 @@ def retrieval_results(
 
 
 def example(classifier: Callable[..., list[dict]], image: Image.Image, labels: Sequence[str], title: str) -> Example:
-    """The model's own answer for one picture.
+    """The model's own answer for one image.
 
     Args:
         classifier: transformers' `pipeline("zero-shot-image-classification", …)` with the model.
-        image: any picture that may be published.
+        image: any image that may be published.
         labels: candidate labels, taken as they are.
-        title: short description of the example; also names the picture's file.
+        title: short description of the example; also names the image's file.
     """
     answers = classifier(image, candidate_labels=list(labels), hypothesis_template="{}")
     slug = "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in title.lower()).split()) or "example"

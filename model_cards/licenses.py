@@ -1,7 +1,7 @@
-"""Which licence the weights of a model can carry, given the licences of its training data.
+"""Which license the weights of a model can carry, given the licenses of its training data.
 
-It is unsettled whether trained weights are an adaptation of what they were trained on. The weights get the licence
-that is right in either reading: the strictest of the data's. Licences outside of that order are for people to decide.
+It is unsettled whether trained weights are an adaptation of what they were trained on. The weights get the license
+that is right in either reading: the strictest of the data's. Licenses outside of that order are for people to decide.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from .facts import DataSource
 
 OTHER = "other"
 
-# From permissive to strict; the licence of weights trained on data of that licence and more permissive ones.
+# From permissive to strict; the license of weights trained on data of that license and more permissive ones.
 _WEIGHTS = {
     "CC0-1.0": "apache-2.0",
     "Unicode-3.0": "apache-2.0",
@@ -52,7 +52,7 @@ def check_hub_license(license: str, name: str | None = None) -> None:
         nearest = difflib.get_close_matches(license.lower(), HUB_LICENSES, n=1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise PublishError(
-            f"{license!r} is no licence that the Hub has an identifier for{hint}; such are 'apache-2.0' and "
+            f"{license!r} is no license that the Hub has an identifier for{hint}; such are 'apache-2.0' and "
             "'cc-by-4.0', and 'other' is for any that has none"
         )
     if name is not None and license != OTHER:
@@ -60,17 +60,17 @@ def check_hub_license(license: str, name: str | None = None) -> None:
 
 
 def weights_license(sources: Sequence[DataSource]) -> str:
-    """The Hub identifier of the licence for weights trained on `sources`.
+    """The Hub identifier of the license for weights trained on `sources`.
 
     Raises:
-        PublishError: for data whose licence has no place in the order, or without any data.
+        PublishError: for data whose license has no place in the order, or without any data.
     """
     if not sources:
-        raise PublishError("no training data is named: state `license`, the licence of the weights")
+        raise PublishError("no training data is named: state `license`, the license of the weights")
     for source in sources:
         if source.license.lower() not in _STRICTNESS:
             raise PublishError(
                 f"{source.name} is under {source.license!r}: what follows for the weights is for people to decide; "
-                f"state `license`, the licence of the weights. Known: {', '.join(_WEIGHTS)}"
+                f"state `license`, the license of the weights. Known: {', '.join(_WEIGHTS)}"
             )
     return list(_WEIGHTS.values())[max(_STRICTNESS[source.license.lower()] for source in sources)]

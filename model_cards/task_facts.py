@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from .facts import ModelCardFacts
 
-# The Hub has no name for telling whether a text is true of a picture: it sorts texts by label. A cross-encoder's
+# The Hub has no name for telling whether a text is true of an image: it sorts texts by label. A cross-encoder's
 # scores rank.
 # https://huggingface.co/tasks
 PIPELINE_TAGS = {

@@ -17,7 +17,7 @@ def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float
     pairs of a batch instead, a factor to which Adamax is blind.
 
     Args:
-        distances: of pictures to texts, or of texts to texts, such as `pairwise_distances` gives.
+        distances: of images to texts, or of texts to texts, such as `pairwise_distances` gives.
         positives: the pairs that belong together; all others are negatives.
         hardness: k, from 0, all negatives, to 1, the hardest alone.
         margin: by which a negative should be further away than the positive.

@@ -86,11 +86,11 @@ def interpolation_weights(
 
 
 def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
-    """KL(P_vtr || P_tr), the mean over the anchors: how close texts come beside a picture is to follow how much they
+    """KL(P_vtr || P_tr), the mean over the anchors: how close texts come beside an image is to follow how much they
     have to do with each other (equations 10 to 12).
 
-    Both distributions are the softmax of negated distances to x_i. They are those of a caption x_j of the same picture
-    and of two captions of another picture; the gradient goes to the visio-textual ones alone, which the paper leaves
+    Both distributions are the softmax of negated distances to x_i. They are those of a caption x_j of the same image
+    and of two captions of another image; the gradient goes to the visio-textual ones alone, which the paper leaves
     open.
 
     Args:

@@ -95,15 +95,15 @@ def triple_contrastive_loss(
     positives: Tensor | None = None,
     tile_size: int | None = None,
 ) -> Tensor:
-    """ETCL's loss on pictures and their captions in two languages (equation 4): the mean of three pair losses.
+    """ETCL's loss on images and their captions in two languages (equation 4): the mean of three pair losses.
 
     Each of image-A, A-B and B-image is the sum of its two directions (`symmetric_contrastive_loss`).
 
     Args:
-        image: embeddings of the pictures; none of the three needs to be normalised.
-        text_a: of each picture's caption in one language.
+        image: embeddings of the images; none of the three needs to be normalised.
+        text_a: of each image's caption in one language.
         text_b: of that caption's translation.
-        temperature: of all three pairs, or of those with pictures where `text_text_temperature` is given.
+        temperature: of all three pairs, or of those with images where `text_text_temperature` is given.
         text_text_temperature: of A-B.
         margin: of A-B alone, in units of cosine.
         label_smoothing: of all three pairs.

@@ -1,6 +1,6 @@
 """What every dual encoder here shares: its towers, its output, its base class.
 
-A dual encoder embeds pictures and texts in one space and compares them by cosine. Which pairs a batch holds follows
+A dual encoder embeds images and texts in one space and compares them by cosine. Which pairs a batch holds follows
 from its inputs: `pixel_values`, `input_ids` and `paired_input_ids` (a translation of the text) give `image_embeds`,
 `text_embeds` and `paired_text_embeds`; a method's `contrastive_objective` says what it loses on them. Trainers call
 that same function on embeddings gathered from many chunks or processes.
@@ -36,7 +36,7 @@ class DualEncoderOutput(ModelOutput):
         text_embeds ([n_texts, d]): normalised.
         image_embeds ([n_images, d]): normalised.
         text_model_output: of the texts, as `get_text_features` gives it.
-        vision_model_output: of the pictures, as `get_image_features` gives it.
+        vision_model_output: of the images, as `get_image_features` gives it.
         paired_text_embeds ([n_texts, d]): normalised embeddings of the texts' translations.
         temperature ([]): the learned temperature, at least 0.01, part of the graph, so that a wrapped model's loss can
             be computed outside of it.
@@ -118,14 +118,14 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def completed(
         self, output: OutputT, *, return_logits: bool, return_loss: bool | None, positives: Tensor | None = None
     ) -> OutputT:
-        """`output` with the similarities of all pictures with all texts, and with the loss, where they are asked
+        """`output` with the similarities of all images with all texts, and with the loss, where they are asked
         for; `positives` ask for a loss unless `return_loss` says otherwise.
 
         Raises:
             InputError: when nothing was embedded.
         """
         if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
-            raise InputError(f"{type(self).__name__} was called without texts (input_ids) and pictures")
+            raise InputError(f"{type(self).__name__} was called without texts (input_ids) and images")
         if return_loss is None:
             return_loss = positives is not None
         if return_logits and output.text_embeds is not None and output.image_embeds is not None:
@@ -166,13 +166,13 @@ def build_tower(config: PreTrainedConfig) -> PreTrainedModel:
     return tower
 
 
-def in_dtype_of(tower: PreTrainedModel, pictures: Tensor) -> Tensor:
-    """Pictures, or their features, as the floating numbers that a tower computes in: some towers do not see to it."""
-    return pictures.to(tower.dtype) if pictures.is_floating_point() else pictures
+def in_dtype_of(tower: PreTrainedModel, images: Tensor) -> Tensor:
+    """Images, or their features, as the floating numbers that a tower computes in: some towers do not see to it."""
+    return images.to(tower.dtype) if images.is_floating_point() else images
 
 
 def pool_image(output: BaseModelOutputWithPooling) -> Tensor:
-    """One vector for each picture, [N, width]: the tower's own pooling, else the mean over places or patches."""
+    """One vector for each image, [N, width]: the tower's own pooling, else the mean over places or patches."""
     pooled = getattr(output, "pooler_output", None)
     if pooled is None:
         last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]

@@ -1,7 +1,7 @@
 """ETCL: enhancement by triple contrastive learning (Lee et al. 2022).
 
 A MURAL with one linear layer on the text side for every task, the authors' reproduction (section 3.3), is trained
-further on triplets: a picture, its caption in one language, and a translation of the caption (section 3.2).
+further on triplets: an image, its caption in one language, and a translation of the caption (section 3.2).
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ class EtclModel(TwoTowerModel):
         """An `EtclModel` with the towers, the temperature and the image-text head of a trained MURAL or ALIGN.
 
         MURAL's second head, which only compared texts with texts, is left behind: ETCL compares them in the
-        pictures' space.
+        images' space.
 
         Args:
             mural: a model, or its folder or Hub id.
@@ -62,17 +62,17 @@ class EtclModel(TwoTowerModel):
         """
         return self.embed_text(input_ids, attention_mask, self.text_projection, **kwargs)
 
-    def training_head(self, has_pictures: bool, has_translations: bool) -> nn.Module:
+    def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
         return self.text_projection
 
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_ETCL on triplets (equation 4), L_image-text on pictures and texts, L_text-text on translations (equation
+        """L_ETCL on triplets (equation 4), L_image-text on images and texts, L_text-text on translations (equation
         2); the trainer weighs these two as in equation 3."""
         images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
         if texts is None or (images is None and translations is None):
-            raise ValueError("a loss needs texts and their pictures (pixel_values) or translations (paired_input_ids)")
+            raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
         config = self.config
         options = {"positives": positives, "tile_size": tile_size, "label_smoothing": config.label_smoothing}
         if translations is None:

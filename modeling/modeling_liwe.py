@@ -3,8 +3,8 @@
 A word is made of its characters, by the same weights in every language: no language has parameters of its own. As in
 the authors' code, a word's character embeddings stand beside each other and go through convolutions of width one over
 the words of a text; a bidirectional GRU reads the words. Left out are the weight normalisation of the convolutions,
-whose scale the batch normalisation behind them undoes, and their attention over the regions of a picture, as pictures
-come with one vector of features each: a single linear layer is left of the picture's side.
+whose scale the batch normalisation behind them undoes, and their attention over the regions of an image, as images
+come with one vector of features each: a single linear layer is left of the image's side.
 
 Where the code leaves it open: padded words take no part in the batch normalisation, and a text is the mean of the two
 directions' last states, each of which has read all of it.
@@ -22,8 +22,8 @@ from ..configuration.configuration_liwe import LiweConfig
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
 from .hinge_loss import annealed_hinge_loss, hinge_hardness
-from .modeling_captioned_pictures import CaptionedPicturesModel
 from .modeling_dual_encoder import count_parameters, normalize
+from .modeling_word_dual_encoder import WordDualEncoderModel
 from .recurrent import gru_states
 from .triplet_losses import pairwise_distances, same_label
 from .weights_as_made import drawn_by_itself
@@ -78,7 +78,7 @@ class LiweTextEncoder(nn.Module):
         return last.mean(0), words, states.unflatten(-1, (2, -1)).mean(-2)
 
 
-class LiweModel(CaptionedPicturesModel):
+class LiweModel(WordDualEncoderModel):
     """Texts of a batch may be in any language; `language_ids` only tell the loss which are in the same."""
 
     config_class = LiweConfig
@@ -139,8 +139,8 @@ class LiweModel(CaptionedPicturesModel):
     def contrastive_objective(
         self, output: Any, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """The hinge losses of pictures with the texts of each language, the mean over the languages, and of texts in
-        two languages, the mean over their pairs; of pictures and texts with their labels, which replace `positives`.
+        """The hinge losses of images with the texts of each language, the mean over the languages, and of texts in
+        two languages, the mean over their pairs; of images and texts with their labels, which replace `positives`.
         """
         image_labels, text_labels = self.labels(output)
         languages = [output.language_ids == language for language in output.language_ids.unique()]

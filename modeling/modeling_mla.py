@@ -3,7 +3,7 @@
 `native_model` is an ordinary dual encoder of transformers or babelens whose text tower's layers are wrapped by those
 of `acquirer`. A text is native (`language_ids` 0), and takes the plain model's way, or in an acquired language, whose
 own acquirers follow every block. Training has two stages: native language transfer moves a text's feature to that of
-its native translation, language exposure then to that of its picture (section 3.3).
+its native translation, language exposure then to that of its image (section 3.3).
 """
 
 from collections.abc import Iterable, Sequence

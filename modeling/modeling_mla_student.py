@@ -1,7 +1,7 @@
 """MLA's baselines: a multilingual student beside a frozen dual encoder (Zhang et al. 2022, tables 4 and 7).
 
 The student is a text encoder, the state at [CLS], and a projection to the width of the native model's features. It
-reads every language, the native one too, with one multilingual vocabulary; pictures, and the native texts whose
+reads every language, the native one too, with one multilingual vocabulary; images, and the native texts whose
 features the student's are to meet, are the native model's. Two strategies:
 
     distillation   MKD: encoder and projection are trained (Reimers and Gurevych 2020)

@@ -67,9 +67,9 @@ class MuralModel(TwoTowerModel):
             raise ValueError(f"this model has no head for {task!r}; its tasks are {list(self.text_heads)}")
         return self.text_heads[task]
 
-    def training_head(self, has_pictures: bool, has_translations: bool) -> nn.Module:
-        if has_pictures and has_translations:
-            raise ValueError("give pictures or translations, not both: each task has its own text head")
+    def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
+        if has_images and has_translations:
+            raise ValueError("give images or translations, not both: each task has its own text head")
         return self._head(TEXT_TEXT if has_translations else IMAGE_TEXT)
 
     def contrastive_objective(
@@ -77,7 +77,7 @@ class MuralModel(TwoTowerModel):
     ) -> Tensor:
         """L_i2t + L_t2i on image-text pairs, L_l2r + L_r2l on translation pairs (section 3.1)."""
         if output.text_embeds is None or (output.image_embeds is None and output.paired_text_embeds is None):
-            raise ValueError("a loss needs texts and their pictures (pixel_values) or translations (paired_input_ids)")
+            raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
         options = {"positives": positives, "tile_size": tile_size}
         if output.paired_text_embeds is not None:
             left, right = output.text_embeds, output.paired_text_embeds

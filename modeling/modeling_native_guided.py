@@ -1,7 +1,7 @@
 """What MLA and its baselines share: texts whose features are to meet those of a frozen native model (Zhang et al.
 2022, section 3.3).
 
-`native_model` is a dual encoder of transformers or babelens. It embeds the pictures, and the native texts whose
+`native_model` is a dual encoder of transformers or babelens. It embeds the images, and the native texts whose
 features others are to meet; subclasses say how those others are embedded.
 """
 
@@ -92,7 +92,7 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
 
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
-        """Embeds pictures, pixel_values [N, 3, H, W]: the native model's own `get_image_features`."""
+        """Embeds images, pixel_values [N, 3, H, W]: the native model's own `get_image_features`."""
         (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
         pixel_values = in_dtype_of(self.native_model.vision_model, pixel_values)
         return self.native_model.get_image_features(pixel_values=pixel_values, return_dict=True, **kwargs)
@@ -118,18 +118,18 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
         positives: Tensor | None = None,
         **kwargs: Any,
     ) -> MlaOutput:
-        """Embeds what is given and compares it: texts with pictures, or with their native translations.
+        """Embeds what is given and compares it: texts with images, or with their native translations.
 
         Args:
             input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
-            pixel_values ([M, 3, H, W]): pictures; M = N for a loss.
-            image_features ([M, d]): the pictures' features, computed before, instead.
+            pixel_values ([M, 3, H, W]): images; M = N for a loss.
+            image_features ([M, d]): the images' features, computed before, instead.
             paired_input_ids, paired_attention_mask: native translations of the texts, ids of the native tokenizer,
                 whose features the texts' are to meet; no gradient reaches them.
             paired_language_ids: all 0, or left out.
             paired_text_features ([N, d]): the features of these translations, computed before, instead.
             return_loss: compute `contrastive_objective`; default: when `positives` are given.
-            return_logits: compute the similarities of all pictures with all texts.
+            return_logits: compute the similarities of all images with all texts.
             positives: which further pairs are right, as collators mark them; see `contrastive_loss`.
             kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), for both towers, and what one
                 of them names.
@@ -200,9 +200,9 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
     def contrastive_objective(
         self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """Native language transfer on translations (equation 4), language exposure on pictures (equation 5)."""
+        """Native language transfer on translations (equation 4), language exposure on images (equation 5)."""
         if output.text_features is None or (output.image_features is None and output.paired_text_features is None):
-            raise ValueError("a loss needs texts and their pictures or native translations")
+            raise ValueError("a loss needs texts and their images or native translations")
         if output.paired_text_features is not None:
             target, embeds = output.paired_text_features, output.paired_text_embeds
             objective = self.config.text_text_objective

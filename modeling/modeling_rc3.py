@@ -1,7 +1,7 @@
-"""RC3: an mBART whose encoder reads pictures beside texts (Zhou et al. 2023, section 2.2).
+"""RC3: an mBART whose encoder reads images beside texts (Zhou et al. 2023, section 2.2).
 
 A visio-textual input is `[CLS] regions [SEP] patches [SEP'] regions [SEP] patches [BOS] text [LANG]`: [SEP] stands
-where a picture has both forms, [SEP'] between two pictures (appendix B). Without a picture it is `[BOS] text [LANG]`
+where an image has both forms, [SEP'] between two images (appendix B). Without an image it is `[BOS] text [LANG]`
 alone. The first state, of [CLS] or of [BOS], is the visio-textual or the textual representation (VtR, TR).
 
 Here that input is assembled; the layers are transformers' `MBartEncoder` and `MBartDecoder`. Every row is packed to
@@ -33,7 +33,7 @@ class Rc3EncoderOutput(BaseModelOutput):
     """
     Args, beside transformers':
         last_hidden_state ([N, S, d]): states of the packed inputs.
-        pooler_output ([N, d]): the first of them, VtR where a row has a picture, else TR.
+        pooler_output ([N, d]): the first of them, VtR where a row has an image, else TR.
         attention_mask ([N, S]): False at padding, which is on the right.
         text_start ([N]): the place of the text's first token.
     """
@@ -43,8 +43,8 @@ class Rc3EncoderOutput(BaseModelOutput):
     text_start: Tensor | None = None
 
 
-class PictureEmbeds(NamedTuple):
-    """Pictures at the encoder's width, K for each of N texts; a mask says which regions and patches there are.
+class ImageEmbeds(NamedTuple):
+    """Images at the encoder's width, K for each of N texts; a mask says which regions and patches there are.
 
     Attributes:
         regions, region_mask ([N, K, R, d], [N, K, R]): of no regions where R is 0.
@@ -56,9 +56,9 @@ class PictureEmbeds(NamedTuple):
     patches: Tensor
     patch_mask: Tensor
 
-    def at(self, places: Tensor) -> "PictureEmbeds":
+    def at(self, places: Tensor) -> "ImageEmbeds":
         """Those at some places [M], which may come more than once."""
-        return PictureEmbeds(*(part.index_select(0, places) for part in self))
+        return ImageEmbeds(*(part.index_select(0, places) for part in self))
 
 
 def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
@@ -113,40 +113,40 @@ class Rc3Encoder(MBartEncoder):
         region_mask: Tensor | None = None,
         pixel_values: Tensor | None = None,
         pixel_mask: Tensor | None = None,
-        picture_embeds: PictureEmbeds | None = None,
+        image_embeds: ImageEmbeds | None = None,
         **kwargs: Any,
     ) -> Rc3EncoderOutput:
-        """Encodes texts, with or without pictures; with two pictures, [N, 2, …] stands for [N, …] of visual inputs.
+        """Encodes texts, with or without images; with two images, [N, 2, …] stands for [N, …] of visual inputs.
 
         Args:
             input_ids ([N, T]): `[BOS] text [LANG]`.
             attention_mask ([N, T]): 0 at padding, which is on the right.
             region_features ([N, R, F]): of an object detector.
             region_mask ([N, R]): which of them there are, none in rows without; default: all.
-            pixel_values ([N, 3, H, W]): pictures.
+            pixel_values ([N, 3, H, W]): images.
             pixel_mask ([N]): which rows have one; default: all.
-            picture_embeds: what `embed_pictures` made of visual inputs, in their place.
+            image_embeds: what `embed_images` made of visual inputs, in their place.
             kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …
 
         Raises:
-            InputError: without texts; a picture is read beside one, if only `[BOS] [LANG]`.
+            InputError: without texts; an image is read beside one, if only `[BOS] [LANG]`.
             ArgumentError: for a keyword that nobody knows, and for `inputs_embeds`.
             InputError: for visual inputs that the model has no layer for, or of another size.
             RegionError, RegionError, RegionError: for regions that it cannot use.
-            InputError: for one picture where it compares two, or two where it reads one.
+            InputError: for one image where it compares two, or two where it reads one.
             MissingLanguageError: for a text that does not end with a language's token.
             ValueError: for more tokens than there are positions.
         """
         (kwargs,) = tower_keywords(self, kwargs, ())
         if input_ids is None:
-            raise InputError("RC3 reads pictures beside a text: give input_ids, if only `[BOS] [LANG]`")
+            raise InputError("RC3 reads images beside a text: give input_ids, if only `[BOS] [LANG]`")
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         if not is_exporting():
             self._check_languages(input_ids, text_mask)
         special, text = self._embed_tokens(input_ids)
-        if picture_embeds is None:
-            picture_embeds = self.embed_pictures(region_features, region_mask, pixel_values, pixel_mask)
-        segments = [] if picture_embeds is None else self._visual_segments(special, picture_embeds)
+        if image_embeds is None:
+            image_embeds = self.embed_images(region_features, region_mask, pixel_values, pixel_mask)
+        segments = [] if image_embeds is None else self._visual_segments(special, image_embeds)
         embeds, masks = zip(*segments, (text, text_mask), strict=True)
         packed, mask = torch.cat(embeds, 1), torch.cat(masks, 1)
         text_start = mask.sum(1) - text_mask.sum(1)
@@ -173,13 +173,13 @@ class Rc3Encoder(MBartEncoder):
         count = len(special)
         return dict(zip(special, embeds[:, :count].split(1, dim=1), strict=True)), embeds[:, count:]
 
-    def embed_pictures(
+    def embed_images(
         self,
         region_features: Tensor | None = None,
         region_mask: Tensor | None = None,
         pixel_values: Tensor | None = None,
         pixel_mask: Tensor | None = None,
-    ) -> PictureEmbeds | None:
+    ) -> ImageEmbeds | None:
         """Visual inputs at the encoder's width, to be read beside several texts; None for none.
 
         Arguments and errors are those of `forward`.
@@ -189,17 +189,17 @@ class Rc3Encoder(MBartEncoder):
             return None
         rows = given.shape[0]
         regions = self._embed_regions(rows, region_features, region_mask)
-        return PictureEmbeds(*regions, *self._embed_patches(rows, pixel_values, pixel_mask))
+        return ImageEmbeds(*regions, *self._embed_patches(rows, pixel_values, pixel_mask))
 
-    def _visual_segments(self, special: dict[int, Tensor], pictures: PictureEmbeds) -> list[tuple[Tensor, Tensor]]:
+    def _visual_segments(self, special: dict[int, Tensor], images: ImageEmbeds) -> list[tuple[Tensor, Tensor]]:
         """What stands before the text, as embeddings [N, L, d] with masks [N, L]."""
-        regions, region_mask, patches, patch_mask = pictures
+        regions, region_mask, patches, patch_mask = images
         has_regions, has_patches = region_mask.any(-1), patch_mask.any(-1)
-        has_picture = has_regions | has_patches  # [N, K]
-        if not is_exporting() and not (has_picture == has_picture[:, :1]).all():
-            row = int((has_picture != has_picture[:, :1]).any(1).nonzero()[0])
-            raise InputError(f"row {row} has one picture, where the model compares two")
-        is_visual = has_picture[:, :1]  # [N, 1]
+        has_image = has_regions | has_patches  # [N, K]
+        if not is_exporting() and not (has_image == has_image[:, :1]).all():
+            row = int((has_image != has_image[:, :1]).any(1).nonzero()[0])
+            raise InputError(f"row {row} has one image, where the model compares two")
+        is_visual = has_image[:, :1]  # [N, 1]
         segments = [(special[self.config.cls_token_id], is_visual)]
         for k in range(self.config.images_per_text):
             if k:
@@ -222,7 +222,7 @@ class Rc3Encoder(MBartEncoder):
         if not count:
             raise RegionError(f"region_features {list(features.shape)}: where there are no regions, leave them out")
         if count > self.config.max_regions:
-            raise RegionError(f"{count} regions of a picture; the model takes {self.config.max_regions}")
+            raise RegionError(f"{count} regions of an image; the model takes {self.config.max_regions}")
         if size != self.config.region_size:
             raise RegionError(f"regions of {size} numbers; the model takes {self.config.region_size}")
         return self.region_projection(features.to(self.dtype)), _kept(mask, features, dimensions=3)
@@ -232,14 +232,14 @@ class Rc3Encoder(MBartEncoder):
             return self._nothing(rows)
         if not self.config.has_patches:
             raise InputError("pixel_values: the model has no layer for patches (visual='regions')")
-        pictures = self._by_image("pixel_values", pixel_values, dimensions=3)  # [N, K, 3, H, W]
+        images = self._by_image("pixel_values", pixel_values, dimensions=3)  # [N, K, 3, H, W]
         side, patch = self.config.image_size, self.config.patch_size
-        if pictures.shape[2:] != (3, side, side):
-            raise InputError(f"pictures of {list(pictures.shape[2:])}; the model takes [3, {side}, {side}]")
-        pixels = nn.functional.unfold(pictures.flatten(0, 1), patch, stride=patch)  # [N K, 3 patch², P]
+        if images.shape[2:] != (3, side, side):
+            raise InputError(f"images of {list(images.shape[2:])}; the model takes [3, {side}, {side}]")
+        pixels = nn.functional.unfold(images.flatten(0, 1), patch, stride=patch)  # [N K, 3 patch², P]
         patches = self.patch_projection(pixels.transpose(1, 2).to(self.dtype))
-        patches = patches.unflatten(0, pictures.shape[:2])  # [N, K, P, d]
-        return patches, _kept(mask, pictures, dimensions=2)[..., None].expand(patches.shape[:3])
+        patches = patches.unflatten(0, images.shape[:2])  # [N, K, P, d]
+        return patches, _kept(mask, images, dimensions=2)[..., None].expand(patches.shape[:3])
 
     def _nothing(self, rows: int) -> tuple[Tensor, Tensor]:
         """No embeddings, of no places. [N, K, 0, d], [N, K, 0]"""
@@ -247,7 +247,7 @@ class Rc3Encoder(MBartEncoder):
         return embeds, _kept(None, embeds, dimensions=3)
 
     def _by_image(self, name: str, given: Tensor, dimensions: int) -> Tensor:
-        """Visual inputs with an axis for the pictures of a text, [N, …] or [N, K, …] -> [N, K, …].
+        """Visual inputs with an axis for the images of a text, [N, …] or [N, K, …] -> [N, K, …].
 
         Raises:
             InputError: when their number is not the model's.
@@ -255,7 +255,7 @@ class Rc3Encoder(MBartEncoder):
         images = self.config.images_per_text
         with_axis = given[:, None] if images == 1 and given.dim() == dimensions + 1 else given
         if with_axis.dim() != dimensions + 2 or with_axis.shape[1] != images:
-            raise InputError(f"{name} {list(given.shape)}: the model reads {images} picture(s) with each text")
+            raise InputError(f"{name} {list(given.shape)}: the model reads {images} image(s) with each text")
         return with_axis
 
     def _check_languages(self, input_ids: Tensor, mask: Tensor) -> None:
@@ -293,7 +293,7 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     @classmethod
     def from_mbart(cls, mbart: PreTrainedModel | str | Path, **overrides: Any) -> Self:
-        """A model with mBART's weights; the layers for pictures, and a task's head, are new.
+        """A model with mBART's weights; the layers for images, and a task's head, are new.
 
         [CLS] and [SEP'] are added behind mBART's vocabulary, unless `overrides` names tokens that it has. They start
         as copies of `<s>` and `</s>`, which mBART uses as its [CLS] and [SEP].
@@ -382,7 +382,7 @@ class Rc3Model(Rc3PreTrainedModel):
         self.shared = self.encoder.embed_tokens = self.decoder.embed_tokens = value
 
     def encode(self, **inputs: Any) -> Rc3EncoderOutput:
-        """Encodes texts, with or without pictures: see `Rc3Encoder.forward`."""
+        """Encodes texts, with or without images: see `Rc3Encoder.forward`."""
         return self.encoder(**{"return_dict": True} | inputs)
 
     @can_return_tuple

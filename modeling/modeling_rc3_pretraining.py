@@ -1,16 +1,16 @@
 """RC3's pre-training: four objectives on three data sets at once (Zhou et al. 2023, section 2.3).
 
     MCLM     strict         the words that were masked in x_i, by the encoder; x_j, by the decoder (equations 1, 2)
-    ITM      strict         does the text belong to the picture? (equation 3)
+    ITM      strict         does the text belong to the image? (equation 3)
     XTCL     parallel       translations are close, other texts are far (equations 4 to 8)
-    R-XVtCL  strict, weak   the same of texts beside a picture (equation 9); where the two texts are no translations of
+    R-XVtCL  strict, weak   the same of texts beside an image (equation 9); where the two texts are no translations of
                             each other, their distance is to follow that of the texts alone (equations 10 to 13)
 
-**What a step costs.** A row is a text beside a picture, or a text alone. Of a picture v with the texts x_i and x_j and
+**What a step costs.** A row is a text beside an image, or a text alone. Of an image v with the texts x_i and x_j and
 of its partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j).
 The two that R-XVtCL lacks, (v^, x^_i) and (v^, x^_j), are the first two of the partner; ITM judges the first four.
 MCLM adds a row with the masked text, whose states the decoder reads. The regularisation reads the two texts of a
-weakly aligned picture alone, without gradient; XTCL the two of a pair of translations. For B examples of each data set
+weakly aligned image alone, without gradient; XTCL the two of a pair of translations. For B examples of each data set
 these are 17 B rows (7 strict, 6 + 2 weak, 2 parallel) in five calls of the encoder, and B rows in one of the decoder.
 Were each loss to encode what it needs, there would be 27 B. `count_passes` says what a configuration needs; an
 objective without weight costs nothing.
@@ -35,13 +35,13 @@ from .interpolated_losses import (
     row_distances,
 )
 from .length_groups import encode_by_length
-from .modeling_rc3 import PictureEmbeds, Rc3Model, Rc3PreTrainedModel, text_states, without_decoder_inputs
+from .modeling_rc3 import ImageEmbeds, Rc3Model, Rc3PreTrainedModel, text_states, without_decoder_inputs
 from .running_probability import RunningProbability
 
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
 
 VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
-# The rows of a picture with two texts: whether picture and text are the partner's, and which of the two texts. The
+# The rows of an image with two texts: whether image and text are the partner's, and which of the two texts. The
 # first four are ITM's.
 _PAIRS = (
     (False, False, "first"),
@@ -52,14 +52,14 @@ _PAIRS = (
     (True, False, "second"),
 )
 _MATCHING = 4
-_MATCHES = [picture == text for picture, text, _ in _PAIRS[:_MATCHING]]
+_MATCHES = [image == text for image, text, _ in _PAIRS[:_MATCHING]]
 
 
 class Passes(NamedTuple):
     """Rows that a step reads.
 
     Attributes:
-        visio_textual: by the encoder, a text beside a picture each.
+        visio_textual: by the encoder, a text beside an image each.
         textual: by the encoder, texts alone.
         decoder: by the decoder.
     """
@@ -81,8 +81,8 @@ class Rc3ForPreTrainingOutput(ModelOutput):
         itm_accuracy ([]): share of them that is judged rightly.
         xtcl_loss ([]): the mean over the pairs of translations.
         rxvtcl_loss ([]): the sum of ...
-        strict_contrast_loss, weak_contrast_loss ([]): the mean over the pictures of each data set.
-        relevance_loss ([]): KL(P_vtr || P_tr), the mean over the pictures, multiplied with `relevance_weight`.
+        strict_contrast_loss, weak_contrast_loss ([]): the mean over the images of each data set.
+        relevance_loss ([]): KL(P_vtr || P_tr), the mean over the images, multiplied with `relevance_weight`.
         encoder_hidden_states, encoder_attentions, decoder_hidden_states, decoder_attentions, cross_attentions: of the
             rows with masked text (MCLM), when asked for.
     """
@@ -107,7 +107,7 @@ class Rc3ForPreTrainingOutput(ModelOutput):
 
 class Rc3ForPreTraining(Rc3PreTrainedModel):
     """The encoder-decoder with its word head, which encoder and decoder share, and a head that matches texts with
-    pictures."""
+    images."""
 
     auto_classes = ("AutoModelForPreTraining",)
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
@@ -150,7 +150,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     @property
     def _strict_pairs(self) -> tuple[tuple[bool, bool, str], ...]:
-        """The rows of a strictly aligned picture that the weighted objectives ask for."""
+        """The rows of a strictly aligned image that the weighted objectives ask for."""
         if self.config.rxvtcl_weight:
             return _PAIRS
         return _PAIRS[:_MATCHING] if self.config.itm_weight else ()
@@ -165,11 +165,11 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     ) -> Rc3ForPreTrainingOutput:
         """
         Args:
-            strict: pictures with two texts that say the same: `first` and `second`, text inputs; the visual inputs;
-                `partner`, the place of another picture in the batch [B]; `masked`, `first` with some of its words
+            strict: images with two texts that say the same: `first` and `second`, text inputs; the visual inputs;
+                `partner`, the place of another image in the batch [B]; `masked`, `first` with some of its words
                 masked (`input_ids`, and `labels` that are -100 elsewhere); `decoder`, `second` for the decoder
                 (`decoder_input_ids`, `decoder_attention_mask`, `labels`).
-            weak: pictures with two texts that need not say the same; the same without `masked` and `decoder`.
+            weak: images with two texts that need not say the same; the same without `masked` and `decoder`.
             parallel: two texts that say the same, `first` and `second`. Pairs that share one of the `identities`
                 [K, B] (such as a text, or what it is about) are not each other's negatives; none by default.
             kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …, of the rows with masked text.
@@ -223,12 +223,12 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         """MCLM, ITM and the contrast of R-XVtCL; and the states of MCLM that are asked for."""
         parts: dict[str, Tensor] = {}
         states: dict[str, Any] = {}
-        pictures = self._embed_pictures(batch)
+        images = self._embed_images(batch)
         if self.config.mclm_weight:
-            parts, states = self._masked_language_losses(batch, pictures, kwargs)
+            parts, states = self._masked_language_losses(batch, images, kwargs)
         if not self._strict_pairs:
             return parts, states
-        pairs = self._encode_pairs(batch, pictures, self._strict_pairs)
+        pairs = self._encode_pairs(batch, images, self._strict_pairs)
         if self.config.itm_weight:
             parts |= self._matching_losses(pairs[:_MATCHING], _MATCHES)
         if self.config.rxvtcl_weight:
@@ -238,7 +238,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """R-XVtCL with its regularisation (equation 12)."""
-        pairs = self._encode_pairs(batch, self._embed_pictures(batch), _PAIRS)
+        pairs = self._encode_pairs(batch, self._embed_images(batch), _PAIRS)
         positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
         parts = {"weak_contrast_loss": self._contrast(positive, negatives, self.visio_textual_probability)}
         if self.config.relevance_weight:
@@ -246,7 +246,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
                 first, second = self._encode_texts(batch)
                 partner = batch["partner"]
                 textual = torch.stack([row_distances(first, x) for x in (second, first[partner], second[partner])], 1)
-            visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # beside the same picture
+            visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # beside the same image
             parts["relevance_loss"] = relevance_regularization(visio_textual, textual)
         return parts
 
@@ -269,14 +269,14 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         return contrast.loss
 
     def _masked_language_losses(
-        self, batch: Mapping[str, Any], pictures: PictureEmbeds | None, kwargs: dict[str, Any]
+        self, batch: Mapping[str, Any], images: ImageEmbeds | None, kwargs: dict[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """MCLM: words that are masked in the encoder's texts, and the other text by the decoder."""
         masked, target = batch["masked"], batch["decoder"]
         rows = self.model.encode(
             input_ids=masked["input_ids"],
             attention_mask=batch["first"]["attention_mask"],
-            picture_embeds=pictures,
+            image_embeds=images,
             **kwargs,
         )
         decoded = self.model.decoder(
@@ -327,19 +327,19 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     # ---- Encoding ----
 
-    def _embed_pictures(self, batch: Mapping[str, Any]) -> PictureEmbeds | None:
+    def _embed_images(self, batch: Mapping[str, Any]) -> ImageEmbeds | None:
         """Of a data set, for all texts that they stand beside."""
-        return self.model.encoder.embed_pictures(**{name: batch[name] for name in VISUAL_INPUTS if name in batch})
+        return self.model.encoder.embed_images(**{name: batch[name] for name in VISUAL_INPUTS if name in batch})
 
     def _encode_pairs(
-        self, batch: Mapping[str, Any], pictures: PictureEmbeds | None, pairs: tuple[tuple[bool, bool, str], ...]
+        self, batch: Mapping[str, Any], images: ImageEmbeds | None, pairs: tuple[tuple[bool, bool, str], ...]
     ) -> Tensor:
-        """The representations of pictures with texts, [P, B, d]."""
+        """The representations of images with texts, [P, B, d]."""
         partner = batch["partner"]
         own = torch.arange(len(partner), device=partner.device)
         places = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
         texts = [_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
-        return self._encode(texts, pictures, places).unflatten(0, (len(pairs), -1))
+        return self._encode(texts, images, places).unflatten(0, (len(pairs), -1))
 
     def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """TR of both texts, [B, d] each."""
@@ -347,15 +347,15 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         return first, second
 
     def _encode(
-        self, parts: Sequence[Texts], pictures: PictureEmbeds | None = None, places: Tensor | None = None
+        self, parts: Sequence[Texts], images: ImageEmbeds | None = None, places: Tensor | None = None
     ) -> Tensor:
-        """The representations of the texts of all parts, [N, d]: VtR beside the pictures at `places` [N], else TR."""
+        """The representations of the texts of all parts, [N, d]: VtR beside the images at `places` [N], else TR."""
         texts = self._joined(parts)
 
         def encode(rows: Tensor, longest: int) -> Tensor:
-            beside = None if pictures is None or places is None else pictures.at(places[rows])
+            beside = None if images is None or places is None else images.at(places[rows])
             inputs = {name: value[rows, :longest] for name, value in texts.items()}
-            return self.model.encode(**inputs, picture_embeds=beside).last_hidden_state[:, 0]
+            return self.model.encode(**inputs, image_embeds=beside).last_hidden_state[:, 0]
 
         return encode_by_length(encode, texts["attention_mask"], self.text_length_groups)
 

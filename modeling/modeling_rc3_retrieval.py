@@ -1,4 +1,4 @@
-"""RC3's cross-encoder, which tells how well a text and a picture fit (Zhou et al. 2023, section 3), and what all of
+"""RC3's cross-encoder, which tells how well a text and an image fit (Zhou et al. 2023, section 3), and what all of
 RC3's heads share that are decided from the encoder."""
 
 from dataclasses import dataclass
@@ -47,14 +47,14 @@ class Rc3RetrievalOutput(SequenceClassifierOutput):
     """
     Args, beside transformers':
         logits ([N / candidates, candidates]): the scores by question.
-        scores ([N]): how well a row's text and picture fit.
+        scores ([N]): how well a row's text and image fit.
     """
 
     scores: Tensor | None = None
 
 
 class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
-    """How well a text and a picture fit; trained to tell which of several candidates is right (Flickr30K, MSCOCO)."""
+    """How well a text and an image fit; trained to tell which of several candidates is right (Flickr30K, MSCOCO)."""
 
     auto_classes = ("AutoModelForMultipleChoice",)
 
@@ -78,14 +78,14 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         candidates: int | None = None,
         **kwargs: Any,
     ) -> Rc3RetrievalOutput:
-        """Scores of N texts with their pictures, inputs as in `Rc3Encoder.forward`.
+        """Scores of N texts with their images, inputs as in `Rc3Encoder.forward`.
 
         As transformers' models for multiple choice do, it also takes questions with their candidates: `input_ids` [N,
         C, T], and C of all other inputs.
 
         Args:
             candidates: how many rows, one after the other, answer one question; default: C of questions, else 4 with
-                labels, as in IGLUE (the right pair, another caption, another picture, a hard caption), else 1.
+                labels, as in IGLUE (the right pair, another caption, another image, a hard caption), else 1.
             labels ([N / candidates]): which of them is right; the loss is the cross-entropy over them.
             kwargs: transformers' own; inputs of a decoder are of no effect.
 

@@ -37,7 +37,7 @@ class WordBias(nn.Module):
 
 
 class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
-    """Writes a text in a language, given a text and a picture: multi-modal translation, captions.
+    """Writes a text in a language, given a text and an image: multi-modal translation, captions.
 
     [CLS] and [SEP'] are for the encoder alone and are never written.
     """
@@ -258,16 +258,16 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
 
 
 class Rc3ForVisualEntailment(Rc3ForClassification):
-    """Whether a picture entails a text (XVNLI)."""
+    """Whether an image entails a text (XVNLI)."""
 
     auto_classes = ("AutoModelForSequenceClassification",)
     default_labels = ("contradiction", "neutral", "entailment")
 
 
 class Rc3ForVisualReasoning(Rc3ForClassification):
-    """Whether a text is true of two pictures (MaRVL, NLVR2)."""
+    """Whether a text is true of two images (MaRVL, NLVR2)."""
 
-    # Two pictures under a statement get a label; transformers has no Auto class for that task itself.
+    # Two images under a statement get a label; transformers has no Auto class for that task itself.
     auto_classes = ("AutoModelForImageClassification",)
     default_labels = ("false", "true")
     settings: ClassVar[dict[str, Any]] = {"images_per_text": 2}

@@ -1,6 +1,6 @@
 """SMALR: scalable multilingual aligned language representation (Burns et al. 2020), on MULE (Kim et al. 2020).
 
-Words of all languages become universal embeddings (`word_embedding`), which one recurrent encoder reads; pictures come
+Words of all languages become universal embeddings (`word_embedding`), which one recurrent encoder reads; images come
 as features of a backbone, through two layers. Training aligns the languages by masked cross-language modelling, an
 adversarial language classifier and neighbourhood constraints (section 3); none of these parts is needed afterwards.
 """
@@ -18,9 +18,9 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_smalr import SmalrConfig
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
-from .modeling_captioned_pictures import CaptionedPicturesModel, CaptionedPicturesOutput
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import SmalrLatentModel
+from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput
 from .recurrent import gru_states, pack, pad
 from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
 from .triplet_losses import (
@@ -39,7 +39,7 @@ from .word_embedding import MASK, SPECIAL_TOKENS, HybridWordEmbedding, WordRows,
 
 
 @dataclass
-class SmalrOutput(CaptionedPicturesOutput):
+class SmalrOutput(WordDualEncoderOutput):
     """
     Args:
         sentence_embeds ([n_texts, width]): mean universal embeddings of the texts' words.
@@ -51,7 +51,7 @@ class SmalrOutput(CaptionedPicturesOutput):
     masked_sentence_embeds: Tensor | None = None
 
 
-class SmalrModel(CaptionedPicturesModel):
+class SmalrModel(WordDualEncoderModel):
     """In training mode, texts are embedded a second time with some of their words masked."""
 
     config_class = SmalrConfig
@@ -231,10 +231,10 @@ class SmalrModel(CaptionedPicturesModel):
     def contrastive_objective(
         self, output: Any, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_SMALR (equation 4), of texts and pictures with their labels; further `positives` it has none.
+        """L_SMALR (equation 4), of texts and images with their labels; further `positives` it has none.
 
         Raises:
-            ValueError: without texts or pictures, or for a compressed model.
+            ValueError: without texts or images, or for a compressed model.
         """
         if self.config.compressed:
             raise ValueError("a compressed model is for use alone: what training needs is no longer there")
@@ -284,7 +284,7 @@ class SmalrModel(CaptionedPicturesModel):
         ).mean()
 
     def _mask_loss(self, output: Any, grid: SentenceGrid) -> Tensor:
-        """L_mask of both representations (equation 2), over all pairs of sentences of one picture in two languages:
+        """L_mask of both representations (equation 2), over all pairs of sentences of one image in two languages:
         those of a column."""
         first, second = torch.triu_indices(*[len(grid.places)] * 2, offset=1, device=grid.places.device)
         are_there = grid.is_there[first] & grid.is_there[second]  # [pairs of languages, K]

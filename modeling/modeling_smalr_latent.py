@@ -1,4 +1,4 @@
-"""SMALR's first stage: which latent token stands for a word, learned from sentences about the same pictures (Burns et
+"""SMALR's first stage: which latent token stands for a word, learned from sentences about the same images (Burns et
 al. 2020, section 3.1).
 
 A sentence is the mean of its words' latent tokens. Each word's vector scores all latent tokens; the best one is taken
@@ -86,8 +86,8 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """The triplet loss of sentences of one picture, in whichever languages (equation 1); `positives` [N] or [1, N]
-        are the labels of the pictures."""
+        """The triplet loss of sentences of one image, in whichever languages (equation 1); `positives` [N] or [1, N]
+        are the labels of the images."""
         if positives is None:
             raise ValueError("a loss needs to know which texts belong together")
         embeds, labels = output.text_embeds, positives.reshape(-1)

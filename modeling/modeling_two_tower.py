@@ -1,5 +1,5 @@
 """What MURAL and ETCL share: a text encoder read at [CLS], a vision backbone, and linear layers that bring texts to
-the pictures' width.
+the images' width.
 
 There is no image projection: the backbone's pooled width is the width of the shared space (Jain et al. 2021, section
 3.1; Lee et al. 2022, section 3.3).
@@ -59,8 +59,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         if isinstance(module, LearnedTemperature):
             init.constant_(module.temperature, self.config.temperature_init_value)
 
-    def training_head(self, has_pictures: bool, has_translations: bool) -> nn.Module:
-        """The layer that projects the texts of a batch with pictures, translations, or both."""
+    def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
+        """The layer that projects the texts of a batch with images, translations, or both."""
         raise NotImplementedError
 
     def embed_text(
@@ -76,7 +76,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
-        """Embeds pictures, pixel_values [N, 3, H, W]; `pooler_output` [N, d] is the embedding, not normalised."""
+        """Embeds images, pixel_values [N, 3, H, W]; `pooler_output` [N, d] is the embedding, not normalised."""
         (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
         pixel_values = in_dtype_of(self.vision_model, pixel_values)
         output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
@@ -98,14 +98,14 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         positives: Tensor | None = None,
         **kwargs: Any,
     ) -> DualEncoderOutput:
-        """Embeds what is given and compares it: pictures, texts, and translations of the texts.
+        """Embeds what is given and compares it: images, texts, and translations of the texts.
 
         Args:
             input_ids ([N, T]), attention_mask ([N, T]): texts.
-            pixel_values ([M, 3, H, W]): pictures; M = N for a loss.
+            pixel_values ([M, 3, H, W]): images; M = N for a loss.
             paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts.
             return_loss: compute `contrastive_objective`; default: when `positives` are given.
-            return_logits: compute the similarities of all pictures with all texts, which large training batches cannot
+            return_logits: compute the similarities of all images with all texts, which large training batches cannot
                 afford.
             positives: which further pairs are right, as collators mark them; see `contrastive_loss`.
             kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), for both towers, and what one

@@ -1,5 +1,5 @@
-"""What SMALR and LIWE share: pictures come as features of a backbone, and a batch has several texts, in several
-languages, about each of its pictures."""
+"""What SMALR and LIWE share: images come as features of a backbone, and a batch has several texts, in several
+languages, about each of its images."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -23,11 +23,11 @@ from .modeling_dual_encoder import (
 
 
 @dataclass
-class CaptionedPicturesOutput(DualEncoderOutput):
+class WordDualEncoderOutput(DualEncoderOutput):
     """
     Args:
         language_ids ([n_texts]): of the texts.
-        image_labels ([n_images]), text_labels ([n_texts]): what the pictures show and what the texts describe.
+        image_labels ([n_images]), text_labels ([n_texts]): what the images show and what the texts describe.
     """
 
     language_ids: Tensor | None = None
@@ -35,20 +35,20 @@ class CaptionedPicturesOutput(DualEncoderOutput):
     text_labels: Tensor | None = None
 
 
-class CaptionedPicturesModel(DualEncoderPreTrainedModel):
+class WordDualEncoderModel(DualEncoderPreTrainedModel):
     """
-    Training takes texts of several languages about the same pictures, in one batch: `image_labels` and `text_labels`
+    Training takes texts of several languages about the same images, in one batch: `image_labels` and `text_labels`
     say which belong together.
 
     Subclasses call `add_backbone`, and define `get_text_features`, `_embed_texts`, `_embed_image_features` and
     `contrastive_objective`. Their configuration has `vision_config`, `image_feature_size` and `temperature`.
     """
 
-    output_class: ClassVar[type[CaptionedPicturesOutput]] = CaptionedPicturesOutput
+    output_class: ClassVar[type[WordDualEncoderOutput]] = WordDualEncoderOutput
     supports_gradient_checkpointing = False  # nothing here is deep
 
     def add_backbone(self) -> int:
-        """Builds `vision_model`, or None where pictures are given as features; returns the features' width."""
+        """Builds `vision_model`, or None where images are given as features; returns the features' width."""
         vision = self.config.vision_config
         self.vision_model: Any = build_tower(vision) if vision else None
         self.image_feature_size = image_width(vision) if vision else self.config.image_feature_size
@@ -82,7 +82,7 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
         output_hidden_states: bool = False,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds pictures, pixel_values [N, 3, H, W], or image_features [N, F] of a backbone; `pooler_output` [N,
+        """Embeds images, pixel_values [N, 3, H, W], or image_features [N, F] of a backbone; `pooler_output` [N,
         width] is not normalised.
 
         Raises:
@@ -93,7 +93,7 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
         attentions = None
         if image_features is None:
             if pixel_values is None:
-                raise InputError(f"{type(self).__name__} needs pictures: pixel_values or image_features")
+                raise InputError(f"{type(self).__name__} needs images: pixel_values or image_features")
             if self.vision_model is None:
                 raise ValueError("this model has no backbone (vision_config): give image_features")
             pixel_values = in_dtype_of(self.vision_model, pixel_values)
@@ -119,16 +119,16 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
         return_logits: bool = True,
         positives: Tensor | None = None,
         **kwargs: Any,
-    ) -> CaptionedPicturesOutput:
+    ) -> WordDualEncoderOutput:
         """Embeds what is given and compares it.
 
         Args:
             input_ids, attention_mask, language_ids: N texts, as in `get_text_features`.
-            pixel_values ([M, 3, H, W]) or image_features ([M, F]): pictures.
-            image_labels ([M]), text_labels ([N]): what the pictures show and what the texts describe; default: the
+            pixel_values ([M, 3, H, W]) or image_features ([M, F]): images.
+            image_labels ([M]), text_labels ([N]): what the images show and what the texts describe; default: the
                 n-th of both belong together.
             return_loss: compute `contrastive_objective`; default: when `positives` are given.
-            return_logits: compute the similarities of all pictures with all texts.
+            return_logits: compute the similarities of all images with all texts.
             positives: of a collator's batch; the labels say the same and more.
             kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), and what the backbone names.
 
@@ -155,17 +155,17 @@ class CaptionedPicturesModel(DualEncoderPreTrainedModel):
 
     @staticmethod
     def labels(output: Any) -> tuple[Tensor, Tensor]:
-        """The labels of the pictures and of the texts.
+        """The labels of the images and of the texts.
 
         Raises:
-            ValueError: without texts or pictures, or without labels where there are not as many of both.
+            ValueError: without texts or images, or without labels where there are not as many of both.
         """
         texts, images = output.text_embeds, output.image_embeds
         if texts is None or images is None:
-            raise ValueError("a loss needs texts and their pictures")
+            raise ValueError("a loss needs texts and their images")
         if output.text_labels is None and len(texts) != len(images):
             raise ValueError(
-                f"{list(texts.shape)} texts and {list(images.shape)} pictures need text_labels and image_labels"
+                f"{list(texts.shape)} texts and {list(images.shape)} images need text_labels and image_labels"
             )
         order = torch.arange(len(texts), device=texts.device)
         return (

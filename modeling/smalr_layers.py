@@ -22,7 +22,7 @@ class SentenceEncoder(nn.Module):
 
 
 class ImageBranch(nn.Module):
-    """Two layers on a picture's features (Wang et al. 2018, Embedding Network)."""
+    """Two layers on an image's features (Wang et al. 2018, Embedding Network)."""
 
     def __init__(self, config: SmalrConfig, feature_size: int) -> None:
         super().__init__()

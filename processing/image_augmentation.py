@@ -1,8 +1,8 @@
-"""Training-time picture transforms, drawn from a seed for each example.
+"""Training-time image transforms, drawn from a seed for each example.
 
 The paper's transforms are a random crop and a mirror image with probability 1/2 (ALIGN, section 5); the others are off
-unless asked for. A picture's random choices depend on its own seed alone, not on the worker, the process or the order
-in which it is loaded, so that a resumed run and a run on more workers see the same pictures.
+unless asked for. An image's random choices depend on its own seed alone, not on the worker, the process or the order
+in which it is loaded, so that a resumed run and a run on more workers see the same images.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from .probabilities import check_probabilities
 
 @dataclass(frozen=True)
 class ImageAugmentation:
-    """What training does to a picture beyond resizing it.
+    """What training does to an image beyond resizing it.
 
     Args:
         horizontal_flip: probability of the mirror image.
@@ -42,17 +42,17 @@ class ImageAugmentation:
 
 
 class TrainingTransform:
-    """Pictures and seeds -> `pixel_values`, with the sizes and statistics of an image processor."""
+    """Images and seeds -> `pixel_values`, with the sizes and statistics of an image processor."""
 
     def __init__(self, image_processor: PilBackend, augmentation: ImageAugmentation | None = None) -> None:
         self.processor = image_processor
         self.augmentation = augmentation or ImageAugmentation()
 
     def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
-        """[N] pictures of any size and N seeds -> float32 [N, 3, crop height, crop width].
+        """[N] images of any size and N seeds -> float32 [N, 3, crop height, crop width].
 
         Raises:
-            ImageError: for a picture that is too long and thin to be resized.
+            ImageError: for an image that is too long and thin to be resized.
         """
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         crops = np.stack(
@@ -114,6 +114,6 @@ class TrainingTransform:
         luma = (0.299 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114)  # [N, 1, H, W], ITU-R BT.601
         mean = luma.mean((2, 3), keepdim=True)
         # Saturation spreads colours about luma, contrast about the mean, brightness scales: each is linear, so that
-        # all three take two passes over the pictures.
+        # all three take two passes over the images.
         rest = luma * ((1 - saturation) * contrast) + mean * (1 - contrast)
         return pixels.mul_(saturation * contrast * brightness).add_(rest.mul_(brightness)).clamp_(0, 1)

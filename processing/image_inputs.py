@@ -1,4 +1,4 @@
-"""The pictures that processors and the embedder are given, in whatever form, as one list of what can be read."""
+"""The images that processors and the embedder are given, in whatever form, as one list of what can be read."""
 
 from pathlib import Path
 from typing import Any
@@ -14,37 +14,37 @@ from .text_inputs import shown_briefly
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 
 
-def as_pictures(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
-    """One picture or several, also in lists of lists or as arrays of several, as a list of Pillow images.
+def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
+    """One image or several, also in lists of lists or as arrays of several, as a list of Pillow images.
 
     Args:
         images: Pillow images, arrays or tensors, paths, or the bytes of image files. A string is a path, never an
             address: nothing is fetched from anywhere.
-        layout, scaled: as in `as_picture`.
+        layout, scaled: as in `as_image`.
 
     Raises:
         InputError: for an empty list.
-        ImageError: for what is no picture, or one that cannot be read; the message says which.
+        ImageError: for what is no image, or one that cannot be read; the message says which.
     """
-    flat = [picture for entry in _entries(images) for picture in _entries(entry)]
+    flat = [item for entry in _entries(images) for item in _entries(entry)]
     if not flat:
         raise InputError("images is an empty list")
-    return [as_picture(image, f"images[{place}]", layout=layout, scaled=scaled) for place, image in enumerate(flat)]
+    return [as_image(image, f"images[{place}]", layout=layout, scaled=scaled) for place, image in enumerate(flat)]
 
 
-def as_picture(image: Any, called: str, *, layout: Any = None, scaled: bool = False) -> Any:
-    """One picture as a Pillow image, decoded; or, where `scaled`, an array of floats as it is.
+def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = False) -> Any:
+    """One image as a Pillow image, decoded; or, where `scaled`, an array of floats as it is.
 
     Args:
-        image: as in `as_pictures`. Arrays and tensors are [height, width], [height, width, channels] or [channels,
+        image: as in `as_images`. Arrays and tensors are [height, width], [height, width, channels] or [channels,
             height, width], grey, RGB or RGB with transparency: whole numbers from 0 to 255, of one bit, or 16 bits of
             grey.
-        called: how errors name the picture, where it has no name of its own.
+        called: how errors name the image, where it has no name of its own.
         layout: where an array has its channels, `"channels_first"` or `"channels_last"`; by default that is found.
         scaled: take floats too, of RGB, scaled as the model reads them.
 
     Raises:
-        ImageError: for what is no picture, or one that cannot be read.
+        ImageError: for what is no image, or one that cannot be read.
     """
     if isinstance(image, str | Path | bytes):
         return open_image(image)
@@ -55,13 +55,13 @@ def as_picture(image: Any, called: str, *, layout: Any = None, scaled: bool = Fa
         image = (image.float() if image.is_floating_point() else image).numpy()
     if not isinstance(image, np.ndarray):
         raise ImageError(
-            f"{called} is {shown_briefly(image)}, no picture: give a Pillow image, a path, or an array of uint8"
+            f"{called} is {shown_briefly(image)}, no image: give a Pillow image, a path, or an array of uint8"
         )
     return _of_array(image, called, layout, scaled)
 
 
 def _entries(given: Any) -> list[Any]:
-    """Those of a list, of a tuple and of an array of several pictures; else the one that is given."""
+    """Those of a list, of a tuple and of an array of several images; else the one that is given."""
     if isinstance(given, list | tuple):
         return list(given)
     return list(given) if hasattr(given, "shape") and getattr(given, "ndim", 0) == 4 else [given]
@@ -71,9 +71,7 @@ def _of_array(array: np.ndarray, called: str, layout: Any, scaled: bool) -> Any:
     if array.dtype.kind not in "uifb":
         raise ImageError(f"{called} is an array of {array.dtype}, which are no pixels: give uint8, 0 to 255")
     if array.ndim not in (2, 3):
-        raise ImageError(
-            f"{called} has the shape {array.shape}: a picture is [height, width, 3] or [3, height, width]"
-        )
+        raise ImageError(f"{called} has the shape {array.shape}: an image is [height, width, 3] or [3, height, width]")
     try:
         pixels = _channels_last(array, layout)
         check_size(pixels.shape[1], pixels.shape[0])

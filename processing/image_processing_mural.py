@@ -1,7 +1,7 @@
-"""MURAL's and ALIGN's picture transforms: resize to 346 x 346 without keeping the aspect, crop 289 x 289, scale to
+"""MURAL's and ALIGN's image transforms: resize to 346 x 346 without keeping the aspect, crop 289 x 289, scale to
 [-1, 1].
 
-Evaluation crops the centre; training crops at random and mirrors half of the pictures (`image_augmentation.py`). The
+Evaluation crops the centre; training crops at random and mirrors half of the images (`image_augmentation.py`). The
 backend is Pillow's on every machine: transformers would take torchvision's where it is installed, and pixels would
 differ between machines.
 """
@@ -18,7 +18,7 @@ from .images import open_image, to_rgb
 
 
 class MuralImageProcessor(HubCodeMixin, PilBackend):
-    """Takes pictures of any mode: transparency lies on white, EXIF orientation is applied."""
+    """Takes images of any mode: transparency lies on white, EXIF orientation is applied."""
 
     auto_classes = ("AutoImageProcessor",)
     do_convert_rgb = True

@@ -1,6 +1,6 @@
-"""Opening pictures: from a file, bytes or a PIL image of any mode to upright 8-bit RGB, or an error that says why not.
+"""Opening images: from a file, bytes or a PIL image of any mode to upright 8-bit RGB, or an error that says why not.
 
-Pillow alone is needed: published model folders carry this file, so that a picture is read there as it was in training.
+Pillow alone is needed: published model folders carry this file, so that an image is read there as it was in training.
 """
 
 import stat
@@ -18,7 +18,7 @@ from ..configuration.errors import ImageError
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
 
 
-# The largest picture that is decoded, 201 MB of RGB; like Pillow's own limit against decompression bombs, which is a
+# The largest image that is decoded, 201 MB of RGB; like Pillow's own limit against decompression bombs, which is a
 # third higher, it may be set to another number.
 MAX_PIXELS = 1 << 26
 # How often the longer side may hold the shorter one. An image processor that gives the shorter side its size makes the
@@ -28,16 +28,16 @@ _STRIP_PIXELS = 1 << 20
 
 
 def open_image(source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int | None = None) -> PIL.Image.Image:
-    """The picture as upright RGB, fully decoded; of an animation, its first frame.
+    """The image as upright RGB, fully decoded; of an animation, its first frame.
 
     Args:
         source: a path, the bytes of an image file, or a PIL image.
-        max_pixels: refuse pictures of more pixels than this. By default (and never above) `MAX_PIXELS`, 67 million, or
+        max_pixels: refuse images of more pixels than this. By default (and never above) `MAX_PIXELS`, 67 million, or
             Pillow's own limit against decompression bombs where that is lower.
 
     Raises:
-        ImageError: before decoding, for a picture beyond the limit.
-        ImageError: before decoding, for a picture without pixels, or with a side that is more than `MAX_ASPECT`
+        ImageError: before decoding, for an image beyond the limit.
+        ImageError: before decoding, for an image without pixels, or with a side that is more than `MAX_ASPECT`
             times as long as the other.
         ImageError: for a file that is missing, truncated, broken, or in none of `FORMATS`.
     """
@@ -52,15 +52,15 @@ def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) ->
 def check_size(width: int, height: int) -> None:
     """
     Raises:
-        ImageError: for a picture without pixels, or a longer side of more than `MAX_ASPECT` times the shorter.
+        ImageError: for an image without pixels, or a longer side of more than `MAX_ASPECT` times the shorter.
     """
     shorter, longer = sorted((width, height))
     if not shorter:
-        raise ImageError(f"{width} x {height} pixels are no picture")
+        raise ImageError(f"{width} x {height} pixels are no image")
     if longer > MAX_ASPECT * shorter:
         raise ImageError(
             f"one of its sides is more than {MAX_ASPECT} times as long as the other, {width} x {height} pixels: "
-            "crop the picture"
+            "crop the image"
         )
 
 
@@ -81,7 +81,7 @@ def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
             return _on_white(image)
         return image.copy() if image.mode == "RGB" else image.convert("RGB")
     except Exception as error:  # broken EXIF blocks and palettes raise half a dozen types
-        raise ImageError(f"a picture of mode {image.mode} cannot be turned into RGB: {error}") from error
+        raise ImageError(f"an image of mode {image.mode} cannot be turned into RGB: {error}") from error
 
 
 def regular_file(path: str | Path) -> Path:
@@ -97,7 +97,7 @@ def regular_file(path: str | Path) -> Path:
 
 
 def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
-    """A picture with transparency as RGB, strip by strip: at once it would be held four times."""
+    """An image with transparency as RGB, strip by strip: at once it would be held four times."""
     flat = PIL.Image.new("RGB", image.size)
     rows = max(1, _STRIP_PIXELS // image.width)
     for top in range(0, image.height, rows):
@@ -108,7 +108,7 @@ def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
 
 
 def decoded(image: PIL.Image.Image, called: str) -> PIL.Image.Image:
-    """The same picture, of whatever mode, decoded; raises what `open_image` raises.
+    """The same image, of whatever mode, decoded; raises what `open_image` raises.
 
     Args:
         image: as it was opened or made.
@@ -130,8 +130,8 @@ def _read(source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, 
 
 
 @contextmanager
-def _readable(source: str | Path | bytes | PIL.Image.Image, called: str = "picture") -> Iterator[None]:
-    """Whatever goes wrong meanwhile is an `ImageError` that names the picture."""
+def _readable(source: str | Path | bytes | PIL.Image.Image, called: str = "image") -> Iterator[None]:
+    """Whatever goes wrong meanwhile is an `ImageError` that names the image."""
     try:
         yield
     except PIL.Image.DecompressionBombError as error:
@@ -141,7 +141,7 @@ def _readable(source: str | Path | bytes | PIL.Image.Image, called: str = "pictu
         raise ImageError(f"{_name(source, called)}: no such file{address}") from error
     except PIL.UnidentifiedImageError as error:
         formats = ", ".join(FORMATS)
-        raise ImageError(f"{_name(source, called)}: not a picture, or in none of the formats {formats}") from error
+        raise ImageError(f"{_name(source, called)}: not an image, or in none of the formats {formats}") from error
     except ImageError as error:
         raise type(error)(f"{_name(source, called)}: {error}") from error.__cause__
     except Exception as error:  # Pillow's decoders raise a dozen types for broken files
@@ -160,7 +160,7 @@ def _decode(image: PIL.Image.Image, max_pixels: int | None, smallest: bool = Fal
 
 
 def _name(source: str | Path | bytes | PIL.Image.Image, called: str) -> str:
-    """How errors call a picture."""
+    """How errors call an image."""
     if isinstance(source, bytes):
-        return f"picture of {len(source)} bytes"
+        return f"image of {len(source)} bytes"
     return getattr(source, "filename", "") or called if isinstance(source, PIL.Image.Image) else str(source)

@@ -9,7 +9,7 @@ from .processor_settings import TextLayout
 
 
 class ByLanguageProcessor(TextImageProcessor):
-    """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`. Subclasses define
+    """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`. Subclasses define
     `encode_texts` and `max_text_length`."""
 
     max_text_length: int
@@ -31,7 +31,7 @@ class ByLanguageProcessor(TextImageProcessor):
     ) -> BatchFeature:
         """
         Args:
-            images: a picture or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_pictures`.
+            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_images`.
             text: a text or a list of them.
             language: BCP-47 tag of all texts, or one for each; also in `text_kwargs`.
             kwargs: as transformers' processors take them, by themselves or in `text_kwargs`, `images_kwargs` and
@@ -46,8 +46,8 @@ class ByLanguageProcessor(TextImageProcessor):
             MissingLanguageError: for texts without a language.
             InputError: for not as many languages as texts.
             InputError: for no texts, what is no text, or a text that is no Unicode.
-            ImageError: for what is no picture, or one that cannot be read.
-            InputError: for nothing at all, no pictures, a language without texts, or a keyword's wrong value.
+            ImageError: for what is no image, or one that cannot be read.
+            InputError: for nothing at all, no images, a language without texts, or a keyword's wrong value.
             ArgumentError: for a keyword that is not known.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)

@@ -1,4 +1,4 @@
-"""What the processors of the dual encoders share: texts with their languages and pictures, in one call."""
+"""What the processors of the dual encoders share: texts with their languages and images, in one call."""
 
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from .processing_text_image import TextImageProcessor, as_batch
 from .text_inputs import as_texts, note_cut_texts, overlong
 
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
-# A text is one segment, and stands for itself: there are no second texts, and no places in it for pictures.
+# A text is one segment, and stands for itself: there are no second texts, and no places in it for images.
 _NOT_OF_ONE_TEXT = {
     *("text_pair", "text_target", "text_pair_target", "is_split_into_words", "sanitize_control_tokens"),
     *("return_mm_token_type_ids", "return_text_replacement_offsets"),
@@ -19,7 +19,7 @@ _NOT_OF_ONE_TEXT = {
 
 
 class DualEncoderProcessor(TextImageProcessor):
-    """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`.
+    """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`.
 
     Texts are padded to the longest of the batch and cut at 64 tokens.
     """
@@ -47,7 +47,7 @@ class DualEncoderProcessor(TextImageProcessor):
     ) -> BatchFeature:
         """
         Args:
-            images: a picture or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_pictures`.
+            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_images`.
             text: a text or a list of them.
             language: BCP-47 tag of all texts, or one for each; also in `text_kwargs`. A shared vocabulary reads every
                 language alike, so that the tag is checked and otherwise without effect here; methods with one
@@ -60,8 +60,8 @@ class DualEncoderProcessor(TextImageProcessor):
             LanguageTagError: for an unknown language tag.
             InputError: for not as many languages as texts.
             InputError: for no texts, what is no text, or a text that is no Unicode.
-            ImageError: for what is no picture, or one that cannot be read.
-            InputError: for nothing at all, no pictures, a language without texts, or a keyword's wrong value.
+            ImageError: for what is no image, or one that cannot be read.
+            InputError: for nothing at all, no images, a language without texts, or a keyword's wrong value.
             ArgumentError: for a keyword that is not known.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)

@@ -1,4 +1,4 @@
-"""ETCL's processor: MURAL's picture transforms and any multilingual vocabulary (the paper: LaBSE's), texts of at most
+"""ETCL's processor: MURAL's image transforms and any multilingual vocabulary (the paper: LaBSE's), texts of at most
 64 tokens (Lee et al. 2022, section 3.3)."""
 
 from .processing_dual_encoder import DualEncoderProcessor

@@ -37,7 +37,7 @@ def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: in
 
 
 class LiweProcessor(WordLevelProcessor):
-    """Pictures and texts -> `pixel_values`, `input_ids` [N, W, C], `attention_mask` [N, W].
+    """Images and texts -> `pixel_values`, `input_ids` [N, W, C], `attention_mask` [N, W].
 
     Ids are those of characters, the same in all languages, which may be any: 0 is padding, 1 a character that is not
     known. A text without any word has one of a single unknown character.

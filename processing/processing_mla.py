@@ -14,7 +14,7 @@ from .text_inputs import note_cut_texts, overlong
 
 
 class MlaProcessor(ByLanguageProcessor):
-    """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids` (where there are several).
+    """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids` (where there are several).
 
     Texts are padded to the longest of the batch, and cut at what the text tower reads.
 
@@ -97,7 +97,7 @@ class MlaProcessor(ByLanguageProcessor):
 
     @property
     def native(self) -> "MlaProcessor":
-        """Reads native texts, and pictures, for the native model alone."""
+        """Reads native texts, and images, for the native model alone."""
         return MlaProcessor(
             self.image_processor,
             self.tokenizer,

@@ -46,7 +46,7 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
     @property
     def native(self) -> MlaProcessor:
-        """Reads native texts, and pictures, for the native model alone."""
+        """Reads native texts, and images, for the native model alone."""
         return MlaProcessor(
             self.image_processor,
             self.native_tokenizer,

@@ -1,5 +1,5 @@
-"""RC3's processor: texts that end in their language's token, with the regions and the pixels of their pictures
-(Zhou et al. 2023, section 2.2; the appendix on MaRVL for two pictures).
+"""RC3's processor: texts that end in their language's token, with the regions and the pixels of their images
+(Zhou et al. 2023, section 2.2; the appendix on MaRVL for two images).
 
 The encoder reads `[BOS] words [LANG]`, the decoder `[LANG] words` and is to say `words </s>`; the visual tokens
 between [CLS] and [BOS] are the model's to add. A text has regions, patches, both or neither.
@@ -29,13 +29,13 @@ IGNORED_LABEL = -100
 
 
 class Rc3Processor(ByLanguageProcessor):
-    """Texts, pictures, regions, texts to say -> the inputs of every RC3 model.
+    """Texts, images, regions, texts to say -> the inputs of every RC3 model.
 
         input_ids, attention_mask                  [N, T]  `[BOS] words [LANG]`
-        region_features                            [N, R, region_size] or, of two pictures, [N, 2, R, region_size]
+        region_features                            [N, R, region_size] or, of two images, [N, 2, R, region_size]
         region_mask                                bool [N, R] or [N, 2, R]
         pixel_values                               [N, 3, H, W] or [N, 2, 3, H, W]
-        pixel_mask                                 bool [N] or [N, 2]; left out where no picture is missing
+        pixel_mask                                 bool [N] or [N, 2]; left out where no image is missing
         decoder_input_ids, decoder_attention_mask  [N, U]  `[LANG] words`
         labels                                     [N, U]  `words </s>`, -100 at padding
 
@@ -90,7 +90,7 @@ class Rc3Processor(ByLanguageProcessor):
         Args:
             tokenizer: mBART-50's, or one that was trimmed; it is not changed.
             languages: BCP-47 tags: `de` is its `de_DE`, and so is `de-DE`.
-            image_processor: by default pictures become squares of 224 pixels.
+            image_processor: by default images become squares of 224 pixels.
             settings: as in the class.
 
         Raises:
@@ -176,7 +176,7 @@ class Rc3Processor(ByLanguageProcessor):
     ) -> BatchFeature:
         """
         Args:
-            images: a picture or a list of them (Pillow, arrays and tensors of uint8, paths; see `as_pictures`); None
+            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths; see `as_images`); None
                 in the place of one that is not there, pairs for models that read two.
             text: a text or a list of them.
             language: BCP-47 tag of all texts, or one for each; also in `text_kwargs`.
@@ -191,12 +191,12 @@ class Rc3Processor(ByLanguageProcessor):
             UnknownLanguageError: for a language that the model has not learned.
             MissingLanguageError: for texts without a language.
             InputError: for a text of nothing but mask tokens.
-            RegionError: for a picture with no regions, too many, or of another size than the model's.
-            InputError: for pairs in some places and single pictures in others.
-            ImageError: for what is no picture, or one that cannot be read.
+            RegionError: for an image with no regions, too many, or of another size than the model's.
+            InputError: for pairs in some places and single images in others.
+            ImageError: for what is no image, or one that cannot be read.
             InputError: for not as many languages as texts.
             InputError: for no texts, what is no text, or a text that is no Unicode.
-            InputError: for nothing at all, no pictures, languages without texts, not as many of one thing as
+            InputError: for nothing at all, no images, languages without texts, not as many of one thing as
                 of another, or a keyword's wrong value.
             ArgumentError: for a keyword that is not known.
         """
@@ -215,8 +215,8 @@ class Rc3Processor(ByLanguageProcessor):
             elif tags is not None:
                 raise InputError(f"{names[1]}= was given without {names[0]}=")
         if images is not None:
-            pictures, shapes["images"] = _flat(images, "images", dimensions=3)
-            inputs |= self._pixels(pictures, shapes["images"], image_settings)
+            flat, shapes["images"] = _flat(images, "images", dimensions=3)
+            inputs |= self._pixels(flat, shapes["images"], image_settings)
         if regions is not None:
             features, shapes["regions"] = _flat(regions, "regions", dimensions=2)
             inputs |= self._regions(features, shapes["regions"])
@@ -251,7 +251,7 @@ class Rc3Processor(ByLanguageProcessor):
         }
 
     def _pixels(self, images: list[Any], shape: tuple[int, ...], settings: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Pictures of N texts, or of 2N, as `shape` says; nothing where there is none."""
+        """Images of N texts, or of 2N, as `shape` says; nothing where there is none."""
         mask = np.array([image is not None for image in images])
         if not mask.any():
             return {}
@@ -266,7 +266,7 @@ class Rc3Processor(ByLanguageProcessor):
     def _regions(self, regions: list[Any], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
         """As `_pixels`."""
         checked = [
-            None if given is None else check_regions(given, self.region_size, self.max_regions, f"picture {place}")
+            None if given is None else check_regions(given, self.region_size, self.max_regions, f"image {place}")
             for place, given in enumerate(regions)
         ]
         if all(given is None for given in checked):
@@ -319,7 +319,7 @@ class Rc3Processor(ByLanguageProcessor):
 
 
 def square_image_processor(size: int = 224) -> MuralImageProcessor:
-    """Pictures become squares of that many pixels, in [-1, 1] [choice: the paper says 224 x 224, and nothing of
+    """Images become squares of that many pixels, in [-1, 1] [choice: the paper says 224 x 224, and nothing of
     values]."""
     square = {"height": size, "width": size}
     return MuralImageProcessor(size=square, crop_size=square)
@@ -351,7 +351,7 @@ def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
         counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
         raise InputError(f"not as many of one thing as of another: {counts}")
     if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
-        raise InputError("images= are pairs and regions= are not, or the reverse: give both of the same pictures")
+        raise InputError("images= are pairs and regions= are not, or the reverse: give both of the same images")
 
 
 def _padded(rows: list[list[int]], padding: int) -> list[list[int]]:

@@ -20,7 +20,7 @@ _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", 
 
 
 class SmalrProcessor(WordLevelProcessor):
-    """Pictures and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
+    """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
     A number in `input_ids` means another word in each language (`word_vocabulary`). Texts are padded to the longest of
     the batch with 0, and cut at `max_text_length` words; a text without any word is one [UNK].

@@ -8,13 +8,13 @@ from transformers import BatchFeature, ProcessorMixin
 from ..configuration.errors import InputError, MissingLanguageError
 from ..configuration.hub_code import HubCodeMixin
 from ..configuration.languages import language_for_each
-from .picture_inputs import as_pictures
+from .image_inputs import as_images
 from .processor_settings import call_settings, check_text_settings
 from .text_inputs import as_texts
 
 
 class TextImageProcessor(HubCodeMixin, ProcessorMixin):
-    """Pictures and texts with their languages, in one call.
+    """Images and texts with their languages, in one call.
 
     Subclasses say which keywords of `transformers.processing_utils.TextKwargs` they know (`text_names`) and what holds
     by default (`text_kwargs`).
@@ -45,16 +45,16 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
             raise InputError("language= was given without text=")
 
     def read_images(self, images: Any, settings: dict[str, Any]) -> BatchFeature:
-        """What the image processor makes of pictures in any form (`as_pictures`), told these settings.
+        """What the image processor makes of images in any form (`as_images`), told these settings.
 
         Raises:
-            ImageError: for what is no picture, or one that cannot be read.
-            InputError: for no pictures, or settings that the image processor cannot follow.
+            ImageError: for what is no image, or one that cannot be read.
+            InputError: for no images, or settings that the image processor cannot follow.
         """
         do_rescale = settings.get("do_rescale", getattr(self.image_processor, "do_rescale", True))
-        pictures = as_pictures(images, layout=settings.get("input_data_format"), scaled=do_rescale is False)
+        decoded = as_images(images, layout=settings.get("input_data_format"), scaled=do_rescale is False)
         try:
-            return self.image_processor(pictures, **settings)
+            return self.image_processor(decoded, **settings)
         except (TypeError, ValueError) as error:
             told = ", ".join(f"{name}={value!r}" for name, value in settings.items()) or "no settings"
             raise InputError(f"{type(self.image_processor).__name__}, told {told}: {error}") from error

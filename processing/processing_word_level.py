@@ -16,7 +16,7 @@ class SpecialIds(NamedTuple):
 
 
 class WordLevelProcessor(ByLanguageProcessor):
-    """Where a model takes precomputed picture features, `images=` is left out.
+    """Where a model takes precomputed image features, `images=` is left out.
 
     Args:
         image_processor: such as a `MuralImageProcessor`.

@@ -1,5 +1,5 @@
-"""What a call of a processor may say beside texts and pictures: the keywords that transformers defines, honoured for
-texts and for pictures, and refused by name where one is not known.
+"""What a call of a processor may say beside texts and images: the keywords that transformers defines, honoured for
+texts and for images, and refused by name where one is not known.
 
 transformers' own processors only log that a keyword is not known, check nothing that texts are told, and give
 `common_kwargs` also to those parts that have no use for them.
@@ -25,7 +25,7 @@ _OTHER_INPUTS = ("videos", "audio")  # of which transformers passes None on
 def call_settings(
     processor: Any, language: Any, given: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """What is said of texts' languages, of texts and of pictures, each in the form of transformers' processors.
+    """What is said of texts' languages, of texts and of images, each in the form of transformers' processors.
 
     Keywords may be given by themselves, in `text_kwargs` and `images_kwargs`, or for all parts that know them in
     `common_kwargs`; `language` also in `text_kwargs`. `audio_kwargs` and `videos_kwargs` are taken, as those pass them

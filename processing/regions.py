@@ -1,15 +1,15 @@
-"""Region features that were computed before, by picture: IGLUE's published files (Bugliarello et al. 2022) and what
+"""Region features that were computed before, by image: IGLUE's published files (Bugliarello et al. 2022) and what
 its code turns them into. RC3 reads 36 regions of 2048 numbers (Zhou et al. 2023, section 3.2).
 
-    *.h5             a group for each picture: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
-    *.lmdb (folder)  the same as a pickled dict for each picture, features as an array or in base64; `keys` lists the
-                     pictures
+    *.h5             a group for each image: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
+    *.lmdb (folder)  the same as a pickled dict for each image, features as an array or in base64; `keys` lists the
+                     images
     a folder         `<image id>.npy`, features alone (beside `_info.npy`, pickled, which is not opened), or
                      `<image id>.npz` with `features`, or `x` as bottom-up attention's extractors call them
 
-A picture is read when it is asked for, from files that each process opens for itself. Boxes, classes and attributes
+An image is read when it is asked for, from files that each process opens for itself. Boxes, classes and attributes
 are left where they are: RC3 has no input for them. Not read: tensorpack's LMDB files for pre-training, which have
-their pictures in order and not by name.
+their images in order and not by name.
 
 A pickle can run any program. Those in LMDB files are read by an unpickler that knows numpy's arrays and scalars, and
 refuses every other name.
@@ -39,7 +39,7 @@ _DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
 
 
 class RegionFeatures(Mapping[str, np.ndarray]):
-    """Picture ids -> features float32 [R, region_size]. Can be handed to other processes.
+    """Image ids -> features float32 [R, region_size]. Can be handed to other processes.
 
     Args:
         path: the file or folder.
@@ -48,7 +48,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
     Raises:
         RegionError: for a path where nothing is; later, for what cannot be read.
         ImportError: when the library for the format is not installed.
-        RegionError: when a picture is asked for that is not there.
+        RegionError: when an image is asked for that is not there.
         RegionError, RegionError, RegionError: when one is asked for that the model cannot read.
     """
 
@@ -60,7 +60,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         _ = self._file  # a file that is none is better refused now
 
     def __getitem__(self, image_id: str) -> np.ndarray:
-        called = f"{self.path}, picture {image_id!r}"
+        called = f"{self.path}, image {image_id!r}"
         if image_id not in self:
             raise RegionError(f"{called}: not there")
         try:
@@ -87,7 +87,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 
     @abstractmethod
     def _read(self, image_id: str) -> np.ndarray:
-        """The features of a picture that is there."""
+        """The features of an image that is there."""
 
 
 class H5Regions(RegionFeatures):
@@ -166,11 +166,11 @@ class LmdbRegions(RegionFeatures):
         try:
             return _unpickle(self._get(_KEYS) or b"")
         except Exception as error:
-            raise RegionError(f"{self.path}: no list of its pictures: {error}") from error
+            raise RegionError(f"{self.path}: no list of its images: {error}") from error
 
 
 class FolderRegions(RegionFeatures):
-    """A file for each picture, `.npy` or `.npz`, in the folder or folders inside it."""
+    """A file for each image, `.npy` or `.npz`, in the folder or folders inside it."""
 
     def _open(self) -> None:
         if not self.path.is_dir():
@@ -205,10 +205,10 @@ class FolderRegions(RegionFeatures):
 
 
 class SeveralRegions(Mapping[str, np.ndarray]):
-    """The regions of several files as one; of a picture that several have, those of the first.
+    """The regions of several files as one; of an image that several have, those of the first.
 
     Raises:
-        RegionError: when a picture is asked for that is in none.
+        RegionError: when an image is asked for that is in none.
     """
 
     def __init__(self, *files: RegionFeatures) -> None:
@@ -218,7 +218,7 @@ class SeveralRegions(Mapping[str, np.ndarray]):
         for file in self.files:
             if image_id in file:
                 return file[image_id]
-        raise RegionError(f"{', '.join(str(file.path) for file in self.files)}, picture {image_id!r}: not there")
+        raise RegionError(f"{', '.join(str(file.path) for file in self.files)}, image {image_id!r}: not there")
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(image_id for file in self.files for image_id in file))

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 pytest.register_assert_rewrite("contracts")
 
-from contracts import CAPTIONS, TINY_RC3, pictures  # noqa: E402
+from contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
 
 from babelens import (  # noqa: E402
     EtclConfig,
@@ -74,7 +74,7 @@ TINY_VISION = {
 
 
 def settle_batch_norm(model: torch.nn.Module, pixel_values: torch.Tensor) -> None:
-    """Gives batch norm the statistics of pictures. With the initial ones, an untrained EfficientNet outputs zeros."""
+    """Gives batch norm the statistics of images. With the initial ones, an untrained EfficientNet outputs zeros."""
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
@@ -100,7 +100,7 @@ def _tiny_two_towers(model_class: Any, config_class: Any, processor_class: Any, 
     towers = {"text_config": text, "vision_config": TINY_VISION}
     torch.manual_seed(0)
     model = model_class(config_class(**towers | {"temperature_init_value": 0.1} | options))
-    settle_batch_norm(model, processor(images=pictures(16), return_tensors="pt")["pixel_values"])
+    settle_batch_norm(model, processor(images=drawn_images(16), return_tensors="pt")["pixel_values"])
     return model, processor
 
 
@@ -278,7 +278,7 @@ def make_smalr() -> Callable[..., tuple[SmalrModel, SmalrProcessor]]:
             | options
         )
         model = SmalrModel(config)
-        settle_batch_norm(model, processor(images=pictures(16), return_tensors="pt")["pixel_values"])
+        settle_batch_norm(model, processor(images=drawn_images(16), return_tensors="pt")["pixel_values"])
         return model, processor
 
     return make
@@ -306,7 +306,7 @@ def make_liwe() -> Callable[..., tuple[LiweModel, LiweProcessor]]:
             | options
         )
         model = LiweModel(config)
-        settle_batch_norm(model, processor(images=pictures(16), return_tensors="pt")["pixel_values"])
+        settle_batch_norm(model, processor(images=drawn_images(16), return_tensors="pt")["pixel_values"])
         return model, processor
 
     return make

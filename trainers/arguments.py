@@ -51,7 +51,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     shuffle_buffer_size: int = field(
         default=1000,
         metadata={
-            "help": "Rows of a streamed corpus that each worker holds, pictures undecoded, and shuffles at a time. "
+            "help": "Rows of a streamed corpus that each worker holds, images undecoded, and shuffles at a time. "
             "The order of the shards is shuffled as well."
         },
     )
@@ -180,8 +180,8 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     cache_frozen_features: bool = field(
         default=True,
         metadata={
-            "help": "While the native model is frozen, compute its features of pictures and native texts once and "
-            "keep them on disk. Pictures are then not augmented."
+            "help": "While the native model is frozen, compute its features of images and native texts once and "
+            "keep them on disk. Images are then not augmented."
         },
     )
 
@@ -195,40 +195,40 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
 
 
 @dataclass
-class CaptionedPicturesTrainingArguments(ContrastiveTrainingArguments):
-    """What training on pictures with texts in several languages adds."""
+class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
+    """What training on images with texts in several languages adds."""
 
     can_augment_texts: ClassVar[bool] = False
 
-    sentences_per_picture: int = field(
-        default=2, metadata={"help": "Sentences of each picture in a batch, in each language."}
+    sentences_per_image: int = field(
+        default=2, metadata={"help": "Sentences of each image in a batch, in each language."}
     )
     languages_per_batch: int | None = field(
         default=None,
         metadata={
             "help": "That many languages in a batch, drawn anew for each; default: all. A batch costs less, as every "
-            "two of its languages are compared, and its pictures may be more."
+            "two of its languages are compared, and its images may be more."
         },
     )
     cache_frozen_features: bool = field(
         default=True,
         metadata={
-            "help": "Compute the backbone's features of pictures once and keep them on disk; the backbone is then "
-            "frozen, and pictures are not augmented. Without, it is trained on pixels."
+            "help": "Compute the backbone's features of images once and keep them on disk; the backbone is then "
+            "frozen, and images are not augmented. Without, it is trained on pixels."
         },
     )
 
     def __post_init__(self) -> None:
-        for name in ("sentences_per_picture", "languages_per_batch"):
+        for name in ("sentences_per_image", "languages_per_batch"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.embed_chunk_size is not None:
-            raise ValueError("embed_chunk_size: such a batch has more texts than pictures, and is small enough")
+            raise ValueError("embed_chunk_size: such a batch has more texts than images, and is small enough")
         super().__post_init__()
 
 
 @dataclass
-class SmalrTrainingArguments(CaptionedPicturesTrainingArguments):
+class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
     """SMALR's defaults are the paper's and MULE's."""
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
@@ -238,7 +238,7 @@ class SmalrTrainingArguments(CaptionedPicturesTrainingArguments):
 
 
 @dataclass
-class LiweTrainingArguments(CaptionedPicturesTrainingArguments):
+class LiweTrainingArguments(WordDualEncoderTrainingArguments):
     """LIWE's defaults are those of its authors' code."""
 
     optim: OptimizerNames | str = field(default=ADAMAX)
@@ -263,7 +263,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
     strict_visual: Literal["regions", "patches", "both"] | None = field(
         default=None,
         metadata={
-            "help": "How the pictures of strictly aligned data are given; default: as regions, the paper's choice, "
+            "help": "How the images of strictly aligned data are given; default: as regions, the paper's choice, "
             "where the model reads both."
         },
     )
@@ -273,12 +273,12 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
     )
     image_augmentation: dict[str, Any] | None = field(
         default=None,
-        metadata={"help": "Keyword arguments of ImageAugmentation, for patches; default: pictures as they are."},
+        metadata={"help": "Keyword arguments of ImageAugmentation, for patches; default: images as they are."},
     )
     augmented_regions: int = field(
         default=0,
         metadata={
-            "help": "Of how many versions of each picture, changed by image_augmentation, regions are computed beside "
+            "help": "Of how many versions of each image, changed by image_augmentation, regions are computed beside "
             "its own; training draws from them all."
         },
     )
@@ -303,7 +303,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
         if self.augmented_regions < 0 or (self.augmented_regions and self.image_augmentation is None):
             raise ValueError(
                 f"augmented_regions={self.augmented_regions} counts versions that image_augmentation, which is "
-                f"{self.image_augmentation}, made of a picture"
+                f"{self.image_augmentation}, made of an image"
             )
         for name in ("strict_visual", "weak_visual"):
             if getattr(self, name) not in (None, "regions", "patches", "both"):
@@ -326,7 +326,7 @@ class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
     )
     image_augmentation: dict[str, Any] | None = field(
         default=None,
-        metadata={"help": "Keyword arguments of ImageAugmentation, for pixels; default: pictures as they are."},
+        metadata={"help": "Keyword arguments of ImageAugmentation, for pixels; default: images as they are."},
     )
     generation: dict[str, Any] | None = field(
         default=None,

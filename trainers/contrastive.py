@@ -47,7 +47,7 @@ class TaskData:
 
     Args:
         corpus: a caption corpus or a translation corpus, or a stream of one.
-        languages: of pictures' captions; by default the arguments' `languages`, else all.
+        languages: of images' captions; by default the arguments' `languages`, else all.
         pairs: of translations; by default all.
     """
 
@@ -92,7 +92,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         self.weights = {**self.task_weights, **(args.task_weights or {})}
         augmented = (args.text_augmentation or {}).get("tasks") or []
         self._check_tasks([*self.weights, *(args.task_learning_rates or {}), *augmented])
-        # As the pictures come (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times longer
+        # As the images come (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times longer
         # for the gradient of a convolution in bfloat16.
         model.to(memory_format=torch.channels_last)
         model.text_length_groups = args.text_length_groups
@@ -267,7 +267,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
             size = positives.shape[-1]
 
             def gathered(value: Tensor) -> Tensor:
-                # Some methods have several texts to a picture; which of the two a tensor is of, all processes agree.
+                # Some methods have several texts to an image; which of the two a tensor is of, all processes agree.
                 return gather_rows(value, counts if len(value) == size else row_counts(len(value), value.device))
 
             output = type(output)({name: gathered(value) if value.dim() else value for name, value in output.items()})

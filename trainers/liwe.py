@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from ..configuration.tasks import IMAGE_TEXT
 from .arguments import LiweTrainingArguments
-from .captioned_pictures import CaptionedPicturesTrainer
+from .word_dual_encoder import WordDualEncoderTrainer
 
 
-class LiweTrainer(CaptionedPicturesTrainer):
+class LiweTrainer(WordDualEncoderTrainer):
     """One task, `image_text`; step by step, the loss turns from all negatives to the hardest."""
 
     task_weights = {IMAGE_TEXT: 1.0}

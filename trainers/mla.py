@@ -133,16 +133,16 @@ class MlaTrainer(ContrastiveTrainer):
         }
 
     def _with_image_features(self, views: dict[str, CorpusView]) -> dict[str, SizedView]:
-        """Pictures' features in their place."""
-        pictures = next(iter(views.values())).pictures
+        """Images' features in their place."""
+        images = next(iter(views.values())).images
         features = self._frozen(
-            lambda: self._native.encode_image(pictures, normalize=False),
-            (pictures.encoded(row) for row in range(len(pictures))),
+            lambda: self._native.encode_image(images, normalize=False),
+            (images.encoded(row) for row in range(len(images))),
             reading=self._native.processor.image_processor.to_json_string(),
             without="text_model",
         )
         return {
-            tag: FeatureView(view.without_pictures(), "image_features", features, view.rows)
+            tag: FeatureView(view.without_images(), "image_features", features, view.rows)
             for tag, view in views.items()
         }
 

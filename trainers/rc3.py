@@ -1,7 +1,7 @@
 """RC3's pre-training (Zhou et al. 2023, section 2.3): every step takes a batch of each of three data sets.
 
-    strict     pictures with captions that are translations of each other; the paper gives their regions
-    weak       pictures with texts in several languages that need not say the same; the paper gives their patches
+    strict     images with captions that are translations of each other; the paper gives their regions
+    weak       images with texts in several languages that need not say the same; the paper gives their patches
     parallel   translations
 
 Which objective learns from which is the model's to say (`modeling_rc3_pretraining`). Texts of other processes are no
@@ -26,7 +26,7 @@ from ..configuration.tasks import PARALLEL, STRICT, WEAK
 from ..data.batching.collators import Collator, TaskCollator
 from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
 from ..data.batching.rc3_collators import TranslationCollator, TripletCollator
-from ..data.batching.views import CorpusView, Pictures, translation_pairs, triplets, weak_pairs
+from ..data.batching.views import CorpusView, Images, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import Rc3TrainingArguments
@@ -47,7 +47,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
             `translation_pairs`). What no objective of some weight learns from may be missing, and is not read.
         eval_dataset: the same with any of the data sets, or a corpus, which is strictly aligned; or a dict
             name -> such.
-        regions: of pictures, image_id -> [R, region_size], such as `RegionFeatures`; or a `RegionExtractor`, whose
+        regions: of images, image_id -> [R, region_size], such as `RegionFeatures`; or a `RegionExtractor`, whose
             regions are computed once.
         cache_dir: of extracted regions; by default a folder in the Hugging Face datasets cache.
         kwargs: as for `Trainer`.
@@ -122,7 +122,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
         return {name: self._view(name, data[name], training=training) for name in self.data_sets if name in data}
 
     def _view(self, name: str, data: Any, *, training: bool) -> SizedView:
-        """The examples of a data set, with what its pictures are given as."""
+        """The examples of a data set, with what its images are given as."""
         if isinstance(data, IterableDataset) or isinstance(getattr(data, "corpus", None), IterableDataset):
             raise TrainingSetupError(f"{name}: RC3 needs a Dataset, not a stream")
         view = self._texts(name, TaskData(data) if isinstance(data, Dataset) else data)
@@ -141,7 +141,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
         return (triplets if name == STRICT else translation_pairs)(data.corpus, pairs)
 
     def _visual(self, name: str) -> str:
-        """What the pictures of a data set are given as: regions, patches or both."""
+        """What the images of a data set are given as: regions, patches or both."""
         paper, given = (REGIONS, self.args.strict_visual) if name == STRICT else (PATCHES, self.args.weak_visual)
         has = self.model.config.visual
         visual = given or (paper if has == BOTH else has)
@@ -152,32 +152,32 @@ class Rc3Trainer(WholeCheckpointTrainer):
     def _with_regions(self, name: str, view: CorpusView, visual: str, *, training: bool) -> SizedView:
         if self.regions is None:
             raise TrainingSetupError(
-                f"{name}: its pictures are given as {visual}: give regions=, or {name}_visual='patches'"
+                f"{name}: its images are given as {visual}: give regions=, or {name}_visual='patches'"
             )
         augmented = self.args.augmented_regions if training else 0
-        shown = view if visual == BOTH else view.without_pictures()
+        shown = view if visual == BOTH else view.without_images()
         if isinstance(self.regions, Mapping):
             if augmented:
                 raise TrainingSetupError(
-                    "augmented_regions: there are no pictures to change where regions come from files"
+                    "augmented_regions: there are no images to change where regions come from files"
                 )
             return RegionView(shown, self.regions)
         with self.args.main_process_first(desc="regions"):
-            features = self._extracted(view.pictures, augmented)
+            features = self._extracted(view.images, augmented)
         return FeatureView(shown, "regions", features, view.rows)
 
-    def _extracted(self, pictures: Pictures, augmented: int) -> np.ndarray:
-        """The regions of pictures [n, R, region_size], or of several versions of each [n, V, R, region_size]."""
+    def _extracted(self, images: Images, augmented: int) -> np.ndarray:
+        """The regions of images [n, R, region_size], or of several versions of each [n, V, R, region_size]."""
         extractor: Any = self.regions
-        compute, settings = partial(extractor, pictures), extractor.settings
+        compute, settings = partial(extractor, images), extractor.settings
         if augmented and self._augmentation is not None:
-            compute = partial(extractor.versions, pictures, self._augmentation, augmented)
+            compute = partial(extractor.versions, images, self._augmentation, augmented)
             settings = f"{settings} {self._augmentation} {augmented}"
         return frozen_features(
             compute,
             weights=extractor.weights,
             settings=settings,
-            items=(pictures.encoded(row) for row in range(len(pictures))),
+            items=(images.encoded(row) for row in range(len(images))),
             cache_dir=self.cache_dir,
         )
 
@@ -240,7 +240,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
         """Every part of the loss, without dropout and with p_avg as it stands, and `eval_itm_accuracy`: the share of
-        pairs of a picture and a text, half of which belong together, that are judged rightly."""
+        pairs of an image and a text, half of which belong together, that are judged rightly."""
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(data, dict) and not data.keys() & set(self.data_sets):
             parts = [self.evaluate(part, ignore_keys, f"{metric_key_prefix}_{name}") for name, part in data.items()]
@@ -269,7 +269,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
 
 
 class RegionView:
-    """A view's examples with the regions of their pictures, which are looked up by `image_id`."""
+    """A view's examples with the regions of their images, which are looked up by `image_id`."""
 
     def __init__(self, view: SizedView, regions: Mapping[str, np.ndarray]) -> None:
         self.view, self.regions = view, regions

@@ -1,9 +1,9 @@
 """RC3 fine-tuned on a task: transformers' `Trainer`, and what each of the five tasks makes of its data (Zhou et al.
 2023, section 3 and appendix B).
 
-    Rc3ForVisualEntailment          XVNLI    labelled rows with a picture
+    Rc3ForVisualEntailment          XVNLI    labelled rows with an image
     Rc3ForVisualQuestionAnswering   xGQA     the same; a score for each answer
-    Rc3ForVisualReasoning           MaRVL    the same with two pictures
+    Rc3ForVisualReasoning           MaRVL    the same with two images
     Rc3ForImageTextRetrieval        ITR      a caption corpus
     Rc3ForConditionalGeneration     MMT      a caption corpus with texts in two languages
 """
@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from ..data.batching.collators import Collator, TaskCollator
 from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
-from ..data.batching.retrieval_candidates import CandidateCollator, NumberedRows, nearest, picture_vectors
+from ..data.batching.retrieval_candidates import CandidateCollator, NumberedRows, image_vectors, nearest
 from ..data.batching.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
 from ..data.batching.views import image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
@@ -84,7 +84,7 @@ class Rc3Task(ABC):
 
 @dataclass(frozen=True)
 class LabelTask(Rc3Task):
-    """A text with a picture, or two, has one of several labels."""
+    """A text with an image, or two, has one of several labels."""
 
     as_scores: bool = False
     metrics: tuple[str, ...] = ("accuracy",)
@@ -104,7 +104,7 @@ class LabelTask(Rc3Task):
 
 @dataclass(frozen=True)
 class RetrievalTask(Rc3Task):
-    """Captions find pictures, and pictures captions."""
+    """Captions find images, and images captions."""
 
     metrics: tuple[str, ...] = ("r1", "t2i_r1", "i2t_r1")
 
@@ -113,9 +113,9 @@ class RetrievalTask(Rc3Task):
 
     def collator(self, inputs: TaskInputs, examples: NumberedRows) -> Collator:
         corpus = examples.view
-        pictures = corpus.pictures if "image" in corpus.corpus.column_names else None
+        images = corpus.images if "image" in corpus.corpus.column_names else None
         ids = list(corpus.corpus["image_id"])
-        vectors = picture_vectors(pictures, ids, inputs.regions if inputs.config.has_regions else None)
+        vectors = image_vectors(images, ids, inputs.regions if inputs.config.has_regions else None)
         return CandidateCollator(inputs, corpus, nearest(vectors, ids))
 
     def evaluate(
@@ -127,7 +127,7 @@ class RetrievalTask(Rc3Task):
 
 @dataclass(frozen=True)
 class TranslationTask(Rc3Task):
-    """A text is written in another language, with a look at its picture."""
+    """A text is written in another language, with a look at its image."""
 
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
@@ -181,12 +181,12 @@ class Rc3TaskTrainer(WholeCheckpointTrainer):
         train_dataset: the task's data, a dataset or `TaskData`, which says in which languages; the paper trains on
             English alone.
         eval_dataset: the same, or a dict name -> such, evaluated in each of its languages.
-        regions: of pictures: `RegionFeatures`, or a `RegionExtractor`, which finds them anew whenever they are read.
+        regions: of images: `RegionFeatures`, or a `RegionExtractor`, which finds them anew whenever they are read.
         kwargs: as for `Trainer`.
 
     Raises:
         CorpusError: for data with an answer that is none of the model's.
-        InputError: for data with one picture where the model reads two, or the reverse.
+        InputError: for data with one image where the model reads two, or the reverse.
     """
 
     arguments_class: ClassVar[type[Rc3TaskTrainingArguments]] = Rc3TaskTrainingArguments
@@ -233,7 +233,7 @@ class Rc3TaskTrainer(WholeCheckpointTrainer):
         self.data_collator = TaskCollator({self.task.name: collate})
 
     def _augmented(self, processor: Any) -> dict[str, Any]:
-        """What training sees in the place of pictures as they are."""
+        """What training sees in the place of images as they are."""
         if self.args.image_augmentation is None:
             return {}
         augmentation = ImageAugmentation(**self.args.image_augmentation)

@@ -1,4 +1,4 @@
-"""SMALR's trainer: the latent vocabulary first, then words, sentences and pictures together (Burns et al. 2020)."""
+"""SMALR's trainer: the latent vocabulary first, then words, sentences and images together (Burns et al. 2020)."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from .arguments import SmalrTrainingArguments
-from .captioned_pictures import CaptionedPicturesTrainer
+from .word_dual_encoder import WordDualEncoderTrainer
 
 
-class SmalrTrainer(CaptionedPicturesTrainer):
-    """Tasks: `text_text` learns the latent vocabulary of a `SmalrLatentModel` from sentences of the same picture;
+class SmalrTrainer(WordDualEncoderTrainer):
+    """Tasks: `text_text` learns the latent vocabulary of a `SmalrLatentModel` from sentences of the same image;
     `image_text` trains a `SmalrModel`."""
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0}

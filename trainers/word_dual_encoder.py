@@ -1,4 +1,4 @@
-"""Training on pictures with texts in several languages, the features of a frozen backbone computed once: what the
+"""Training on images with texts in several languages, the features of a frozen backbone computed once: what the
 trainers of SMALR and LIWE share."""
 
 from typing import Any
@@ -9,20 +9,20 @@ from datasets.utils.logging import tqdm
 from torch import Tensor, nn
 
 from ..configuration.tasks import IMAGE_TEXT
-from ..data.batching.captioned_pictures import CaptionedPictures
+from ..data.batching.captioned_images import CaptionedImages
 from ..data.batching.collators import Collator, identity_label
 from ..data.batching.mixture import SizedView
-from ..data.batching.views import Pictures
+from ..data.batching.views import Images
 from ..modeling.modeling_dual_encoder import pool_image
 from ..processing.image_augmentation import TrainingTransform
-from .arguments import CaptionedPicturesTrainingArguments
+from .arguments import WordDualEncoderTrainingArguments
 from .contrastive import ContrastiveTrainer, TaskData
 from .frozen_features import FeatureView, frozen_features
 
 
-class CaptionedPicturesTrainer(ContrastiveTrainer):
-    """Takes a caption corpus whose pictures have captions in all languages. A batch has `sentences_per_picture`
-    sentences of each picture in every language, or in `languages_per_batch` of them.
+class WordDualEncoderTrainer(ContrastiveTrainer):
+    """Takes a caption corpus whose images have captions in all languages. A batch has `sentences_per_image`
+    sentences of each image in every language, or in `languages_per_batch` of them.
 
     A backbone of the model is frozen, and its features are computed once, unless `cache_frozen_features` is off.
 
@@ -34,7 +34,7 @@ class CaptionedPicturesTrainer(ContrastiveTrainer):
     def __init__(
         self,
         model: nn.Module,
-        args: CaptionedPicturesTrainingArguments,
+        args: WordDualEncoderTrainingArguments,
         *,
         cache_dir: str | None = None,
         **kwargs: Any,
@@ -52,49 +52,49 @@ class CaptionedPicturesTrainer(ContrastiveTrainer):
 
     def make_view(self, task: str, data: TaskData) -> SizedView:
         languages = data.languages or self.args.languages or getattr(self.processing_class, "languages", None)
-        view = CaptionedPictures(data.corpus, languages, with_pictures=task == IMAGE_TEXT)
-        if self._backbone is None or view.pictures is None:
+        view = CaptionedImages(data.corpus, languages, with_images=task == IMAGE_TEXT)
+        if self._backbone is None or view.images is None:
             return view
         with self.args.main_process_first(desc="frozen features"):
-            features = self._features(view.pictures)
-        return FeatureView(view.without_pictures(), "image_features", features, view.rows)
+            features = self._features(view.images)
+        return FeatureView(view.without_images(), "image_features", features, view.rows)
 
     def make_collator(self, task: str) -> Collator:
         return SentenceCollator(
             self.processing_class,
             self.training_transform(),
-            self.args.sentences_per_picture,
+            self.args.sentences_per_image,
             self.args.languages_per_batch,
         )
 
-    def _features(self, pictures: Pictures) -> np.ndarray:
-        """The backbone's features of all pictures of a corpus, [rows, width]."""
+    def _features(self, images: Images) -> np.ndarray:
+        """The backbone's features of all images of a corpus, [rows, width]."""
         processor = self.processing_class.image_processor
         return frozen_features(
-            lambda: self._compute_features(pictures),
+            lambda: self._compute_features(images),
             weights=self._backbone.state_dict(),
             settings=f"{self._backbone.config.to_json_string()}\n{processor.to_json_string()}",
-            items=(pictures.encoded(row) for row in range(len(pictures))),
+            items=(images.encoded(row) for row in range(len(images))),
             cache_dir=self.cache_dir,
         )
 
     @torch.no_grad()
-    def _compute_features(self, pictures: Pictures) -> np.ndarray:
+    def _compute_features(self, images: Images) -> np.ndarray:
         backbone = self._backbone.to(self.args.device).eval()
         size, found = self.args.per_device_eval_batch_size, []
-        for start in tqdm(range(0, len(pictures), size), desc="features of pictures"):
-            inputs = self.processing_class(images=pictures[start : start + size], return_tensors="pt")
+        for start in tqdm(range(0, len(images), size), desc="features of images"):
+            inputs = self.processing_class(images=images[start : start + size], return_tensors="pt")
             found.append(pool_image(backbone(**inputs.to(self.args.device))).float().cpu().numpy())
         return np.concatenate(found)
 
 
 class SentenceCollator:
-    """Pictures with captions in several languages and their seeds -> a model's inputs and `positives`.
+    """Images with captions in several languages and their seeds -> a model's inputs and `positives`.
 
     Args:
         processor: the model's.
-        transform: pictures and their seeds -> pixel values [M, 3, H, W].
-        sentences: drawn for each picture in each language; where there are fewer captions, they come again.
+        transform: images and their seeds -> pixel values [M, 3, H, W].
+        sentences: drawn for each image in each language; where there are fewer captions, they come again.
         languages: that many, drawn for each batch; by default all.
     """
 

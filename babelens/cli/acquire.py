@@ -40,7 +40,7 @@ def acquire(
     captions: Annotated[
         str | None,
         typer.Option(
-            help="Pictures with captions in that language, for a second stage, language exposure: a folder with a "
+            help="Images with captions in that language, for a second stage, language exposure: a folder with a "
             "`metadata.jsonl`, parquet files, or a Hub data set.",
             rich_help_panel=_DATA,
         ),

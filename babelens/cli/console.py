@@ -4,5 +4,5 @@ from rich.console import Console
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """A console that prints text as it is: `[b]` in a caption is no markup, and `:cat:` no picture of a cat."""
+    """A console that prints text as it is: `[b]` in a caption is no markup, and `:cat:` no image of a cat."""
     return Console(stderr=stderr, markup=False, emoji=False)

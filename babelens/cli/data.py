@@ -30,7 +30,7 @@ def data(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A folder of pictures with a `metadata.jsonl`, parquet files, or a data set on the Hub. "
+            help="A folder of images with a `metadata.jsonl`, parquet files, or a data set on the Hub. "
             "Without it: the emoji benchmark.",
             show_default=False,
         ),
@@ -44,18 +44,18 @@ def data(
     split: Annotated[str | None, typer.Option(help="The split to look at, where SOURCE has several.")] = None,
     skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
     sheet: Annotated[
-        Path | None, typer.Option(help="Draw a contact sheet of pictures into this file (PNG).", dir_okay=False)
+        Path | None, typer.Option(help="Draw a contact sheet of images into this file (PNG).", dir_okay=False)
     ] = None,
-    pictures: Annotated[int, typer.Option(help="How many pictures the contact sheet shows.", min=1)] = 32,
+    images: Annotated[int, typer.Option(help="How many images the contact sheet shows.", min=1)] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print the statistics as JSON.")] = False,
 ) -> None:
-    """Show what is in a data set: pictures, languages, splits, licences, and pictures that cannot be read.
+    """Show what is in a data set: images, languages, splits, licenses, and images that cannot be read.
 
-    Without SOURCE it is the emoji benchmark: pictures by four artists, names in 120 languages. The first time, its
+    Without SOURCE it is the emoji benchmark: images by four artists, names in 120 languages. The first time, its
     pinned packages are fetched through npm and drawn, which takes about a minute; after that it lies in the cache of
     `datasets`.
 
-    A SOURCE is read as `babelens train` would read it: a picture or caption that cannot be used is an error that says
+    A SOURCE is read as `babelens train` would read it: an image or caption that cannot be used is an error that says
     where it is.
     """
     skipped: list[SkippedImage] = []
@@ -74,13 +74,13 @@ def data(
     else:
         _show_corpus(plain_console(), statistics)
     if sheet:
-        rows = _rows_of_all_vendors(corpus, pictures) if source is None else _spread(range(len(corpus)), pictures)
+        rows = _rows_of_all_vendors(corpus, images) if source is None else _spread(range(len(corpus)), images)
         _draw_sheet(corpus.select(rows), language, sheet)
-        typer.echo(f"Contact sheet of {len(rows)} pictures: {sheet}", err=True)
+        typer.echo(f"Contact sheet of {len(rows)} images: {sheet}", err=True)
 
 
 def corpus_statistics(corpus: Dataset) -> dict[str, Any]:
-    """Counts of a caption corpus: pictures, what they show, captions by language with their mean length, splits."""
+    """Counts of a caption corpus: images, what they show, captions by language with their mean length, splits."""
     captions = pc.list_flatten(captions_of(corpus))
     table = pa.table(
         {
@@ -92,7 +92,7 @@ def corpus_statistics(corpus: Dataset) -> dict[str, Any]:
         table.group_by("language").aggregate([("characters", "count"), ("characters", "mean")]).sort_by("language")
     )
     return {
-        "pictures": len(corpus),
+        "images": len(corpus),
         "image_ids": len(set(corpus["image_id"])),
         "captions": len(table),
         "languages": {
@@ -105,7 +105,7 @@ def corpus_statistics(corpus: Dataset) -> dict[str, Any]:
 
 def _show_corpus(console: Console, statistics: dict[str, Any]) -> None:
     console.print(f"{statistics['source']}:", highlight=False)
-    console.print(f"{statistics['pictures']:,} pictures of {statistics['image_ids']:,} things", style="bold")
+    console.print(f"{statistics['images']:,} images of {statistics['image_ids']:,} things", style="bold")
     table = Table("language")
     for column in ("captions", "characters on average"):
         table.add_column(column, justify="right")
@@ -115,16 +115,16 @@ def _show_corpus(console: Console, statistics: dict[str, Any]) -> None:
     if statistics["splits"]:
         console.print("Splits: " + ", ".join(f"{split} {number:,}" for split, number in statistics["splits"].items()))
     if statistics["skipped"]:
-        console.print(f"Pictures left out: {len(statistics['skipped'])}", style="bold")
+        console.print(f"Images left out: {len(statistics['skipped'])}", style="bold")
         for each in statistics["skipped"]:
             console.print(f"- {each['place']}: {each['reason']}")
 
 
 def _show_emoji(console: Console, manifest: dict[str, Any]) -> None:
-    vendors = Table("pictures by", title="The emoji benchmark")
-    vendors.add_column("pictures", justify="right")
+    vendors = Table("images by", title="The emoji benchmark")
+    vendors.add_column("images", justify="right")
     vendors.add_column(f"of {manifest['concepts']:,} concepts", justify="right")
-    for vendor, number in manifest["pictures"].items():
+    for vendor, number in manifest["images"].items():
         vendors.add_row(vendor, f"{number:,}", f"{number / manifest['concepts']:.1%}")
     console.print(vendors)
     console.print(_splits_table(manifest["splits"]))
@@ -156,13 +156,13 @@ def _splits_table(splits: dict[str, Any]) -> Table:
     for category in sorted(categories, key="Flags".__eq__):
         add(category, [counts["categories"].get(category, 0) for counts in splits.values()])
     table.add_section()
-    for total in ("concepts", "groups", "pictures"):
+    for total in ("concepts", "groups", "images"):
         add(f"all {total}", [counts[total] for counts in splits.values()])
     return table
 
 
 def _draw_sheet(corpus: Dataset, language: str | None, path: Path) -> None:
-    """A contact sheet of all pictures, each with a caption below: the first in this language, or else the first."""
+    """A contact sheet of all images, each with a caption below: the first in this language, or else the first."""
     from ..inference.gallery import contact_sheet
     from ..inference.lettering import Lettering
 
@@ -184,13 +184,13 @@ def _caption(captions: list[dict[str, str]], language: str | None) -> dict[str, 
     return next(iter(in_language or captions), {"language": "en", "text": ""})
 
 
-def _rows_of_all_vendors(corpus: Dataset, pictures: int) -> list[int]:
-    """Emoji from all over the benchmark, the vendors' pictures of one side by side."""
+def _rows_of_all_vendors(corpus: Dataset, images: int) -> list[int]:
+    """Emoji from all over the benchmark, the vendors' images of one side by side."""
     rows_of: dict[str, list[int]] = {}
     for row, image_id in enumerate(corpus["image_id"]):
         rows_of.setdefault(image_id, []).append(row)
     drawn_by_all = [rows for rows in rows_of.values() if len(rows) == len(VENDORS)]
-    return [row for rows in _spread(drawn_by_all, max(1, pictures // len(VENDORS))) for row in rows]
+    return [row for rows in _spread(drawn_by_all, max(1, images // len(VENDORS))) for row in rows]
 
 
 def _spread(items: Sequence[Item], number: int) -> list[Item]:

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoProcessor
 
 from ..configuration.errors import UnknownLanguageError
 from ..configuration.languages import normalize_language
-from ..data.batching.views import Pictures
+from ..data.batching.views import Images
 from ..data.emoji.benchmark import load_emoji, published_manifest
 from ..inference.embedder import Embedder
 from ..inference.gallery import contact_sheet
@@ -27,7 +27,7 @@ from ..workflows.time_budget import seconds_of, stage_times, stages_of, steps_of
 from .console import plain_console
 from .tables import print_run
 
-# "red heart" in Swahili: the demo's model has seen translations into Swahili, but no picture with a Swahili caption.
+# "red heart" in Swahili: the demo's model has seen translations into Swahili, but no image with a Swahili caption.
 QUERY, LANGUAGE = "moyo mwekundu", "sw"
 DEMOS = {method: f"emoji/{method}-demo" for method in METHODS if (RECIPES / f"emoji/{method}-demo.yaml").is_file()}
 _CHOSEN = "steps.json"
@@ -50,7 +50,7 @@ def demo(
 ) -> None:
     """Train a small model on the emoji benchmark, evaluate it, write its card, load it back, and search with it.
 
-    The pictures are real (four vendors draw the same 1911 emoji), the names are those of Unicode's volunteers. The
+    The images are real (four vendors draw the same 1911 emoji), the names are those of Unicode's volunteers. The
     first run fetches them from the npm registry and draws them, which takes a minute. Before it trains, it times a few
     steps, and shortens its schedule to what the machine can do in the time; data and evaluation take one to two
     minutes more.
@@ -133,11 +133,11 @@ def _known_language(language: str, readable: list[str] | None) -> str:
 
 
 def _search(output: Path, query: str, language: str, console: Console) -> None:
-    """Loads the model as anybody would, and asks it for pictures by a vendor that it has not seen either."""
+    """Loads the model as anybody would, and asks it for images by a vendor that it has not seen either."""
     embedder = Embedder(AutoModel.from_pretrained(output), AutoProcessor.from_pretrained(output))
     gallery = load_emoji(vendors=["noto"], languages=["en", language])
-    pictures = Pictures(gallery)
-    scores = embedder.encode_image(pictures) @ embedder.encode_text(query, language=language)[0]
+    images = Images(gallery)
+    scores = embedder.encode_image(images) @ embedder.encode_text(query, language=language)[0]
     best = (-scores).argsort(kind="stable")[:8]
     console.print()
     console.print(Text(query, "bold"), f"({language}), asked of AutoModel.from_pretrained({str(output)!r}):")
@@ -146,6 +146,6 @@ def _search(output: Path, query: str, language: str, console: Console) -> None:
         console.print(f"  {scores[position]:.3f}  {gallery[position]['emoji']}  {names['en']}", highlight=False)
     sheet = output / EVALUATION / "search.png"
     contact_sheet(
-        [pictures[position] for position in best.tolist()], [f"{scores[p]:.2f}" for p in best], columns=8
+        [images[position] for position in best.tolist()], [f"{scores[p]:.2f}" for p in best], columns=8
     ).save(sheet)
     console.print(f"Drawn in {sheet}")

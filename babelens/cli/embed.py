@@ -1,4 +1,4 @@
-"""`babelens embed`: pictures or texts to a file of vectors, for other programs to use."""
+"""`babelens embed`: images or texts to a file of vectors, for other programs to use."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +15,12 @@ from ..data.corpus.images import refuse_mostly_bad
 from ..data.corpus.text_files import read_texts
 from ..inference.cross_encoder import CrossEncoder
 from ..inference.embedder import Embedder
-from ..inference.image_index import ImageIndex, pictures_in
+from ..inference.image_index import ImageIndex, images_in
 from ..inference.region_extraction import RegionExtractor
 from .options import TrustRemoteCode
 
 _FORMATS = (".npy", ".parquet")
-SKIP_HELP = "Leave out pictures that cannot be read, and list them. When most of them are bad, it is an error."
+SKIP_HELP = "Leave out images that cannot be read, and list them. When most of them are bad, it is an error."
 
 
 def embed(
@@ -29,13 +29,13 @@ def embed(
         Path,
         typer.Option(
             help="The file to write: `.parquet` (the columns `file`, or `text` and `language`, and `embedding`), or "
-            "`.npy` (the vectors alone, one in a row: pictures in the order of their paths, texts as they stand).",
+            "`.npy` (the vectors alone, one in a row: images in the order of their paths, texts as they stand).",
             dir_okay=False,
         ),
     ],
     images: Annotated[
         Path | None,
-        typer.Option(help="A folder of pictures, with all folders in it.", exists=True, file_okay=False),
+        typer.Option(help="A folder of images, with all folders in it.", exists=True, file_okay=False),
     ] = None,
     texts: Annotated[
         Path | None,
@@ -43,12 +43,12 @@ def embed(
     ] = None,
     language: Annotated[str | None, typer.Option(help="The language of the texts, as a BCP-47 tag.")] = None,
     skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
-    batch_size: Annotated[int, typer.Option(help="Pictures or texts encoded at a time.", min=1)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Images or texts encoded at a time.", min=1)] = 64,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Write the vectors of pictures or of texts: float32, of length 1, so that a dot product is a cosine.
+    """Write the vectors of images or of texts: float32, of length 1, so that a dot product is a cosine.
 
-    Vectors of one model can be compared whatever they came from: a text in any language with a picture or with a text
+    Vectors of one model can be compared whatever they came from: a text in any language with an image or with a text
     in another language. `Dataset.from_parquet(FILE).add_faiss_index("embedding")` makes a search index of millions.
     """
     if (images is None) == (texts is None):
@@ -120,7 +120,7 @@ def load_cross_encoder(
 
 def _check_names(folder: Path) -> None:
     """Before anything is encoded: a column of text takes no name that is not UTF-8."""
-    for path in pictures_in(folder):
+    for path in images_in(folder):
         try:
             str(path.relative_to(folder)).encode()
         except UnicodeEncodeError:

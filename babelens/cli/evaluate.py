@@ -1,4 +1,4 @@
-"""`babelens evaluate`: how well a model finds pictures by text and texts by picture, in each language; or how well it
+"""`babelens evaluate`: how well a model finds images by text and texts by image, in each language; or how well it
 does a task that it was fine-tuned on."""
 
 import json
@@ -35,18 +35,18 @@ def evaluate(
     data: Annotated[
         str,
         typer.Option(
-            help="`emoji`, or captioned pictures: a folder with a `metadata.jsonl`, parquet files, or a Hub data set."
+            help="`emoji`, or captioned images: a folder with a `metadata.jsonl`, parquet files, or a Hub data set."
         ),
     ] = _EMOJI,
     languages: Annotated[
         str | None,
-        typer.Option(help="Of captioned pictures: tags with commas between, `en,de,zh-Hant`. By default all."),
+        typer.Option(help="Of captioned images: tags with commas between, `en,de,zh-Hant`. By default all."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="The split of DATA to use, where it has several.")] = None,
     protocol: Annotated[
         Literal["standard", "mla"],
         typer.Option(
-            help="`mla`: from image to text, rank pictures by their best caption, as MLA's paper does. "
+            help="`mla`: from image to text, rank images by their best caption, as MLA's paper does. "
             "On the emoji benchmark both are the same."
         ),
     ] = "standard",
@@ -66,7 +66,7 @@ def evaluate(
     regions: Annotated[str | None, typer.Option(help=REGIONS_HELP)] = None,
     grid: Annotated[int | None, typer.Option(help=GRID_HELP, min=1)] = None,
     image_languages: Annotated[
-        str, typer.Option(help="Languages that had pictures in training.", rich_help_panel=_PANEL)
+        str, typer.Option(help="Languages that had images in training.", rich_help_panel=_PANEL)
     ] = ",".join(BENCHMARK_LANGUAGES["image"]),
     pair_languages: Annotated[
         str, typer.Option(help="Languages that had translations only.", rich_help_panel=_PANEL)
@@ -83,7 +83,7 @@ def evaluate(
     gallery: Annotated[
         Path | None,
         typer.Option(
-            help="Draw some queries and the pictures found for them into this file (PNG).",
+            help="Draw some queries and the images found for them into this file (PNG).",
             dir_okay=False,
             rich_help_panel=_PANEL,
         ),
@@ -91,18 +91,18 @@ def evaluate(
     output: Annotated[
         Path | None, typer.Option(help="Write the results into this file (JSON), for model cards.", dir_okay=False)
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Pictures or texts encoded at a time.", min=1)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Images or texts encoded at a time.", min=1)] = 64,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Measure retrieval: recall at 1, 5 and 10 in percent, text to image and image to text, language by language.
 
-    On captioned pictures, every language searches all pictures. On the emoji benchmark, four questions are answered
-    together: unseen concepts; an unseen vendor in languages that had pictures; in languages that had translations
+    On captioned images, every language searches all images. On the emoji benchmark, four questions are answered
+    together: unseen concepts; an unseen vendor in languages that had images; in languages that had translations
     only; in languages never seen. Say which languages were which in training; flags are reported apart.
 
     `--rerank` has a second model, a cross-encoder, judge what MODEL found: the best `--top-k` of each query, which
-    costs as many passes of that model for every text and for every picture.
+    costs as many passes of that model for every text and for every image.
 
     A model that was fine-tuned on a task (RC3: entailment, questions, reasoning, retrieval, translation) is evaluated
     with `--recipe`, on the task's own test data and by its own measure.

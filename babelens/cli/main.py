@@ -27,7 +27,7 @@ from .train import train
 from .trim import trim
 
 app = typer.Typer(
-    help="Teach vision-language models new languages, and search pictures in any of them.",
+    help="Teach vision-language models new languages, and search images in any of them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""`babelens search`: find pictures by describing them, in any language the model knows."""
+"""`babelens search`: find images by describing them, in any language the model knows."""
 
 import json
 from pathlib import Path
@@ -22,40 +22,40 @@ from .options import TrustRemoteCode
 
 def search(
     model: Annotated[str, typer.Argument(help="A model's folder, or its name on the Hub.")],
-    query: Annotated[str, typer.Argument(help="What the picture shows, such as `ein rotes Auto`.")],
+    query: Annotated[str, typer.Argument(help="What the image shows, such as `ein rotes Auto`.")],
     images: Annotated[
         Path, typer.Option(help="The folder to search, with all folders in it.", exists=True, file_okay=False)
     ],
     language: Annotated[str, typer.Option(help="The language of QUERY, as a BCP-47 tag: `de`, `ja`, `zh-Hant`.")],
-    top: Annotated[int, typer.Option(help="How many pictures to show.", min=1)] = 10,
+    top: Annotated[int, typer.Option(help="How many images to show.", min=1)] = 10,
     rerank: Annotated[
         str | None,
         typer.Option(
-            help="A cross-encoder, its folder or its name on the Hub, that puts the best pictures in order. Scores "
+            help="A cross-encoder, its folder or its name on the Hub, that puts the best images in order. Scores "
             "are then its own."
         ),
     ] = None,
-    top_k: Annotated[int, typer.Option(help="How many pictures it is shown.", min=1)] = 50,
+    top_k: Annotated[int, typer.Option(help="How many images it is shown.", min=1)] = 50,
     regions: Annotated[str | None, typer.Option(help=REGIONS_HELP)] = None,
     grid: Annotated[int | None, typer.Option(help=GRID_HELP, min=1)] = None,
     sheet: Annotated[
-        Path | None, typer.Option(help="Draw the pictures found into this file (PNG).", dir_okay=False)
+        Path | None, typer.Option(help="Draw the images found into this file (PNG).", dir_okay=False)
     ] = None,
     skip_bad_images: Annotated[bool, typer.Option("--skip-bad-images", help=SKIP_HELP)] = False,
     trust_remote_code: TrustRemoteCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Show the pictures of a folder that fit a description best, with their scores (without --rerank cosines, at most
+    """Show the images of a folder that fit a description best, with their scores (without --rerank cosines, at most
     1).
 
-    The first search of a folder encodes its pictures; later ones, with the same model, encode what is new.
+    The first search of a folder encodes its images; later ones, with the same model, encode what is new.
 
     Example: babelens search runs/mural --images photos "ein rotes Auto" --language de --sheet found.png
     """
     if not query.strip():
-        raise typer.BadParameter("the description is empty: every picture would fit it as well", param_hint="QUERY")
+        raise typer.BadParameter("the description is empty: every image would fit it as well", param_hint="QUERY")
     if rerank and top_k < top:
-        raise typer.BadParameter(f"--top {top} needs as many pictures to be shown to it", param_hint="--top-k")
+        raise typer.BadParameter(f"--top {top} needs as many images to be shown to it", param_hint="--top-k")
     language = normalize_language(language)
     judge = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
     embedder = load_embedder(model, trust_remote_code=trust_remote_code)
@@ -80,9 +80,9 @@ def search(
         facts = {"query": query, "language": language, "results": results, "skipped": skipped}
         typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
         return
-    table = Table(title=f"{query} [{language}]", caption=f"{len(index.paths)} pictures searched")
+    table = Table(title=f"{query} [{language}]", caption=f"{len(index.paths)} images searched")
     table.add_column("score", justify="right")
-    table.add_column("picture", overflow="fold")
+    table.add_column("image", overflow="fold")
     for path, score in found:
         table.add_row(f"{score:.3f}", str(path.relative_to(images)))
     plain_console().print(table)

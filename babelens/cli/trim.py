@@ -22,7 +22,7 @@ def trim(
     captions: Annotated[
         list[str] | None,
         typer.Option(
-            help="Captioned pictures: a folder with a `metadata.jsonl`, parquet files, or a Hub data set. This option "
+            help="Captioned images: a folder with a `metadata.jsonl`, parquet files, or a Hub data set. This option "
             "and the next two may be given several times.",
             rich_help_panel=_TEXTS,
         ),

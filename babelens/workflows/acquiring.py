@@ -72,7 +72,7 @@ class Acquisition:
         language: to acquire.
         translations: what `load_translations` takes; pairs of `language` and the native language.
         output: the adapter's folder.
-        captions: what `load_captions` takes; pictures with captions in `language`, for language exposure.
+        captions: what `load_captions` takes; images with captions in `language`, for language exposure.
         native_language: what a plain base model reads; default: English. For a plain base model only, as are the
             following four: a model that has acquired languages has settled them.
         vocabulary: folder or Hub id of a model or a tokenizer: the acquired languages' vocabulary, and first values of

@@ -147,7 +147,7 @@ def _is_enumeration(kind: Any) -> bool:
 
 
 def _check_augmentation(given: Mapping[str, Any], where: str) -> None:
-    """What changes pictures and texts, whose settings are mappings of their own; lists stand for tuples."""
+    """What changes images and texts, whose settings are mappings of their own; lists stand for tuples."""
     for name, augmentation in (("image_augmentation", ImageAugmentation), ("text_augmentation", TextAugmentation)):
         settings = given.get(name)
         if settings is None:

@@ -323,7 +323,7 @@ class RecipeRun(RecipeData):
             if source.source in (EMOJI, WEAK_EMOJI):
                 sources += emoji_sources([] if translations else sorted(set(self.corpora[task]["vendor"])))
             else:
-                role = "translations" if translations else "pictures and captions"
+                role = "translations" if translations else "images and captions"
                 sources.append(
                     CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution)
                 )

@@ -33,7 +33,7 @@ class RecipeData:
     trust_remote_code: bool = False
     # Whether transformers' pipelines, which read texts with a tokenizer, take the model.
     in_pipelines: ClassVar[bool] = True
-    # The tasks whose data are translations, without pictures.
+    # The tasks whose data are translations, without images.
     translation_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT,)
     # The tasks whose data are taken by pairs of languages.
     paired_tasks: ClassVar[tuple[str, ...]] = (TEXT_TEXT, TRIPLET)
@@ -90,7 +90,7 @@ class RecipeData:
 
     @cached_property
     def image_languages(self) -> list[str]:
-        """Languages with captioned pictures in training, in any stage."""
+        """Languages with captioned images in training, in any stage."""
         found = (
             stage.tags or self._languages(task)
             for stage in self.stages

@@ -5,10 +5,10 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..configuration.errors import RecipeError
 from ..modeling.modeling_liwe import LiweModel
 from ..processing.processing_liwe import LiweProcessor, frequent_characters
-from .words import CaptionedPicturesRun
+from .words import WordDualEncoderRun
 
 
-class LiweRun(CaptionedPicturesRun):
+class LiweRun(WordDualEncoderRun):
     """A recipe of LIWE; of `words` it has `min_frequency`, of characters, and `max_text_length`."""
 
     def make_processor(self) -> ProcessorMixin:

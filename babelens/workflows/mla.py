@@ -30,7 +30,7 @@ class MlaRun(RecipeRun):
 
     @cached_property
     def image_languages(self) -> list[str]:
-        """Languages with captioned pictures in training: the native one, and those of language exposure."""
+        """Languages with captioned images in training: the native one, and those of language exposure."""
         return list(dict.fromkeys([self._native_language, *self._exposed]))
 
     @cached_property

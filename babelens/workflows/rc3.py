@@ -36,7 +36,7 @@ class Rc3Run(RecipeRun):
 
     `model` is a preset, for which `tokenizer` says how many pieces to learn; an mBART to start from, with its
     vocabulary (`babelens trim` cuts it down); or a pre-trained RC3 to go on from. `model.overrides` are `Rc3Config`'s
-    keys. `regions` says where those of pictures come from.
+    keys. `regions` says where those of images come from.
     """
 
     in_pipelines = False
@@ -77,12 +77,12 @@ class Rc3Run(RecipeRun):
         source = self.recipe.model.from_pretrained
         if source and not self._is_mbart:
             return load_processor(AutoProcessor, source, **self.code)
-        pictures = self.new_image_processor()
+        images = self.new_image_processor()
         if source:
             tokenizer = load_processor(AutoTokenizer, source, **self.code)
-            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.languages, pictures, **self._region_sizes)
+            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.languages, images, **self._region_sizes)
         tokenizer = self.new_tokenizer("tokenizer", self.languages, self.captions)
-        return Rc3Processor.new(tokenizer, self.languages, pictures, **self._region_sizes)
+        return Rc3Processor.new(tokenizer, self.languages, images, **self._region_sizes)
 
     def train_vocabulary(
         self, source: TokenizerSource, texts: list[str], vocab_size: int, alphabet: list[str]

@@ -1,5 +1,5 @@
 """The data of RC3's tasks as recipes name them: IGLUE's and Multi30K's files, the emoji benchmark's tasks, and
-captioned pictures of one's own.
+captioned images of one's own.
 
     source: xvnli                                    # which reader
     options: {file: data/xvnli/{language}.jsonl}     # its arguments; one file for each of
@@ -88,23 +88,23 @@ def _xgqa(answers: str, **options: Any) -> Dataset:
     return load_xgqa(answers=load_answers(answers), **options)
 
 
-def _few(corpus: Dataset, pictures: int | None) -> Dataset:
-    """So many of the rows, spread evenly: a cross-encoder looks at every text with every picture, which takes long."""
-    if pictures is None or pictures >= len(corpus):
+def _few(corpus: Dataset, images: int | None) -> Dataset:
+    """So many of the rows, spread evenly: a cross-encoder looks at every text with every image, which takes long."""
+    if images is None or images >= len(corpus):
         return corpus
-    return corpus.select([len(corpus) * k // pictures for k in range(pictures)])
+    return corpus.select([len(corpus) * k // images for k in range(images)])
 
 
-def _xflickrco(pictures: int | None = None, **options: Any) -> Dataset:
-    return _few(load_xflickrco(**options), pictures)
+def _xflickrco(images: int | None = None, **options: Any) -> Dataset:
+    return _few(load_xflickrco(**options), images)
 
 
 def _captions(source: DataSource) -> list[TaskData]:
     """A caption corpus: the emoji benchmark, or what `load_captions` takes."""
     options = dict(source.options)
-    pictures = options.pop("pictures", None)
+    images = options.pop("images", None)
     corpus = load_emoji(**options) if source.source == EMOJI else load_captions(source.source, **options)
-    return [TaskData(_few(corpus, pictures), source.languages, source.language_pairs)]
+    return [TaskData(_few(corpus, images), source.languages, source.language_pairs)]
 
 
 def _multi30k(source: DataSource) -> list[TaskData]:
@@ -116,14 +116,14 @@ def _multi30k(source: DataSource) -> list[TaskData]:
 
 
 def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool) -> list[TaskData]:
-    """A task of the emoji benchmark's names, or of its pictures alone."""
+    """A task of the emoji benchmark's names, or of its images alone."""
     if not source.languages:
         raise RecipeError("the emoji benchmark's tasks need languages")
     loading = dict(source.options)
-    pictures = loading.pop("pictures", None)
+    images = loading.pop("images", None)
     own = {name: loading.pop(name) for name in _TASK_OPTIONS if name in loading}
     corpus = load_emoji(**{"languages": source.languages if named else ["en"]} | loading)
-    return [TaskData(make(_few(corpus, pictures), source.languages, **own), source.languages)]
+    return [TaskData(make(_few(corpus, images), source.languages, **own), source.languages)]
 
 
 # Task -> source -> reader; the source "" stands for any other.

@@ -44,7 +44,7 @@ class DataSource:
         languages: languages of image-text pairs; default: all.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
             combinations.
-        license: SPDX identifier of the data's licence, for the card; the emoji benchmark knows its own.
+        license: SPDX identifier of the data's license, for the card; the emoji benchmark knows its own.
         attribution: whom to name, for the card.
     """
 
@@ -226,7 +226,7 @@ class WordsSource:
 
 @dataclass(frozen=True)
 class RegionsSource:
-    """Where the regions of RC3's pictures come from: one of these.
+    """Where the regions of RC3's images come from: one of these.
 
     Args:
         features: a file or folder of computed ones (`open_regions`), or a list of such.
@@ -247,7 +247,7 @@ class RegionsSource:
 
 @dataclass(frozen=True)
 class ImageSizes:
-    """Side lengths in pixels: pictures are resized to `resize`, of which `crop` is seen."""
+    """Side lengths in pixels: images are resized to `resize`, of which `crop` is seen."""
 
     resize: int = 346
     crop: int = 289
@@ -302,12 +302,12 @@ class Recipe:
         words: SMALR's vocabularies and word vectors.
         backbone: SMALR's vision backbone, or what sees the cells of RC3's `regions.grid`: a folder or Hub id of a
             vision model or of a dual encoder; default: the configuration's, untrained.
-        regions: of RC3's pictures; not needed where all are given as patches.
+        regions: of RC3's images; not needed where all are given as patches.
         report: what to report at the end: `emoji` for the four questions, or nothing.
         unseen_languages: languages for the report that the model was never trained on.
-        license: licence of the weights as a Hub identifier; default: what follows from the data's, `other` when that
+        license: license of the weights as a Hub identifier; default: what follows from the data's, `other` when that
             is unknown.
-        license_name: what the licence is called, with `license: other`.
+        license_name: what the license is called, with `license: other`.
     """
 
     method: str

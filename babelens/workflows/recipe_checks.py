@@ -142,7 +142,7 @@ def _check_source(run: "RecipeRun", key: str, source: DataSource) -> None:
         check_known(name, known, f"{key}.options.")
         value_of(known[name], value, f"{key}.options.{name}")
     if key == "validation" and source.options.get("streaming"):
-        raise RecipeError(f"{key}.options.streaming: evaluation ranks all pictures at once, and a stream has no end")
+        raise RecipeError(f"{key}.options.streaming: evaluation ranks all images at once, and a stream has no end")
     if source.pairs is not None and task not in run.paired_tasks:
         raise RecipeError(f"{key}.pairs: {task} takes captions by languages, not by pairs of them")
     for pair in source.language_pairs or ():

@@ -21,7 +21,7 @@ from .recipe_file import shown
 logger = logging.getLogger(__name__)
 
 RECORD = "run.json"
-_PICTURES = 1000  # of a corpus that are read for its digest: all of a small one, and of a large one some everywhere
+_IMAGES = 1000  # of a corpus that are read for its digest: all of a small one, and of a large one some everywhere
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,17 @@ def flattened(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
 
 
 def corpus_digest(corpus: Dataset) -> str:
-    """Of all texts, identifiers and labels, and of up to 1000 pictures, evenly spread; the same however the corpus is
+    """Of all texts, identifiers and labels, and of up to 1000 images, evenly spread; the same however the corpus is
     stored."""
     digest = _Digest()
-    pictures = [name for name, feature in corpus.features.items() if isinstance(feature, Image)]
-    others = [name for name in corpus.column_names if name not in pictures]
+    images = [name for name, feature in corpus.features.items() if isinstance(feature, Image)]
+    others = [name for name in corpus.column_names if name not in images]
     table = corpus.select_columns(others).with_format("arrow")[:]
     for name in others:
         for chunk in table[name].chunks:
             digest.add_array(name, chunk)
-    rows: Sequence[int] = np.linspace(0, len(corpus) - 1, min(len(corpus), _PICTURES), dtype=int).tolist()
-    for name in pictures:
+    rows: Sequence[int] = np.linspace(0, len(corpus) - 1, min(len(corpus), _IMAGES), dtype=int).tolist()
+    for name in images:
         stored = corpus.select_columns(name).select(rows).cast_column(name, Image(decode=False))
         for cell in stored[name]:
             digest.add(name, _encoded(cell))
@@ -101,7 +101,7 @@ def file_digest(path: str | Path) -> str:
 
 
 def _encoded(cell: Mapping[str, Any] | None) -> bytes:
-    """A picture as it is stored; one that cannot be read is an error where it is first used."""
+    """An image as it is stored; one that cannot be read is an error where it is first used."""
     if cell is None:
         return b""
     if cell["bytes"] is not None:

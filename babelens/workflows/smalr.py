@@ -18,12 +18,12 @@ from ..processing.word_dictionaries import dictionary_words
 from ..processing.word_vectors import word_vectors
 from ..processing.word_vocabulary import frequent_words
 from .record import file_digest
-from .words import CaptionedPicturesRun
+from .words import WordDualEncoderRun
 
 logger = logging.getLogger(__name__)
 
 
-class SmalrRun(CaptionedPicturesRun):
+class SmalrRun(WordDualEncoderRun):
     """A recipe of SMALR.
 
     `words` says which words each language has and where their vectors come from; by a dictionary, rare ones have the

@@ -1,5 +1,5 @@
 """Recipes of methods that learn from the words of texts in several languages, and from a backbone's features of
-pictures: what those of SMALR and LIWE share."""
+images: what those of SMALR and LIWE share."""
 
 from functools import cached_property
 from typing import Any
@@ -8,14 +8,14 @@ from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..configuration.presets import load_preset
 from ..configuration.tasks import IMAGE_TEXT
-from ..data.batching.captioned_pictures import CaptionedPictures
+from ..data.batching.captioned_images import CaptionedImages
 from ..inference.backbones import load_backbone
 from .base import RecipeRun
 from .recipe import Stage, WordsSource
 
 
-class CaptionedPicturesRun(RecipeRun):
-    """`words` says how texts are read, `backbone` whose vision tower sees the pictures."""
+class WordDualEncoderRun(RecipeRun):
+    """`words` says how texts are read, `backbone` whose vision tower sees the images."""
 
     in_pipelines = False
     sections_of_new = ("image", "words", "backbone")
@@ -26,7 +26,7 @@ class CaptionedPicturesRun(RecipeRun):
 
     def count_examples(self, task: str, stage: Stage) -> int | None:
         data = self._task_data(task, stage)
-        return len(CaptionedPictures(data.corpus, data.languages, with_pictures=task == IMAGE_TEXT))
+        return len(CaptionedImages(data.corpus, data.languages, with_images=task == IMAGE_TEXT))
 
     @property
     def readable_languages(self) -> list[str] | None:
@@ -47,7 +47,7 @@ class CaptionedPicturesRun(RecipeRun):
 
     @property
     def _feature_size(self) -> dict[str, int]:
-        """The width of the features that a corpus has in the place of pictures."""
+        """The width of the features that a corpus has in the place of images."""
         corpus = self.corpora[IMAGE_TEXT]
         if "features" not in corpus.column_names:
             return {}

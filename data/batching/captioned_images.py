@@ -1,4 +1,4 @@
-"""Pictures with all that is said of them, for methods that learn from several sentences of a picture at once."""
+"""Images with all that is said of them, for methods that learn from several sentences of an image at once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,24 +9,24 @@ from datasets import Dataset
 from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
 from ..corpus.corpus import describe, languages_of
-from .views import PictureFeatures, Pictures, pictures_of
+from .views import ImageFeatures, Images, images_of
 
 
-class CaptionedPictures:
-    """Examples {image, image_id, captions: {language: [texts]}}: the pictures that have captions in all languages.
-    Where the corpus has features in the place of pictures, examples have `image_features` in that of `image`.
+class CaptionedImages:
+    """Examples {image, image_id, captions: {language: [texts]}}: the images that have captions in all languages.
+    Where the corpus has features in the place of images, examples have `image_features` in that of `image`.
 
     Args:
-        corpus: a caption corpus, or a translation corpus, whose examples have no picture.
+        corpus: a caption corpus, or a translation corpus, whose examples have no image.
         languages: of the captions; by default all.
-        with_pictures: read the pictures, or their features.
+        with_images: read the images, or their features.
 
     Raises:
         CorpusError: when no row has captions in all of the languages.
         LanguageTagError: for an unknown language.
     """
 
-    def __init__(self, corpus: Dataset, languages: Sequence[str] | None = None, *, with_pictures: bool = True) -> None:
+    def __init__(self, corpus: Dataset, languages: Sequence[str] | None = None, *, with_images: bool = True) -> None:
         present = languages_of(corpus)
         self.languages = normalize_languages(list(languages or present))
         captions = corpus.select_columns("captions")[:]["captions"]
@@ -40,9 +40,9 @@ class CaptionedPictures:
         self._captions = [_by_language(captions[row], self.languages) for row in self.rows]
         names = corpus["image_id"] if "image_id" in corpus.column_names else [str(row) for row in range(len(corpus))]
         self._names = [names[row] for row in self.rows]
-        found = pictures_of(corpus) if with_pictures and {"image", "features"} & set(corpus.column_names) else None
-        self.pictures = found if isinstance(found, Pictures) else None
-        self.features = found if isinstance(found, PictureFeatures) else None
+        found = images_of(corpus) if with_images and {"image", "features"} & set(corpus.column_names) else None
+        self.images = found if isinstance(found, Images) else None
+        self.features = found if isinstance(found, ImageFeatures) else None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -54,14 +54,14 @@ class CaptionedPictures:
         if self.features is not None:
             features = self.features[self.rows[indices].tolist()]
             return [example | {"image_features": own} for example, own in zip(examples, features, strict=True)]
-        if self.pictures is None:
+        if self.images is None:
             return examples
-        read = (self.pictures[int(self.rows[index])] for index in indices)
-        return [example | {"image": picture} for example, picture in zip(examples, read, strict=True)]
+        read = (self.images[int(self.rows[index])] for index in indices)
+        return [example | {"image": image} for example, image in zip(examples, read, strict=True)]
 
-    def without_pictures(self) -> "CaptionedPictures":
-        """The same examples, of which no picture is read."""
-        return CaptionedPictures(self.corpus, self.languages, with_pictures=False)
+    def without_images(self) -> "CaptionedImages":
+        """The same examples, of which no image is read."""
+        return CaptionedImages(self.corpus, self.languages, with_images=False)
 
 
 def _by_language(captions: list[dict[str, str]], languages: list[str]) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""From examples to batches: pictures through the training transform, texts through the processor, right pairs
+"""From examples to batches: images through the training transform, texts through the processor, right pairs
 marked."""
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class ContrastiveCollator:
 
     Args:
         processor: a dual encoder's processor.
-        transform: pictures and their seeds -> pixel values [N, 3, H, W].
+        transform: images and their seeds -> pixel values [N, 3, H, W].
         paired_processor: of texts' translations, where another model reads them.
         segment: texts, seeds and a column's number -> token ids, in place of the processor's tokenizer.
     """
@@ -65,7 +65,7 @@ class ContrastiveCollator:
 
     @staticmethod
     def _identities(columns: Any) -> list[str]:
-        # Two pairs with the same picture, or with the same text on either side, are right for each other as well.
+        # Two pairs with the same image, or with the same text on either side, are right for each other as well.
         return [column for column in ("image_id", *_TEXT_COLUMNS) if column in columns]
 
 

@@ -21,19 +21,19 @@ _TEXT_INPUTS = ("input_ids", "attention_mask")
 
 
 class TripletCollator:
-    """Pictures with two texts -> a strictly or a weakly aligned batch of `Rc3ForPreTraining`.
+    """Images with two texts -> a strictly or a weakly aligned batch of `Rc3ForPreTraining`.
 
     Args:
         processor: an `Rc3Processor`.
         mask_probability: of a word of x_i; then x_j is also encoded for the decoder. None: neither, as on weakly
             aligned data.
-        transform: pictures and their seeds -> pixel values [B, 3, H, W]; by default the processor's.
+        transform: images and their seeds -> pixel values [B, 3, H, W]; by default the processor's.
 
     An example has an `image`, `regions` [R, region_size], or both; what it has becomes the visual inputs. Of several
     versions of its regions, [V, R, region_size], one is drawn.
 
     Raises:
-        InputError: when more than half of a batch are pictures of one thing.
+        InputError: when more than half of a batch are images of one thing.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class TripletCollator:
     def _visual(self, examples: list[Example], seeds: list[int], rngs: list[np.random.Generator]) -> dict[str, Tensor]:
         inputs: dict[str, Tensor] = {}
         if "image" in examples[0]:
-            pictures = [example["image"] for example in examples]
+            images = [example["image"] for example in examples]
             if self.transform is None:
-                inputs |= self.processor(images=pictures, return_tensors="pt")
+                inputs |= self.processor(images=images, return_tensors="pt")
             else:
-                inputs["pixel_values"] = self.transform(pictures, seeds)
+                inputs["pixel_values"] = self.transform(images, seeds)
         if "regions" in examples[0]:
             regions = [_one_version(example["regions"], rng) for example, rng in zip(examples, rngs, strict=True)]
             inputs |= self.processor(regions=regions, return_tensors="pt")
@@ -114,7 +114,7 @@ def partners(image_ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
     largest = int(counts.max())
     if 2 * largest > len(image_ids):
         raise InputError(
-            f"{largest} of the {len(image_ids)} pictures of a batch show {str(ids[counts.argmax()])!r}: not each can "
+            f"{largest} of the {len(image_ids)} images of a batch show {str(ids[counts.argmax()])!r}: not each can "
             "have a partner that shows something else"
         )
     # Image by image in a circle; who stands as far away as the largest group is long belongs to another one.

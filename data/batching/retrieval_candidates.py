@@ -1,10 +1,10 @@
 """Four candidates for each caption, of which a model learns to tell the right one: how IGLUE fine-tunes retrieval
 (Bugliarello et al. 2022, after ViLBERT; Zhou et al. 2023, RC3, appendix B).
 
-    0  the picture with its caption
-    1  the picture with a caption of any other
-    2  any other picture with the caption
-    3  the picture with a caption of one of those most like it: the hard one
+    0  the image with its caption
+    1  the image with a caption of any other
+    2  any other image with the caption
+    3  the image with a caption of one of those most like it: the hard one
 
 Everything is drawn from an example's own seed.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...configuration.errors import CorpusError
 from .task_inputs import Regions, TaskInputs, regions_of
-from .views import CorpusView, Example, Pictures
+from .views import CorpusView, Example, Images
 
 CANDIDATES = 4
 _THUMBNAIL = (8, 8)
@@ -27,7 +27,7 @@ _ATTEMPTS = 1000  # at a draw that is about something else
 
 
 class CandidateCollator:
-    """Captioned pictures -> the inputs of their candidates, one after the other, and `labels`: the right ones.
+    """Captioned images -> the inputs of their candidates, one after the other, and `labels`: the right ones.
 
     Captions that come for others are in the language of the caption, so that the language gives nothing away.
 
@@ -42,7 +42,7 @@ class CandidateCollator:
 
     def __init__(self, inputs: TaskInputs, view: CorpusView, neighbours: np.ndarray) -> None:
         self.inputs, self.view, self.neighbours = inputs, view, neighbours
-        texts = view.without_pictures()[:]
+        texts = view.without_images()[:]
         self._texts = [example["text"] for example in texts]
         self._languages = np.array([example["language"] for example in texts])
         self._concepts = np.array([example["image_id"] for example in texts])
@@ -55,15 +55,15 @@ class CandidateCollator:
         rows: list[Example] = []
         for example, seed in zip(examples, seeds, strict=True):
             rng = np.random.Generator(np.random.PCG64(seed))
-            caption, picture = (self._other(example, rng) for _ in range(2))
-            others = self.view.__getitems__([picture])[0]
+            caption, image = (self._other(example, rng) for _ in range(2))
+            others = self.view.__getitems__([image])[0]
             rows += [
                 example,
                 example | {"text": self._texts[caption]},
                 others | {"text": example["text"], "language": example["language"]},
                 example | {"text": self._texts[self._hard(example, rng)]},
             ]
-        # The same augmented picture stands beside every caption.
+        # The same augmented image stands beside every caption.
         repeated = [seed for seed in seeds for _ in range(CANDIDATES)]
         return self.inputs(rows, repeated) | {"labels": torch.zeros(len(examples), dtype=torch.long)}
 
@@ -79,7 +79,7 @@ class CandidateCollator:
         )
 
     def _hard(self, example: Example, rng: np.random.Generator) -> int:
-        """The place of a caption of a picture like the example's; of any where those have none in its language."""
+        """The place of a caption of an image like the example's; of any where those have none in its language."""
         for row in rng.permutation(self.neighbours[example["row"]]):
             captions = [
                 place
@@ -114,7 +114,7 @@ def nearest(vectors: np.ndarray, concepts: Sequence[str], count: int = 100) -> n
     _, group, sizes = np.unique(np.asarray(concepts), return_inverse=True, return_counts=True)
     count = min(count, len(unit) - int(sizes.max()))  # of whatever there is most, all others are left
     if count < 1:
-        raise CorpusError("all pictures show the same: none is a wrong one for another")
+        raise CorpusError("all images show the same: none is a wrong one for another")
     found = np.empty((len(unit), count), dtype=np.int64)
     for start in range(0, len(unit), _ROWS):
         similar = unit[start : start + _ROWS] @ unit.T  # [rows, N]
@@ -123,18 +123,18 @@ def nearest(vectors: np.ndarray, concepts: Sequence[str], count: int = 100) -> n
     return found
 
 
-def picture_vectors(pictures: Pictures | None, image_ids: Sequence[str], regions: Regions | None) -> np.ndarray:
-    """A vector for each picture, [N, d]: the mean of its regions, as in IGLUE; without regions, a thumbnail of it
+def image_vectors(images: Images | None, image_ids: Sequence[str], regions: Regions | None) -> np.ndarray:
+    """A vector for each image, [N, d]: the mean of its regions, as in IGLUE; without regions, a thumbnail of it
     without its mean colour [choice]."""
     if regions is not None:
         means = []
         for start in range(0, len(image_ids), _ROWS):
             some = slice(start, start + _ROWS)
-            found = regions_of(regions, image_ids[some], [] if pictures is None else pictures[some])
+            found = regions_of(regions, image_ids[some], [] if images is None else images[some])
             means += [features.mean(axis=0) for features in found]
         return np.stack(means)
-    if pictures is None:
-        raise CorpusError("hard captions are those of similar pictures: give the pictures, or their regions")
-    small = (picture.resize(_THUMBNAIL, PIL.Image.Resampling.BOX) for picture in pictures)
-    thumbnails = np.stack([np.asarray(picture, dtype=np.float32) for picture in small])  # [N, 8, 8, 3]
+    if images is None:
+        raise CorpusError("hard captions are those of similar images: give the images, or their regions")
+    small = (image.resize(_THUMBNAIL, PIL.Image.Resampling.BOX) for image in images)
+    thumbnails = np.stack([np.asarray(image, dtype=np.float32) for image in small])  # [N, 8, 8, 3]
     return (thumbnails - thumbnails.mean(axis=(1, 2), keepdims=True)).reshape(len(thumbnails), -1)

@@ -1,4 +1,4 @@
-"""From the rows of a task's data to a visio-textual model's inputs: texts with their languages, pictures and regions.
+"""From the rows of a task's data to a visio-textual model's inputs: texts with their languages, images and regions.
 
 The tasks are IGLUE's and multimodal translation (Zhou et al. 2023, RC3, appendix B); `iglue`, `multi30k` and
 `emoji_tasks` read their data. A batch that is trained on also carries `labels`; one that is evaluated does not.
@@ -18,16 +18,16 @@ from ..corpus.corpus import describe
 from ..corpus.images import read_image
 from .views import Example
 
-# Of pictures by `image_id`, such as `RegionFeatures`; or what finds those of several pictures, such as a
+# Of images by `image_id`, such as `RegionFeatures`; or what finds those of several images, such as a
 # `RegionExtractor`, whenever they are read.
 Regions = Mapping[str, np.ndarray] | Callable[[Sequence[Any]], np.ndarray]
 
-# The columns of a text's pictures and of their names, by how many there are.
+# The columns of a text's images and of their names, by how many there are.
 IMAGE_COLUMNS = {1: ("image",), 2: ("left_image", "right_image")}
 
 
 class LabelledExamples:
-    """Rows with `text`, `language`, `label` and pictures as examples, in all their languages or some.
+    """Rows with `text`, `language`, `label` and images as examples, in all their languages or some.
 
     Args:
         dataset: as the readers of the tasks give it.
@@ -36,7 +36,7 @@ class LabelledExamples:
     Raises:
         CorpusError: for columns that are missing, a language without a row.
         LanguageTagError: for an unknown language.
-        BadImageError: for a picture that cannot be read, when it is.
+        BadImageError: for an image that cannot be read, when it is.
     """
 
     def __init__(self, dataset: Dataset, languages: Sequence[str] | None = None) -> None:
@@ -50,8 +50,8 @@ class LabelledExamples:
                 present = {str(tag): int((tags == tag).sum()) for tag in np.unique(tags)}
                 raise CorpusError(f"no row in {', '.join(absent)}; the data have {describe(present)}")
             dataset = dataset.select(np.flatnonzero(np.isin(tags, wanted)))
-        self._pictures = [name for name, feature in dataset.features.items() if isinstance(feature, Image)]
-        for name in self._pictures:
+        self._images = [name for name, feature in dataset.features.items() if isinstance(feature, Image)]
+        for name in self._images:
             dataset = dataset.cast_column(name, Image(decode=False))
         self._rows = dataset
         self.languages: list[str] = list(dataset["language"])
@@ -67,22 +67,22 @@ class LabelledExamples:
         examples = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         for place, example in zip(indices, examples, strict=True):
             example["label"] = self.labels[place]
-            example |= {name: read_image(example[name], f"row {place}") for name in self._pictures}
+            example |= {name: read_image(example[name], f"row {place}") for name in self._images}
         return examples
 
 
 class TaskInputs:
-    """Examples -> the inputs of a model that reads texts beside pictures.
+    """Examples -> the inputs of a model that reads texts beside images.
 
     Args:
         processor: an `Rc3Processor`.
-        config: the model's: whether it reads regions, patches or both, and how many pictures with a text.
-        regions: of pictures.
-        transform: pictures and their seeds -> pixel values [N, 3, H, W], for training; default: the processor's.
-        training_regions: pictures and their seeds -> regions [N, R, region_size], for training; default: `regions`.
+        config: the model's: whether it reads regions, patches or both, and how many images with a text.
+        regions: of images.
+        transform: images and their seeds -> pixel values [N, 3, H, W], for training; default: the processor's.
+        training_regions: images and their seeds -> regions [N, R, region_size], for training; default: `regions`.
 
     Raises:
-        InputError: for examples with one picture where the model reads two, or the reverse.
+        InputError: for examples with one image where the model reads two, or the reverse.
         InputError: for examples without anything that the model sees.
     """
 
@@ -117,28 +117,28 @@ class TaskInputs:
         if not inputs:
             raise InputError(
                 f"the model reads {self.config.visual}, and the examples have {', '.join(examples[0])}"
-                f"{'' if self.regions is None else ' and regions'}: give the pictures, or their regions"
+                f"{'' if self.regions is None else ' and regions'}: give the images, or their regions"
             )
         return inputs
 
     def _find(self, regions: Regions, examples: list[Example], seeds: list[int] | None) -> Sequence[np.ndarray]:
-        """Those of all pictures of the examples."""
-        pictures = [example.get(name) for example in examples for name in self._columns]
+        """Those of all images of the examples."""
+        images = [example.get(name) for example in examples for name in self._columns]
         if self.training_regions is not None and seeds is not None:
-            return list(self.training_regions(pictures, self._picture_seeds(seeds)))
+            return list(self.training_regions(images, self._image_seeds(seeds)))
         image_ids = [example[f"{name}_id"] for example in examples for name in self._columns]
-        return regions_of(regions, image_ids, pictures)
+        return regions_of(regions, image_ids, images)
 
-    def _picture_seeds(self, seeds: list[int]) -> list[int]:
+    def _image_seeds(self, seeds: list[int]) -> list[int]:
         count = len(self._columns)
         return [count * seed + place for seed in seeds for place in range(count)]
 
     def _pixels(self, examples: list[Example], seeds: list[int] | None) -> dict[str, Tensor]:
         count = len(self._columns)
-        pictures = [example[name] for example in examples for name in self._columns]
+        images = [example[name] for example in examples for name in self._columns]
         if self.transform is None or seeds is None:
-            return dict(self.processor(images=self._by_text(pictures), return_tensors="pt"))
-        pixels = self.transform(pictures, self._picture_seeds(seeds))
+            return dict(self.processor(images=self._by_text(images), return_tensors="pt"))
+        pixels = self.transform(images, self._image_seeds(seeds))
         return {"pixel_values": pixels if count == 1 else pixels.unflatten(0, (-1, count))}
 
     def _by_text(self, flat: Sequence[Any]) -> list[Any]:
@@ -150,7 +150,7 @@ class TaskInputs:
         for count, columns in IMAGE_COLUMNS.items():
             if columns != self._columns and any(f"{name}_id" in example or name in example for name in columns):
                 raise InputError(
-                    f"the model reads {len(self._columns)} picture(s) with a text, {', '.join(self._columns)}; the "
+                    f"the model reads {len(self._columns)} image(s) with a text, {', '.join(self._columns)}; the "
                     f"examples have {count}, {', '.join(columns)}"
                 )
 
@@ -181,7 +181,7 @@ class LabelCollator:
 
 
 class TargetCollator:
-    """Texts with their translations and pictures -> inputs, and what the decoder reads and is to say.
+    """Texts with their translations and images -> inputs, and what the decoder reads and is to say.
 
     Examples are those of `triplets`: `text_a` is translated to `text_b`.
 
@@ -198,9 +198,9 @@ class TargetCollator:
         return self.inputs(sources(examples), seeds) | dict(target)
 
 
-def regions_of(regions: Regions, image_ids: Sequence[str], pictures: Sequence[Any]) -> Sequence[np.ndarray]:
-    """The regions of pictures, [R, region_size] each, looked up or found."""
-    return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else list(regions(pictures))
+def regions_of(regions: Regions, image_ids: Sequence[str], images: Sequence[Any]) -> Sequence[np.ndarray]:
+    """The regions of images, [R, region_size] each, looked up or found."""
+    return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else list(regions(images))
 
 
 def sources(examples: list[Example]) -> list[Example]:

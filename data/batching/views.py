@@ -2,13 +2,13 @@
 
     image_text_pairs   image, image_id, text, language                      one for every caption
     translation_pairs  text_a, language_a, text_b, language_b, (image_id)   one for every two texts that say the same
-    triplets           the columns of both                                  one for every picture and two such texts
+    triplets           the columns of both                                  one for every image and two such texts
     weak_pairs         the same                                             and two texts in different languages
-    retrieval_set      the queries, pictures and right answers of one language
+    retrieval_set      the queries, images and right answers of one language
 
 A view holds two or three numbers for each example, found with Arrow in the captions alone: the row, and which of the
-row's captions it takes. Pictures stay on disk until an example is read, and come as upright RGB. A view of a stream
-gives the same examples, block by block of its rows. Examples carry a corpus's `features` beside the picture, or in its
+row's captions it takes. Images stay on disk until an example is read, and come as upright RGB. A view of a stream
+gives the same examples, block by block of its rows. Examples carry a corpus's `features` beside the image, or in its
 place without one.
 """
 
@@ -59,7 +59,7 @@ def image_text_pairs(
 
 
 def translation_pairs(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None) -> "View":
-    """Examples {text_a, language_a, text_b, language_b}, with `image_id` where the corpus has it. No picture is read.
+    """Examples {text_a, language_a, text_b, language_b}, with `image_id` where the corpus has it. No image is read.
 
     Where both languages have equally many captions in a row, the first says the same as the first, and so on; else
     every caption is paired with every other. Rows that share an `image_id` (drawings of one thing by several artists,
@@ -79,7 +79,7 @@ def translation_pairs(corpus: Dataset | IterableDataset, pairs: Iterable[Languag
 
 
 def triplets(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None) -> "View":
-    """Examples {image, image_id, text_a, language_a, text_b, language_b}: every picture with every pair of its texts.
+    """Examples {image, image_id, text_a, language_a, text_b, language_b}: every image with every pair of its texts.
 
     Texts are paired, and errors raised, as in `translation_pairs`.
     """
@@ -90,9 +90,9 @@ def triplets(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | 
 def weak_pairs(
     corpus: Dataset | IterableDataset, languages: str | list[str] | tuple[str, ...] | None = None
 ) -> "View":
-    """Examples as of `triplets`: every picture with every two of its texts in different languages.
+    """Examples as of `triplets`: every image with every two of its texts in different languages.
 
-    The texts say something of the same picture and need not say the same: they are weakly aligned (Zhou et al. 2023,
+    The texts say something of the same image and need not say the same: they are weakly aligned (Zhou et al. 2023,
     RC3, section 2.1), as are the captions that Wikipedias in different languages write under one photograph.
     Every text of one language meets every one of the other, however many there are.
 
@@ -111,19 +111,19 @@ def weak_pairs(
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Queries in one language, the pictures they search, and which pictures are right for which text.
+    """Queries in one language, the images they search, and which images are right for which text.
 
     Attributes:
         language: of the texts.
-        images: the pictures [n_images], read when asked for, or their features.
-        image_ids: what each picture shows [n_images].
+        images: the images [n_images], read when asked for, or their features.
+        image_ids: what each image shows [n_images].
         texts: the captions [n_texts]; rows that share an image_id give the same text once.
         text_image_ids: what each text describes [n_texts].
-        text_to_images: for each text, the positions of all pictures of what it describes [n_texts][1 or more].
+        text_to_images: for each text, the positions of all images of what it describes [n_texts][1 or more].
     """
 
     language: str
-    images: "Pictures | PictureFeatures"
+    images: "Images | ImageFeatures"
     image_ids: list[str]
     texts: list[str]
     text_image_ids: list[str]
@@ -131,22 +131,20 @@ class RetrievalSet:
 
 
 def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = False) -> RetrievalSet:
-    """The captions of `language` and the pictures of `corpus`, for retrieval in both directions.
+    """The captions of `language` and the images of `corpus`, for retrieval in both directions.
 
-    All languages search the same pictures, those of the whole corpus, so that their results can be compared.
+    All languages search the same images, those of the whole corpus, so that their results can be compared.
 
     Args:
-        only_captioned: leave out pictures without a caption in `language` (the protocol of WIT, where every language
-            has pictures of its own).
+        only_captioned: leave out images without a caption in `language` (the protocol of WIT, where every language
+            has images of its own).
 
     Raises:
-        CorpusError: when the corpus has no caption in `language`, or is a stream: ranking needs all pictures.
+        CorpusError: when the corpus has no caption in `language`, or is a stream: ranking needs all images.
     """
     language = normalize_language(language)
     if isinstance(corpus, IterableDataset):
-        raise CorpusError(
-            "retrieval ranks all pictures at once, and a stream has no end in sight: load it as a Dataset"
-        )
+        raise CorpusError("retrieval ranks all images at once, and a stream has no end in sight: load it as a Dataset")
     index = CaptionIndex(_text_table(corpus))
     numbers = index.numbers_in(language)
     if not len(numbers):
@@ -161,7 +159,7 @@ def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = Fals
     text_image_ids = [image_ids[row] for row in index.rows[numbers]]
     return RetrievalSet(
         language=language,
-        images=pictures_of(corpus),
+        images=images_of(corpus),
         image_ids=image_ids,
         texts=index.texts.take(pa.array(numbers)).to_pylist(),
         text_image_ids=text_image_ids,
@@ -192,21 +190,21 @@ class CorpusView(Sequence[Example]):
 
     @property
     def corpus(self) -> Dataset:
-        """Where the examples come from, pictures undecoded."""
+        """Where the examples come from, images undecoded."""
         return self._corpus.with_format(None)
 
     @property
-    def pictures(self) -> "Pictures":
-        """The pictures of the corpus; `rows` says which one each example has."""
-        return Pictures(self.corpus)
+    def images(self) -> "Images":
+        """The images of the corpus; `rows` says which one each example has."""
+        return Images(self.corpus)
 
     @property
     def rows(self) -> np.ndarray:
         """The row of the corpus that each example is made from [N]."""
         return self._rows
 
-    def without_pictures(self) -> "CorpusView":
-        """The same examples, of which no picture is read."""
+    def without_images(self) -> "CorpusView":
+        """The same examples, of which no image is read."""
         columns = [column for column in self._columns if column != "image"]
         return CorpusView(self._name, self._corpus, columns, self._rows, self._places)
 
@@ -226,7 +224,7 @@ class CorpusView(Sequence[Example]):
         columns = {name: table[name].to_pylist() for name in self._columns}
         places = {suffix: places[chosen] for suffix, places in self._places.items()}
         columns |= _text_columns(table["captions"].combine_chunks(), places)
-        return [_with_picture(example, row) for row, example in zip(rows, _examples(columns), strict=True)]
+        return [_with_image(example, row) for row, example in zip(rows, _examples(columns), strict=True)]
 
     def __repr__(self) -> str:
         columns = ", ".join(
@@ -253,7 +251,7 @@ class StreamView(Iterable[Example]):
 
     @property
     def rows(self) -> IterableDataset:
-        """The rows of the stream, their pictures unread."""
+        """The rows of the stream, their images unread."""
         return self._rows
 
     def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
@@ -273,8 +271,8 @@ class StreamView(Iterable[Example]):
 View = CorpusView | Any  # a StreamView of a stream, which the type checker cannot tell from a Dataset
 
 
-class Pictures(Sequence[PIL.Image.Image]):
-    """The pictures of a corpus as upright RGB, each read when asked for."""
+class Images(Sequence[PIL.Image.Image]):
+    """The images of a corpus as upright RGB, each read when asked for."""
 
     def __init__(self, corpus: Dataset) -> None:
         self._corpus = _undecoded(corpus.select_columns(["image", "image_id"]))
@@ -290,19 +288,19 @@ class Pictures(Sequence[PIL.Image.Image]):
         if isinstance(index, slice):
             return [self[row] for row in range(len(self))[index]]
         row = range(len(self))[index]
-        return _with_picture(self._corpus[row], row)["image"]
+        return _with_image(self._corpus[row], row)["image"]
 
     def encoded(self, row: int) -> bytes:
-        """A picture as it is stored, undecoded."""
+        """An image as it is stored, undecoded."""
         stored = self._corpus[row]
         return image_bytes(stored["image"], f"image_id {stored['image_id']!r}, row {row}")
 
     def __repr__(self) -> str:
-        return f"Pictures: {len(self):,}, read when asked for"
+        return f"Images: {len(self):,}, read when asked for"
 
 
-class PictureFeatures:
-    """The features that a corpus has in the place of pictures, [N] rows of float32."""
+class ImageFeatures:
+    """The features that a corpus has in the place of images, [N] rows of float32."""
 
     def __init__(self, corpus: Dataset) -> None:
         self._corpus = corpus.select_columns("features").with_format("numpy")
@@ -319,18 +317,16 @@ class PictureFeatures:
         found = self._corpus[rows]["features"]
         for row, features in zip(rows, found, strict=True):
             if features is None or not len(features) or not np.isfinite(features).all():
-                raise CorpusError(f"row {row}: the features of a picture are a list of finite numbers")
+                raise CorpusError(f"row {row}: the features of an image are a list of finite numbers")
         sizes = sorted({len(features) for features in found})
         if len(sizes) > 1:
-            raise CorpusError(
-                f"features of pictures are of one length, not of {' and '.join(map(str, sizes))} numbers"
-            )
+            raise CorpusError(f"features of images are of one length, not of {' and '.join(map(str, sizes))} numbers")
         return np.stack(found)
 
 
-def pictures_of(corpus: Dataset) -> Pictures | PictureFeatures:
-    """What a corpus has of its pictures: themselves or, in their place, features."""
-    return Pictures(corpus) if "image" in corpus.column_names else PictureFeatures(corpus)
+def images_of(corpus: Dataset) -> Images | ImageFeatures:
+    """What a corpus has of its images: themselves or, in their place, features."""
+    return Images(corpus) if "image" in corpus.column_names else ImageFeatures(corpus)
 
 
 def _view(
@@ -353,13 +349,13 @@ def _view(
 
 
 def _text_table(corpus: Dataset) -> pa.Table:
-    """The columns that say which examples there are; no picture is read."""
+    """The columns that say which examples there are; no image is read."""
     names = [name for name in ("image_id", "captions") if name in corpus.column_names]
     return corpus.select_columns(names).with_format("arrow")[:]
 
 
 def _undecoded(corpus: Dataset | IterableDataset) -> Any:
-    """With pictures as {bytes, path}: `read_image` opens them, with its guards."""
+    """With images as {bytes, path}: `read_image` opens them, with its guards."""
     return corpus.cast_column("image", Image(decode=False)) if "image" in corpus.column_names else corpus
 
 
@@ -391,7 +387,7 @@ def _examples(columns: dict[str, list[Any]]) -> Iterator[Example]:
     return (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
 
 
-def _with_picture(example: Example, row: int | None = None) -> Example:
+def _with_image(example: Example, row: int | None = None) -> Example:
     if "image" not in example:
         return example
     place = f"image_id {example['image_id']!r}" + (f", row {row}" if row is not None else "")

@@ -27,7 +27,7 @@ class CaptionRules:
         language: the language of captions that come as plain text.
         languages: canonical tags of the languages to keep; rows without a caption in any of them are left out.
         max_characters: a longer text is no caption, and is refused.
-        at_least: texts that a row must bring: one for a picture, two for a translation.
+        at_least: texts that a row must bring: one for an image, two for a translation.
         skip_incomplete: leave rows with fewer texts out, named in a warning, instead of refusing them.
     """
 

@@ -1,14 +1,14 @@
-"""The caption corpus: the one form in which babelens holds captioned pictures.
+"""The caption corpus: the one form in which babelens holds captioned images.
 
 A corpus is a `datasets.Dataset`, or an `IterableDataset` when it is larger than the disk, with the columns
 
     image       datasets.Image
-    image_id    string: what the picture shows; rows that share it are never each other's negatives
+    image_id    string: what the image shows; rows that share it are never each other's negatives
     captions    list of {language, text}; languages are canonical BCP 47 tags
     features    list of float32, optional: precomputed image features
     split       string, optional
 
-in this order, and any others after them. A translation corpus has the same form without pictures. Here ordinary
+in this order, and any others after them. A translation corpus has the same form without images. Here ordinary
 datasets are brought into that form and checked; `loading` reads files and the Hub, `views` derives what a task eats.
 """
 
@@ -37,7 +37,7 @@ CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
-_BATCH = 256  # rows read at a time: at most so many pictures are held as files in memory while they are checked
+_BATCH = 256  # rows read at a time: at most so many images are held as files in memory while they are checked
 
 
 def as_caption_corpus(
@@ -52,13 +52,13 @@ def as_caption_corpus(
 
     Captions are found in the column `captions`, as a list of {language, text} or as {language: text or texts}; or,
     given `captions.language`, as a text or list of texts in the column `captions`, `caption` or `text`. Without a
-    column `image_id` every row is taken for a picture of its own, and called by its number; in a stream, which several
-    workers count each for itself, by a digest of the picture.
+    column `image_id` every row is taken for an image of its own, and called by its number; in a stream, which several
+    workers count each for itself, by a digest of the image.
 
     Args:
-        dataset: with a column `image` (paths, bytes or pictures), or `features` for training without pictures.
+        dataset: with a column `image` (paths, bytes or images), or `features` for training without images.
         captions: the rules for captions.
-        images: check every picture by these rules, now for a `Dataset` and in passing for a stream. None leaves
+        images: check every image by these rules, now for a `Dataset` and in passing for a stream. None leaves
             them unread: a bad one is then an error where it is first used.
         split: keep rows with this value in the column `split`.
         place: what errors call a row.
@@ -84,7 +84,7 @@ def as_translation_corpus(
     split: str | None = None,
     place: Place = "row {}".format,
 ) -> AnyDataset:
-    """`dataset` as a translation corpus: in every row texts that say the same, as `captions`, without a picture.
+    """`dataset` as a translation corpus: in every row texts that say the same, as `captions`, without an image.
 
     They are found in the column `captions`, in the column `translation` of `datasets.Translation`, or in columns that
     are each called by a language tag.
@@ -112,7 +112,7 @@ def as_translation_corpus(
 
 
 def image_id_of(value: Any, place: str) -> str:
-    """What a row calls its picture, as text.
+    """What a row calls its image, as text.
 
     Raises:
         CorpusError: for what names nothing. Taken as text, a missing name would be the same for all rows without one,
@@ -120,7 +120,7 @@ def image_id_of(value: Any, place: str) -> str:
     """
     nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
     if nothing or isinstance(value, bool | list | dict) or not str(value).strip():
-        raise CorpusError(f"{place}: no image_id: {value!r} names no picture. Name it, or leave the column out")
+        raise CorpusError(f"{place}: no image_id: {value!r} names no image. Name it, or leave the column out")
     return str(value)
 
 
@@ -231,12 +231,12 @@ class _Normalizer:
             raise CorpusError(f"{problem}; there are {describe(there)}")
 
     def _readable_rows(self, corpus: Dataset, rows: Sequence[int], rules: ImageRules) -> list[int]:
-        """Which rows of `corpus` have a picture that can be read; `rows` are their numbers in the source."""
-        pictures = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
+        """Which rows of `corpus` have an image that can be read; `rows` are their numbers in the source."""
+        images = corpus.select_columns(["image", "image_id"]).cast_column("image", Image(decode=False))
         kept: list[int] = []
         skipped: list[SkippedImage] = []
-        with tqdm(total=len(corpus), desc="Checking pictures", unit=" pictures", leave=False) as progress:
-            for indices, batch in _batches(pictures):
+        with tqdm(total=len(corpus), desc="Checking images", unit=" images", leave=False) as progress:
+            for indices, batch in _batches(images):
                 places = [self.place(rows[index]) for index in indices]
                 good, bad = readable(batch, places, rules)
                 kept += [indices[index] for index in good]
@@ -271,15 +271,15 @@ class _Normalizer:
         if self.split is not None:
             kept = [index for index in kept if batch["split"][index] == self.split]
         if self.images is not None and "image" in batch:
-            pictures = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
-            good, bad = readable(pictures, [places[index] for index in kept], self.images)
+            images = {name: [batch[name][index] for index in kept] for name in ("image", "image_id")}
+            good, bad = readable(images, [places[index] for index in kept], self.images)
             kept = [kept[index] for index in good]
             warn_of_skipped(bad)
         return {name: [cells[index] for index in kept] for name, cells in batch.items()}
 
 
 def _digest(cell: Any) -> str:
-    """What a row without an image_id is called by its picture, as {bytes, path}, or its features."""
+    """What a row without an image_id is called by its image, as {bytes, path}, or its features."""
     if not isinstance(cell, dict):
         return blake2b(np.asarray(cell, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
     content = cell["bytes"] if cell["bytes"] is not None else (cell["path"] or "").encode()
@@ -303,9 +303,9 @@ def _ranges(dataset: Dataset) -> Iterator[range]:
 
 
 def _refuse_other_types(features: Features | None, place: Place) -> None:
-    """The columns of pictures and features hold something that can become those."""
+    """The columns of images and features hold something that can become those."""
     for name, wanted, meaning in (
-        ("image", Image(), "pictures (bytes, paths, or both)"),
+        ("image", Image(), "images (bytes, paths, or both)"),
         ("features", FEATURES, "lists of numbers"),
     ):
         if features and name in features:

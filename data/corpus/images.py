@@ -1,4 +1,4 @@
-"""The picture files of a corpus: which can be read, where they may lie, and what is left out if that is asked for."""
+"""The image files of a corpus: which can be read, where they may lie, and what is left out if that is asked for."""
 
 import logging
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from ...configuration.errors import BadImageError, CorpusError, ImageError
 from ...processing.images import check_image, open_image, regular_file
 from .captions import enumeration
 
-_JUDGED = 20  # so many pictures tell a broken source from one with a bad picture or two
+_JUDGED = 20  # so many images tell a broken source from one with a bad image or two
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class SkippedImage:
-    """A picture left out of a corpus: where it stood in the source, its `image_id`, and what is wrong with it."""
+    """An image left out of a corpus: where it stood in the source, its `image_id`, and what is wrong with it."""
 
     place: str
     image_id: str
@@ -31,11 +31,11 @@ class SkippedImage:
 
 @dataclass(frozen=True)
 class ImageRules:
-    """What becomes of pictures that cannot be read.
+    """What becomes of images that cannot be read.
 
     Args:
-        max_pixels: a larger picture is refused before it is decoded; by default 67 million pixels.
-        skip: leave bad pictures out, named in a warning, instead of raising an error at the first. Of a corpus at
+        max_pixels: a larger image is refused before it is decoded; by default 67 million pixels.
+        skip: leave bad images out, named in a warning, instead of raising an error at the first. Of a corpus at
             hand most must be good (`refuse_mostly_bad`); a stream cannot tell.
         skipped: receives what was left out. A stream that is read for long grows it without end.
     """
@@ -48,7 +48,7 @@ class ImageRules:
 def readable(
     batch: dict[str, list[Any]], places: list[str], rules: ImageRules
 ) -> tuple[list[int], list[SkippedImage]]:
-    """Which pictures of a batch of `image` and `image_id` can be read. The others are refused, or noted as skipped."""
+    """Which images of a batch of `image` and `image_id` can be read. The others are refused, or noted as skipped."""
     with ThreadPoolExecutor() as pool:
         problems = list(pool.map(partial(_problem, max_pixels=rules.max_pixels), batch["image"]))
     skipped = [
@@ -67,29 +67,29 @@ def warn_of_skipped(skipped: list[SkippedImage]) -> None:
     """Counts and names what was left out, if anything was."""
     if skipped:
         named = [f"{image.place}: {image.reason}" for image in skipped]
-        logger.warning("left out %d pictures: %s", len(skipped), enumeration(named))
+        logger.warning("left out %d images: %s", len(skipped), enumeration(named))
 
 
 def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
-    """Skipping is for a few bad pictures among many. Where hardly any can be read, the source itself is wrong: a disk
+    """Skipping is for a few bad images among many. Where hardly any can be read, the source itself is wrong: a disk
     that is not there, a download that was cut off, another folder. What is left would not be what was asked for.
 
     Args:
         reasons: what is wrong with the bad ones, with their places.
-        checked: how many pictures there are, good and bad.
+        checked: how many images there are, good and bad.
 
     Raises:
-        BadImageError: when no picture is left, or when more than half of twenty or more are bad.
+        BadImageError: when no image is left, or when more than half of twenty or more are bad.
     """
     if reasons and (len(reasons) == checked or len(reasons) * 2 > checked >= _JUDGED):
         raise BadImageError(
-            f"{checked - len(reasons):,} of {checked:,} pictures can be read, too few to leave the others out: mend "
+            f"{checked - len(reasons):,} of {checked:,} images can be read, too few to leave the others out: mend "
             f"the source, or take them out of it. {enumeration(list(reasons), shown=3)}"
         )
 
 
 def read_image(value: Any, place: str) -> PIL.Image.Image:
-    """The upright RGB picture in a cell of an undecoded `datasets.Image` column ({bytes, path}).
+    """The upright RGB image in a cell of an undecoded `datasets.Image` column ({bytes, path}).
 
     Raises:
         BadImageError: when it cannot be read; the message starts with `place`.
@@ -116,7 +116,7 @@ def image_bytes(value: Any, place: str) -> bytes:
 def stays_inside(name: str) -> bool:
     """Whether a file name that came with data stays in the folder that it is relative to.
 
-    Links in the folder are not looked at: people who keep pictures elsewhere make them.
+    Links in the folder are not looked at: people who keep images elsewhere make them.
     """
     path = Path(name)
     return not path.anchor and ".." not in path.parts
@@ -134,7 +134,7 @@ def path_inside(folder: str | Path, name: str, place: str) -> Path:
 
 
 def _problem(value: Any, max_pixels: int | None) -> str | None:
-    """What is wrong with a picture."""
+    """What is wrong with an image."""
     try:
         check_image(_image_source(value), max_pixels=max_pixels)
     except ImageError as error:
@@ -145,7 +145,7 @@ def _problem(value: Any, max_pixels: int | None) -> str | None:
 def _image_source(value: Any) -> str | bytes:
     """Bytes, or the path of a local file."""
     if value is None or (value["bytes"] is None and value["path"] is None):
-        raise ImageError("no picture")
+        raise ImageError("no image")
     if value["bytes"] is not None or "://" not in value["path"]:
         return value["path"] if value["bytes"] is None else value["bytes"]
     try:

@@ -1,6 +1,6 @@
-"""Loading what people bring: captioned pictures and translations, from files, folders, the Hub or memory.
+"""Loading what people bring: captioned images and translations, from files, folders, the Hub or memory.
 
-    load_captions      a folder of pictures with a metadata.jsonl, parquet files, tar shards, a saved dataset, a Hub
+    load_captions      a folder of images with a metadata.jsonl, parquet files, tar shards, a saved dataset, a Hub
                        id, a dataset
     load_translations  a TSV with a header of language tags, JSON lines {"en": …, "de": …}, and all of the above
 
@@ -64,7 +64,7 @@ def load_captions(
     Args:
         source: one of
 
-            - a folder of pictures with a `metadata.jsonl`, a line for each picture:
+            - a folder of images with a `metadata.jsonl`, a line for each image:
               `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, with
               `image_id` (by default the file name), `split` and other columns if wanted. File names are relative,
               without `..`: data from elsewhere read no file but their own. Links in the folder are followed;
@@ -75,30 +75,30 @@ def load_captions(
             - the id of a data set on the Hugging Face Hub;
             - a `datasets.Dataset` or `IterableDataset`. For other column names, bring one:
               `load_captions(load_dataset(…).rename_columns({"img_id": "image_id"}), language="en")`.
-        languages: keep captions in these languages, and pictures that have one. By default all.
+        languages: keep captions in these languages, and images that have one. By default all.
         language: of captions that come as plain text (`caption`, `text` or `captions`); never guessed.
         name: the configuration of a Hub data set.
         split: the split to load, where the source has several.
         streaming: read the corpus in passing instead of preparing it on disk; an `IterableDataset`. Row numbers in
             errors then count what the process or the data loader's worker has read.
-        check_images: open every picture now (in a stream: in passing). Without it, a bad picture is an error where it
+        check_images: open every image now (in a stream: in passing). Without it, a bad image is an error where it
             is first used.
-        on_bad_image: what to do about a picture that is missing, truncated, unreadable or too large: raise an
+        on_bad_image: what to do about an image that is missing, truncated, unreadable or too large: raise an
             error, or leave it out with a warning that counts and names what was left out. When none can be read, or
             fewer than half of twenty or more, that is an error in either case (not in a stream, which cannot tell).
         skipped: a list that receives what was left out.
-        max_image_pixels: larger pictures are bad; by default (and never above) `PIL.Image.MAX_IMAGE_PIXELS`.
+        max_image_pixels: larger images are bad; by default (and never above) `PIL.Image.MAX_IMAGE_PIXELS`.
         max_caption_characters: longer captions are an error.
 
     Raises:
-        CorpusError: for a source that cannot be used, and with the row `BadImageError` for a picture and
+        CorpusError: for a source that cannot be used, and with the row `BadImageError` for an image and
             `BadTextError` for a caption.
         OSError: when the disk is full on which `datasets` prepares the source.
         LanguageTagError: for an unknown language, with the row.
         SourceUnavailableError: for a data set that the Hub does not give.
     """
     if on_bad_image == "skip" and not check_images:
-        raise CorpusError("on_bad_image='skip' needs check_images=True: pictures are left out when they are checked")
+        raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
     captions = CaptionRules(
         language=None if language is None else normalize_language(language),
         languages=_tags(languages),
@@ -107,7 +107,7 @@ def load_captions(
     images = ImageRules(max_image_pixels, on_bad_image == "skip", skipped)
     with _named(source):
         if isinstance(source, str | Path) and (Path(source) / METADATA).is_file():
-            dataset, place = _picture_folder(Path(source), captions)
+            dataset, place = _image_folder(Path(source), captions)
             dataset = _streamed(dataset) if streaming else dataset
         elif isinstance(source, str | Path) and (shards := _tar_shards(source, streaming)):
             dataset, place = tar_stream(shards, replace(captions, languages=None)), partial("{} row {}".format, source)
@@ -128,7 +128,7 @@ def load_translations(
     on_incomplete: Literal["error", "skip"] = "error",
     max_caption_characters: int = 10_000,
 ) -> Dataset | IterableDataset:
-    """A translation corpus: the column `captions`, in every row two or more texts that say the same, and no pictures.
+    """A translation corpus: the column `captions`, in every row two or more texts that say the same, and no images.
 
     Args:
         source: a `.tsv` file with a header of language tags; a `.jsonl` file with a line such as
@@ -260,11 +260,11 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
         raise CorpusError(f"{source}: {cause or error}") from error
 
 
-# ------------------------------------------------------------------------------------- pictures with a metadata.jsonl
+# ------------------------------------------------------------------------------------- images with a metadata.jsonl
 
 
-def _picture_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
-    """The pictures that the metadata.jsonl of a folder names, with normal captions, and what errors call a row."""
+def _image_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
+    """The images that the metadata.jsonl of a folder names, with normal captions, and what errors call a row."""
     file = folder / METADATA
     numbered = list(read_json_lines(file))
     if not numbered:

@@ -1,6 +1,6 @@
 """Tar shards in WebDataset's layout: the members that share a name up to its first dot are one sample.
 
-    cats/17.jpg    the picture; or .jpeg, .png, .webp
+    cats/17.jpg    the image; or .jpeg, .png, .webp
     cats/17.json   {"captions": {"en": ["a cat"], "de": "eine Katze"}}; or, in a language that the caller names,
                    {"caption": "a cat"}
     cats/17.txt    a caption in a language that the caller names, where there is no json with one
@@ -27,7 +27,7 @@ from .corpus import CAPTIONS
 from .text_files import MAX_BYTES, parse_object
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
-MAX_IMAGE_BYTES = 1 << 28  # of a picture: more than one of the most pixels that are decoded takes, hardly compressed
+MAX_IMAGE_BYTES = 1 << 28  # of an image: more than one of the most pixels that are decoded takes, hardly compressed
 FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
 
 # Members that say what the next one is called, which `tarfile` reads into memory at once.
@@ -102,10 +102,10 @@ def _rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
     for shard in shards:
         for name, fields in _samples(shard):
             place = f"{shard} {name}"
-            picture = next((fields[ending] for ending in IMAGES if ending in fields), None)
+            encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
             [captions] = normalize_rows([_spelled(fields, place)], rules, [place].__getitem__)
             # Without a path: `datasets` would prefer a file of that name in the current folder to the bytes.
-            image = None if picture is None else {"bytes": picture, "path": None}
+            image = None if encoded is None else {"bytes": encoded, "path": None}
             yield {"image": image, "image_id": name, "captions": captions}
 
 

@@ -1,6 +1,6 @@
 """The emoji benchmark: what four artists drew and what 120 languages call it, ready for training and evaluation.
 
-Names come from Unicode CLDR, pictures from Twemoji, OpenMoji, Fluent and Noto. The first call fetches the pinned
+Names come from Unicode CLDR, images from Twemoji, OpenMoji, Fluent and Noto. The first call fetches the pinned
 packages and builds one parquet file in the Hugging Face cache; later calls read it. The benchmark asks four questions
 about a model that learns languages: does it know unseen concepts, unseen vendors, languages that had translations
 only, and languages it never saw?
@@ -51,13 +51,13 @@ def load_emoji(
         keywords: CLDR's keywords in each language, joined by `, `.
 
     Args:
-        vendors: whose pictures; all by default.
+        vendors: whose images; all by default.
         split: one side of the split; all by default.
         languages: whose names and keywords to keep; all by default.
-        keyword_captions: give every picture so many more captions in each language, each of its name and two of its
-            keywords, or of three keywords, drawn for that picture. They suit training: those of two languages speak of
+        keyword_captions: give every image so many more captions in each language, each of its name and two of its
+            keywords, or of three keywords, drawn for that image. They suit training: those of two languages speak of
             the same thing, but do not translate each other. No question of the benchmark asks with them.
-        image_size: side of the pictures in pixels; each size is built once. Noto's have 64 pixels and are resized.
+        image_size: side of the images in pixels; each size is built once. Noto's have 64 pixels and are resized.
         cache_dir: where packages and tables are kept, by default `DEFAULT_CACHE`, in the cache of `datasets`.
 
     Raises:
@@ -80,7 +80,7 @@ def load_emoji(
 
 
 def emoji_manifest(image_size: int = 64, cache_dir: str | Path | None = None) -> dict[str, Any]:
-    """What is in the benchmark: sources, pictures, splits, languages with their number of names, a digest of all."""
+    """What is in the benchmark: sources, images, splits, languages with their number of names, a digest of all."""
     metadata = pq.read_schema(_table_path(image_size, cache_dir)).metadata
     return json.loads(metadata[MANIFEST_KEY])
 
@@ -99,7 +99,7 @@ def emoji_licenses() -> list[dict[str, str]]:
 def _table_path(image_size: int, cache_dir: str | Path | None) -> Path:
     """The benchmark's file for this image size, built if it is not there."""
     if image_size < 1:
-        raise CorpusError(f"image_size is the side of a picture in pixels, not {image_size}")
+        raise CorpusError(f"image_size is the side of an image in pixels, not {image_size}")
     folder = Path(cache_dir or DEFAULT_CACHE)
     pins = json.dumps([TABLE_VERSION, read_sources()])
     path = folder / f"emoji-{image_size}px-{hashlib.sha256(pins.encode()).hexdigest()[:12]}.parquet"

@@ -70,7 +70,7 @@ def build_emoji(path: Path, package_folder: Path, image_size: int) -> None:
 
 
 def content_digest(corpus: Dataset) -> str:
-    """SHA-256 over the rows in order: their texts, and their pictures as pixels, however the files are compressed."""
+    """SHA-256 over the rows in order: their texts, and their images as pixels, however the files are compressed."""
     digest = hashlib.sha256()
     for row in corpus:
         image = row.pop("image")
@@ -99,7 +99,7 @@ def _build_table(
     drawings = {vendor: read_drawings(vendor, tarballs[vendor], concepts) for vendor in VENDORS}
     number_of = {concept.id: number for number, concept in enumerate(concepts)}
     numbers, vendors, images = [], [], []
-    with tqdm(total=sum(map(len, drawings.values())), desc="Drawing emoji", unit="picture") as bar:
+    with tqdm(total=sum(map(len, drawings.values())), desc="Drawing emoji", unit="image") as bar:
         for vendor in VENDORS:
             for identifier, drawing in drawings[vendor].items():
                 numbers.append(number_of[identifier])
@@ -143,12 +143,12 @@ def _describe(table: pa.Table, concepts: Sequence[Concept], annotations: Annotat
         "rasterizer": f"resvg_py {version('resvg_py')}",
         "content_sha256": content_digest(corpus),
         "concepts": len(concepts),
-        "pictures": Counter(corpus["vendor"]),
+        "images": Counter(corpus["vendor"]),
         "splits": {
             split: {
                 "concepts": sum(each == split for each in split_of.values()),
                 "groups": sum(split_of[group[0].id] == split for group in group_concepts(concepts)),
-                "pictures": sum(each == split for each in corpus["split"]),
+                "images": sum(each == split for each in corpus["split"]),
                 "categories": Counter(concept.category for concept in concepts if split_of[concept.id] == split),
             }
             for split in SPLITS

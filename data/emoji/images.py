@@ -1,6 +1,6 @@
-"""How vendors draw emoji: the drawings found in their packages, and their pictures as RGB PNGs of one size.
+"""How vendors draw emoji: the drawings found in their packages, and their images as RGB PNGs of one size.
 
-Pictures lie on white. Left transparent, their background would be black or white depending on who opens the file.
+Images lie on white. Left transparent, their background would be black or white depending on who opens the file.
 Twemoji, OpenMoji (colour) and Fluent come as SVG and are rasterised at the size asked for; Noto comes as PNG of 64
 pixels and is resized when another size is asked for. Of Fluent's two colour sets we take the shaded one ("modern"): in
 this package some flat drawings stand for another emoji (🐱 shows 😺, 🔳 shows ◼). Fluent draws no flags of countries,
@@ -85,13 +85,13 @@ def render(drawing: bytes, size: int) -> Image.Image:
         ImportError: `resvg_py` is needed and not installed.
     """
     if drawing.startswith(b"\x89PNG"):
-        picture = Image.open(io.BytesIO(drawing)).convert("RGBA")
-        if picture.size != (size, size):
-            picture = picture.resize((size, size), Image.Resampling.LANCZOS)
+        image = Image.open(io.BytesIO(drawing)).convert("RGBA")
+        if image.size != (size, size):
+            image = image.resize((size, size), Image.Resampling.LANCZOS)
     else:
-        picture = _rasterize(drawing.decode("utf-8"), size)
+        image = _rasterize(drawing.decode("utf-8"), size)
     canvas = Image.new("RGBA", (size, size), "white")
-    canvas.alpha_composite(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
+    canvas.alpha_composite(image, ((size - image.width) // 2, (size - image.height) // 2))
     return canvas.convert("RGB")
 
 
@@ -108,7 +108,7 @@ def _rasterize(svg: str, size: int) -> Image.Image:
         raise ImportError(
             "drawing the emoji benchmark needs an SVG rasteriser: pip install babelens[emoji]"
         ) from error
-    # Without system fonts the pictures are the same on every machine.
+    # Without system fonts the images are the same on every machine.
     png = resvg_py.svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True)
     return Image.open(io.BytesIO(bytes(png))).convert("RGBA")
 

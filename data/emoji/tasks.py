@@ -1,6 +1,6 @@
 """Two tasks made of the emoji benchmark: is this its name, and questions about what is drawn.
 
-Each takes a corpus from `load_emoji`, which chooses vendors, split and languages, and asks about its pictures alone:
+Each takes a corpus from `load_emoji`, which chooses vendors, split and languages, and asks about its images alone:
 what is held out there is held out here. The same questions are asked in every language, so that accuracies compare. No
 draw depends on anything but the seed and the corpus.
 
@@ -53,24 +53,24 @@ _ATTEMPTS = 100  # at a circle in which nobody sits beside one who is alike
 def emoji_entailment(
     corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, hard_negatives: bool = False, seed: int = 0
 ) -> Dataset:
-    """Is this the picture's name? For every picture, in every language, once its own and once another emoji's.
+    """Is this the image's name? For every image, in every language, once its own and once another emoji's.
 
     Columns: `image`, `image_id`, `text` (the name), `language`, `label` (0 false, 1 true).
 
     Another's names are dealt out among the drawings of a vendor and a split such that each is used once: every name is
-    as often true as false, and every picture too, so that neither alone says anything. The other emoji is the same in
+    as often true as false, and every image too, so that neither alone says anything. The other emoji is the same in
     all languages. It is never one of the same name, or whose drawing is the same pixel for pixel (flags of Norway and
     of Bouvet Island).
 
     Args:
-        corpus: from `load_emoji`. Pictures without a name in one of the languages are left out.
+        corpus: from `load_emoji`. Images without a name in one of the languages are left out.
         languages: whose names to ask with.
-        hard_negatives: deal names out within a category: is this face one of these twenty? A picture that is alone in
+        hard_negatives: deal names out within a category: is this face one of these twenty? An image that is alone in
             its category is left out.
-        seed: of the dealing. The pictures of every draw are copied.
+        seed: of the dealing. The images of every draw are copied.
 
     Raises:
-        CorpusError: when no two pictures with names in all of the languages are left.
+        CorpusError: when no two images with names in all of the languages are left.
         LanguageTagError: for an unknown language.
     """
     tags = normalize_languages(languages)
@@ -89,7 +89,7 @@ def emoji_entailment(
         if len(rows) > 1:
             others |= _dealt(rows, alike, random.Random(f"{seed} {group}"))
     if not others:
-        raise CorpusError(f"no two pictures that can be told apart have names in {', '.join(tags)}")
+        raise CorpusError(f"no two images that can be told apart have names in {', '.join(tags)}")
     examples = [
         _Example(row, names[named][tag], tag, "true" if named == row else "false")
         for tag in tags
@@ -100,7 +100,7 @@ def emoji_entailment(
 
 
 def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, seed: int = 0) -> Dataset:
-    """Short questions about the pictures, in English, German, French, Czech, Japanese, Chinese and Indonesian.
+    """Short questions about the images, in English, German, French, Czech, Japanese, Chinese and Indonesian.
 
     Columns: `image`, `image_id`, `text` (the question), `language`, `label` (among `ANSWERS`), `question`, one of
 
@@ -110,16 +110,16 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
         category  "Is this a flag?" and the like for five of Unicode's groups: yes or no. Whether there is a face is
                   not asked: the groups do not say, since that of the smileys has hearts in it and others have faces
 
-    Of `kind` and `colour` each picture is asked once, in one of two wordings; no answer is more frequent than the
-    median one, so that a rare answer costs few pictures. Every question of `category` has as many yes as no.
+    Of `kind` and `colour` each image is asked once, in one of two wordings; no answer is more frequent than the
+    median one, so that a rare answer costs few images. Every question of `category` has as many yes as no.
 
     Args:
         corpus: from `load_emoji`; names are not needed, and no language of it plays a role.
         languages: to ask in, each the same questions.
-        seed: of the draws. The pictures of every draw are copied.
+        seed: of the draws. The images of every draw are copied.
 
     Raises:
-        CorpusError: for a language without questions, and a corpus none of whose pictures can be asked about.
+        CorpusError: for a language without questions, and a corpus none of whose images can be asked about.
         LanguageTagError: for an unknown language.
     """
     tags = normalize_languages(languages)
@@ -128,14 +128,14 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
         raise CorpusError(f"there are no questions in {', '.join(absent)}; there are in {', '.join(wordings)}")
     draw = random.Random(seed)
     categories = {row: category for row, category in enumerate(corpus["category"]) if category in CATEGORIES}
-    colours = {row: main_colour(picture) for row, picture in enumerate(corpus["image"])}
+    colours = {row: main_colour(image) for row, image in enumerate(corpus["image"])}
     asked = [("kind", row, answer) for row, answer in _balanced(categories, draw)]
     asked += [("colour", row, answer) for row, answer in _balanced(colours, draw)]
     for category in CATEGORIES:
         if category in wordings["en"]:
             asked += [(category, row, answer) for row, answer in _yes_or_no(categories, category, draw)]
     if not asked:
-        raise CorpusError("the pictures have no category and no colour that could be asked about")
+        raise CorpusError("the images have no category and no colour that could be asked about")
     chosen = [draw.randrange(len(wordings["en"][about])) for about, _, _ in asked]
     examples = [
         _Example(row, wordings[tag][about][wording], tag, answer)
@@ -154,18 +154,18 @@ def text_only_accuracy(dataset: Dataset) -> float:
     return sum(max(labels.values()) for labels in counts.values()) / len(dataset)
 
 
-def main_colour(picture: PIL.Image.Image) -> str | None:
+def main_colour(image: PIL.Image.Image) -> str | None:
     """The colour, of `COLOURS`, of at least half of what is painted: of all pixels that are not white.
 
     By hue in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40, green from 70, blue from 170,
     purple (with pink) from 250; without regard to hue, grey for a saturation below .2 or a value below .25. None when
     no colour covers half, or next to nothing is painted.
     """
-    rgb = np.asarray(picture.convert("RGB"))
+    rgb = np.asarray(image.convert("RGB"))
     painted = rgb.min(axis=-1) < _PAPER  # [H, W]
     if painted.mean() < _PAINTED:
         return None
-    hue, saturation, value = np.asarray(picture.convert("RGB").convert("HSV"))[painted].T / 255
+    hue, saturation, value = np.asarray(image.convert("RGB").convert("HSV"))[painted].T / 255
     degrees = np.where(hue * 360 < _RED_AGAIN, hue * 360, 0)
     colours = np.searchsorted(list(_HUES.values()), degrees, side="right") - 1
     colours[(saturation < 0.2) | (value < 0.25)] = COLOURS.index("grey")
@@ -196,7 +196,7 @@ def _dealt(rows: Sequence[int], alike: Callable[[int, int], bool], draw: random.
         others = dict(zip(circle, circle[1:] + circle[:1], strict=True))
         if not any(alike(a, b) for a, b in others.items()):
             return others
-    raise CorpusError(f"too many of {len(rows)} pictures are alike to give each the name of another")
+    raise CorpusError(f"too many of {len(rows)} images are alike to give each the name of another")
 
 
 def _balanced(answers: dict[int, Any], draw: random.Random) -> list[tuple[int, str]]:
@@ -210,7 +210,7 @@ def _balanced(answers: dict[int, Any], draw: random.Random) -> list[tuple[int, s
 
 
 def _yes_or_no(categories: dict[int, str], category: str, draw: random.Random) -> list[tuple[int, str]]:
-    """(row, answer) with as many pictures of the category as of all others."""
+    """(row, answer) with as many images of the category as of all others."""
     inside = [row for row, its in categories.items() if its == category]
     outside = [row for row, its in categories.items() if its != category]
     count = min(len(inside), len(outside))
@@ -227,8 +227,8 @@ def _dataset(corpus: Dataset, examples: list[_Example], labels: Sequence[str]) -
         language=Value("string"),
         label=ClassLabel(names=list(labels)),
     )
-    pictures = corpus.select_columns(["image", "image_id"]).with_format("arrow")[:]
-    table = pictures.take(pa.array([example.row for example in examples]))
+    images = corpus.select_columns(["image", "image_id"]).with_format("arrow")[:]
+    table = images.take(pa.array([example.row for example in examples]))
     table = table.append_column("text", pa.array([example.text for example in examples]))
     table = table.append_column("language", pa.array([example.language for example in examples]))
     table = table.append_column("label", pa.array([labels.index(example.label) for example in examples]))

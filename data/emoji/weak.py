@@ -2,7 +2,7 @@
 
 CLDR's keywords are what its volunteers type to find an emoji. Each language has its own, and they are no translation
 of the name: 🧑‍🌾 is `Bauer/Bäuerin` in German, and `farmer, gardener, rancher` are its English keywords. That is how
-the captions of one picture in several Wikipedias stand to one another (Zhou et al. 2023, RC3, section 2.1).
+the captions of one image in several Wikipedias stand to one another (Zhou et al. 2023, RC3, section 2.1).
 """
 
 import random
@@ -20,7 +20,7 @@ _KEYWORDS = 5  # in a text; languages have about so many for an emoji, some four
 
 
 def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> Dataset:
-    """A caption corpus whose rows say two things of a picture: its name, and in another language some keywords.
+    """A caption corpus whose rows say two things of an image: its name, and in another language some keywords.
 
     `weak_pairs` of it gives every row once. Keywords that are the name in their own language are left out, and at most
     five are drawn. (Flags of countries have the word for `flag` and no more; select rows by `category` to leave them
@@ -28,19 +28,19 @@ def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> D
 
     Args:
         corpus: from `load_emoji`, which chooses vendors, split and languages.
-        pairs: rows for each picture, of different (language of the name, language of the keywords); fewer where the
-            picture has no more. The picture is copied for each.
-        seed: of the draws. They depend on the picture and the languages, not on what else is in the corpus.
+        pairs: rows for each image, of different (language of the name, language of the keywords); fewer where the
+            image has no more. The image is copied for each.
+        seed: of the draws. They depend on the image and the languages, not on what else is in the corpus.
 
     Raises:
-        CorpusError: for less than one pair, and when no picture has a name in one language and keywords in another.
+        CorpusError: for less than one pair, and when no image has a name in one language and keywords in another.
     """
     if pairs < 1:
-        raise CorpusError(f"pairs is the number of rows for each picture, not {pairs}")
+        raise CorpusError(f"pairs is the number of rows for each image, not {pairs}")
     concepts = corpus.select_columns(["image_id", "vendor", "captions", "keywords"])
     drawn = [(row, texts) for row, concept in enumerate(concepts) for texts in _draws(concept, pairs, seed)]
     if not drawn:
-        raise CorpusError("no picture has a name in one language and keywords in another; load two languages or more")
+        raise CorpusError("no image has a name in one language and keywords in another; load two languages or more")
     rows, captions = zip(*drawn, strict=True)
     table = corpus.with_format("arrow")[:].take(pa.array(rows))
     field = table.field("captions")

@@ -1,14 +1,14 @@
 """IGLUE's tasks from their published files (Bugliarello et al. 2022): fine-tuned in English, tested in others.
 
-    load_xvnli      does the picture entail the sentence?            XVNLI; SNLI-VE to fine-tune on
-    load_xgqa       a question about the picture, 1842 answers        xGQA; GQA to fine-tune on
-    load_nlvr2      is the sentence true of the two pictures?         NLVR2, to fine-tune on
+    load_xvnli      does the image entail the sentence?            XVNLI; SNLI-VE to fine-tune on
+    load_xgqa       a question about the image, 1842 answers        xGQA; GQA to fine-tune on
+    load_nlvr2      is the sentence true of the two images?         NLVR2, to fine-tune on
     load_marvl      the same, in five languages                       MaRVL
-    load_xflickrco  captions of pictures, for retrieval               xFlickr&CO; Flickr30K to fine-tune on
+    load_xflickrco  captions of images, for retrieval               xFlickr&CO; Flickr30K to fine-tune on
 
-Each reads one file as it is published and gives a `datasets.Dataset`. Pictures are found in a folder and opened when
+Each reads one file as it is published and gives a `datasets.Dataset`. Images are found in a folder and opened when
 used; without a folder there is no `image`, and `image_id` is the name by which the benchmark's region features know
-the picture. `label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
+the image. `label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from ...configuration.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
 from ..corpus.corpus import CAPTIONS
 from ..corpus.text_files import parse_json, read_json_lines
-from .task_files import TRUTH, Record, identifier_of, picture_path, task_dataset, text_of, warn_of
+from .task_files import TRUTH, Record, identifier_of, image_path, task_dataset, text_of, warn_of
 
 Folder = str | Path | None
 
@@ -41,19 +41,19 @@ def load_xvnli(
     """Visual entailment: JSON lines with `gold_label`, `sentence2`, `Flikr30kID`, as in SNLI-VE and XVNLI.
 
     Columns: `image` (`<Flikr30kID>.jpg` in the folder), `image_id` (without `.jpg`), `text` (the hypothesis,
-    `sentence2`), `language`, `label` (0 contradiction, 1 neutral, 2 entailment), `pair_id`. The picture is the
+    `sentence2`), `language`, `label` (0 contradiction, 1 neutral, 2 entailment), `pair_id`. The image is the
     premise, in place of the caption `sentence1`, which is not read.
 
     Args:
         language: of the sentences; the file does not say.
-        images: the folder of Flickr30K's pictures.
+        images: the folder of Flickr30K's images.
         on_unlabelled: what to do about sentences on which the annotators did not agree (`gold_label` is `-`): raise an
             error, or leave them out with a warning that counts and names them.
 
     Raises:
         CorpusError: with the file and the line, for another label and for missing fields.
         BadTextError: for a missing or empty sentence.
-        BadImageError: for a picture that is not in the folder.
+        BadImageError: for an image that is not in the folder.
     """
     language = normalize_language(language)
     unlabelled: list[str] = []
@@ -68,7 +68,7 @@ def load_xvnli(
                 raise CorpusError(f"{place}: the label {label!r} is none of {', '.join(ENTAILMENT)}")
             image_id = identifier_of(record, "Flikr30kID", place).removesuffix(".jpg")
             yield {
-                **_picture("image", images, f"{image_id}.jpg", place),
+                **_image("image", images, f"{image_id}.jpg", place),
                 "image_id": image_id,
                 "text": text_of(record, "sentence2", place),
                 "language": language,
@@ -115,14 +115,14 @@ def load_xgqa(
     Args:
         answers: the vocabulary, as `load_answers` gives it: 1842 answers for GQA.
         language: of the questions; the file does not say.
-        images: the folder of GQA's pictures.
+        images: the folder of GQA's images.
         on_unknown_answer: what to do about a question whose answer is not in the vocabulary: raise an error, or keep
             it with the label None, with a warning that counts and names it. A model cannot answer it, and an
             evaluation has to count it as wrong.
 
     Raises:
         CorpusError: with the file and the question's number.
-        CorpusError, BadTextError, BadImageError: likewise, for fields and pictures that are missing.
+        CorpusError, BadTextError, BadImageError: likewise, for fields and images that are missing.
     """
     language = normalize_language(language)
     known = set(answers)
@@ -138,7 +138,7 @@ def load_xgqa(
                 answer = None
             image_id = identifier_of(record, "imageId", place)
             yield {
-                **_picture("image", images, f"{image_id}.jpg", place),
+                **_image("image", images, f"{image_id}.jpg", place),
                 "image_id": image_id,
                 "text": text_of(record, "question", place),
                 "language": language,
@@ -153,14 +153,14 @@ def load_xgqa(
 
 
 def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None) -> Dataset:
-    """Two pictures and a sentence: NLVR2's JSON lines with `identifier`, `sentence` and `label`.
+    """Two images and a sentence: NLVR2's JSON lines with `identifier`, `sentence` and `label`.
 
     Columns: `left_image`, `right_image`, `left_image_id`, `right_image_id`, `text`, `language`, `label` (0 false,
-    1 true), `example_id`. The example `dev-850-0-1` is about the pictures `dev-850-0-img0` and `dev-850-0-img1`.
+    1 true), `example_id`. The example `dev-850-0-1` is about the images `dev-850-0-img0` and `dev-850-0-img1`.
 
     Args:
         language: of the sentences: English, or that of IGLUE's machine translations.
-        images: the folder of this split's pictures (`….png`); a record with a `directory`, as in training, has its own
+        images: the folder of this split's images (`….png`); a record with a `directory`, as in training, has its own
             in a folder of that name.
 
     Raises:
@@ -173,25 +173,25 @@ def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None)
             example = identifier_of(record, "identifier", place)
             pair = example.rpartition("-")[0]
             folder = f"{record['directory']}/" if "directory" in record else ""
-            pictures = [f"{pair}-img{side}" for side in (0, 1)]
+            names = [f"{pair}-img{side}" for side in (0, 1)]
             yield {
-                **_two_pictures(images, pictures, [f"{folder}{name}.png" for name in pictures], place),
+                **_two_images(images, names, [f"{folder}{name}.png" for name in names], place),
                 "text": text_of(record, "sentence", place),
                 "language": language,
                 "label": _truth(record, place),
                 "example_id": example,
             }
 
-    return task_dataset(rows(), _TWO_PICTURES, file)
+    return task_dataset(rows(), _TWO_IMAGES, file)
 
 
 def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
-    """Two pictures and a sentence: MaRVL's JSON lines with `caption`, `language`, `left_img`, `right_img`, `label`.
+    """Two images and a sentence: MaRVL's JSON lines with `caption`, `language`, `left_img`, `right_img`, `label`.
 
-    Columns: as of `load_nlvr2`. The picture `39-Panci/39-n-5.jpg` is called `39-n-5`.
+    Columns: as of `load_nlvr2`. The image `39-Panci/39-n-5.jpg` is called `39-n-5`.
 
     Args:
-        images: the folder of the language's pictures, with a folder for each concept.
+        images: the folder of the language's images, with a folder for each concept.
 
     Raises:
         LanguageTagError, CorpusError, BadTextError, BadImageError: with the file and the line.
@@ -199,20 +199,20 @@ def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
 
     def rows() -> Iterator[dict[str, Any]]:
         for place, record in _lines(file):
-            pictures = [identifier_of(record, side, place) for side in ("left_img", "right_img")]
+            names = [identifier_of(record, side, place) for side in ("left_img", "right_img")]
             try:
                 language = normalize_language(identifier_of(record, "language", place))
             except LanguageTagError as error:
                 raise LanguageTagError(f"{place}: {error}") from None
             yield {
-                **_two_pictures(images, [Path(name).stem for name in pictures], pictures, place),
+                **_two_images(images, [Path(name).stem for name in names], names, place),
                 "text": text_of(record, "caption", place),
                 "language": language,
                 "label": _truth(record, place),
                 "example_id": identifier_of(record, "id", place),
             }
 
-    return task_dataset(rows(), _TWO_PICTURES, file)
+    return task_dataset(rows(), _TWO_IMAGES, file)
 
 
 def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) -> Dataset:
@@ -223,7 +223,7 @@ def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) ->
 
     Args:
         language: of the captions; the file does not say.
-        images: the folder of the pictures, of Flickr30K and COCO together.
+        images: the folder of the images, of Flickr30K and COCO together.
 
     Raises:
         CorpusError, BadTextError, BadImageError: with the file and the line.
@@ -237,15 +237,15 @@ def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) ->
                 captions = normalize_captions(record.get("sentences"), rules)
             except CorpusError as error:
                 raise type(error)(f"{place}: {error}") from None
-            picture = _picture("image", images, image_id, place)
-            yield {**picture, "image_id": image_id, "captions": captions}
+            column = _image("image", images, image_id, place)
+            yield {**column, "image_id": image_id, "captions": captions}
 
     return task_dataset(rows(), {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}, file)
 
 
 # ------------------------------------------------------------------------------------------------ files and records
 
-_TWO_PICTURES = {
+_TWO_IMAGES = {
     **{f"{side}_image": Image() for side in ("left", "right")},
     **{f"{side}_image_id": Value("string") for side in ("left", "right")},
     **_TEXT,
@@ -287,14 +287,14 @@ def _questions(file: str | Path) -> Iterator[Record]:
         yield place, {"question_id": str(key)} | record
 
 
-def _picture(column: str, images: Folder, name: str, place: str) -> dict[str, str]:
-    return {} if images is None else {column: picture_path(images, name, place)}
+def _image(column: str, images: Folder, name: str, place: str) -> dict[str, str]:
+    return {} if images is None else {column: image_path(images, name, place)}
 
 
-def _two_pictures(images: Folder, image_ids: list[str], names: list[str], place: str) -> dict[str, str]:
+def _two_images(images: Folder, image_ids: list[str], names: list[str], place: str) -> dict[str, str]:
     row = dict(zip(("left_image_id", "right_image_id"), image_ids, strict=True))
     for column, name in zip(("left_image", "right_image"), names, strict=True):
-        row |= _picture(column, images, name, place)
+        row |= _image(column, images, name, place)
     return row
 
 

@@ -1,8 +1,8 @@
-"""Multi30K for multimodal translation (Elliott et al. 2016): Flickr30K's pictures with the same sentence in several
+"""Multi30K for multimodal translation (Elliott et al. 2016): Flickr30K's images with the same sentence in several
 languages, from the files of its repository.
 
     train.en.gz  train.de.gz  train.fr.gz       one sentence a line, plain or compressed; line by line the same
-    train.txt or train_images.txt               the file name of each line's picture
+    train.txt or train_images.txt               the file name of each line's image
 
 Other splits are `val`, `test_2016_flickr`, `test_2017_flickr`, `test_2017_mscoco`, `test_2018_flickr`.
 """
@@ -15,7 +15,7 @@ from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
 from ..corpus.corpus import CAPTIONS
 from ..corpus.text_files import read_texts
-from .task_files import picture_path, task_dataset
+from .task_files import image_path, task_dataset
 
 
 def load_multi30k(
@@ -25,22 +25,22 @@ def load_multi30k(
     *,
     images: str | Path | None = None,
 ) -> Dataset:
-    """A caption corpus with one sentence in each language for every picture: what `triplets` takes to translate.
+    """A caption corpus with one sentence in each language for every image: what `triplets` takes to translate.
 
-    Columns: `image` (where `images` is given), `image_id` (the name of the picture's file), `captions`.
+    Columns: `image` (where `images` is given), `image_id` (the name of the image's file), `captions`.
 
     Args:
         folder: with the files above, or the folder `task1` of the repository, where the sentences are in `raw` and the
-            names of the pictures in `image_splits`.
+            names of the images in `image_splits`.
         split: as the files are called.
         languages: whose files to read.
-        images: the folder of the pictures. Their names in `test_2017_mscoco` carry the caption's number behind a `#`,
+        images: the folder of the images. Their names in `test_2017_mscoco` carry the caption's number behind a `#`,
             which is left out.
 
     Raises:
         CorpusError: when files are missing or not equally long.
         BadTextError: for an empty sentence, with the file and the line.
-        BadImageError: for a picture that is not in the folder.
+        BadImageError: for an image that is not in the folder.
     """
     tags = normalize_languages(list(languages))
     names_file = _found(folder, [f"{split}.txt", f"{split}_images.txt"], "image_splits")
@@ -48,7 +48,7 @@ def load_multi30k(
     names = [name.strip() for name in read_texts(names_file)]
     for tag, lines in columns.items():
         if len(lines) != len(names):
-            raise CorpusError(f"{folder}: {split} has {len(lines)} sentences in {tag} and {len(names)} pictures")
+            raise CorpusError(f"{folder}: {split} has {len(lines)} sentences in {tag} and {len(names)} images")
     rows = []
     for line, name in enumerate(names):
         image_id = name.partition("#")[0]
@@ -57,7 +57,7 @@ def load_multi30k(
             "captions": [{"language": tag, "text": lines[line].strip()} for tag, lines in columns.items()],
         }
         if images is not None:
-            row["image"] = picture_path(images, image_id, f"{names_file} line {line + 1}")
+            row["image"] = image_path(images, image_id, f"{names_file} line {line + 1}")
         rows.append(row)
     return task_dataset(rows, {"image": Image(), "image_id": Value("string"), "captions": CAPTIONS}, names_file)
 

@@ -1,4 +1,4 @@
-"""What the readers of published task files share: records with their place, pictures by folder, datasets with labels.
+"""What the readers of published task files share: records with their place, images by folder, datasets with labels.
 
 A reader turns each record of a file into a row, and whatever is wrong with one into an error that names the file and
 the line or the key.
@@ -45,8 +45,8 @@ def identifier_of(record: dict[str, Any], key: str, place: str) -> str:
     return str(value)
 
 
-def picture_path(folder: str | Path, name: str, place: str) -> str:
-    """The path of a picture, which is opened when it is used.
+def image_path(folder: str | Path, name: str, place: str) -> str:
+    """The path of an image, which is opened when it is used.
 
     Raises:
         CorpusError: when the name leaves the folder.
@@ -54,7 +54,7 @@ def picture_path(folder: str | Path, name: str, place: str) -> str:
     """
     path = path_inside(folder, name, place)
     if not path.is_file():
-        raise BadImageError(f"{place}: there is no picture {path}")
+        raise BadImageError(f"{place}: there is no image {path}")
     return str(path)
 
 

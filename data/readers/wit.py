@@ -1,17 +1,17 @@
-"""WIT, Wikipedia's pictures with the captions of many languages (Srinivasan et al. 2021), as a stream of weakly
+"""WIT, Wikipedia's images with the captions of many languages (Srinivasan et al. 2021), as a stream of weakly
 aligned texts.
 
-A row of WIT is one picture on one page, and a picture stands on pages in several languages. As appendix A of RC3 (Zhou
-et al. 2023) has it, rows are brought together by the picture's address: `load_wit` gives a caption corpus with all
-texts of a picture in one row, for `weak_pairs`. The files are sorted once (`wit_index`); after that a stream reads one
+A row of WIT is one image on one page, and an image stands on pages in several languages. As appendix A of RC3 (Zhou
+et al. 2023) has it, rows are brought together by the image's address: `load_wit` gives a caption corpus with all
+texts of an image in one row, for `weak_pairs`. The files are sorted once (`wit_index`); after that a stream reads one
 part at a time, and every part is a shard.
 
-Wikipedia's pictures are not among WIT's files. They are looked for in one of
+Wikipedia's images are not among WIT's files. They are looked for in one of
 
     a folder       at the path of their address: `wikipedia/commons/9/93/Name.jpg`, as
                    `wget --force-directories --no-host-directories` keeps them
     tar files      with members of such names
-    pixel data     Wikimedia's files `…_image_pixels_part-00000.csv.gz`: address, picture in base64, page, by tabs
+    pixel data     Wikimedia's files `…_image_pixels_part-00000.csv.gz`: address, image in base64, page, by tabs
 """
 
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ from .wit_index import PIXEL_FILES, TEXT_FILES, WitRules, index_pixels, index_te
 DEFAULT_CACHE = Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "wit"
 FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
 
-Part: TypeAlias = tuple[Path, Path | None]  # texts, and pixel data of the same pictures
+Part: TypeAlias = tuple[Path, Path | None]  # texts, and pixel data of the same images
 
-_PICTURES = 64  # of the pixel data that are held at a time
+_IMAGES = 64  # of the pixel data that are held at a time
 
 
 def load_wit(
@@ -52,25 +52,25 @@ def load_wit(
     skipped: list[SkippedImage] | None = None,
     cache_dir: str | Path | None = None,
 ) -> IterableDataset:
-    """A caption corpus of WIT: `image`, `image_id` (the picture's address) and `captions`, all texts found for it.
+    """A caption corpus of WIT: `image`, `image_id` (the image's address) and `captions`, all texts found for it.
 
     The first call with the same files and options reads all of `source` and sorts it into a cache of about the size of
     the texts that are kept; so it does with pixel data. Addresses that differ in `http` and `https` are one. A text
-    that a language has twice for a picture is given once.
+    that a language has twice for an image is given once.
 
     Args:
         source: WIT's files `….tsv` or `….tsv.gz`: one, a folder of them, or a pattern such as `wit_v1.train.all-*`.
-        images: where the pictures are: a folder, `….tar` or pixel data `….csv.gz`, also as a pattern (see above).
+        images: where the images are: a folder, `….tar` or pixel data `….csv.gz`, also as a pattern (see above).
         languages: whose texts to keep; by default all.
-        texts: which of a row's texts are captions: `reference` (under the picture on that page), `page` (the first
-            words of the page), `section`, `alt`, and `attribution` (with the picture, on Wikimedia Commons; where WIT
+        texts: which of a row's texts are captions: `reference` (under the image on that page), `page` (the first
+            words of the page), `section`, `alt`, and `attribution` (with the image, on Wikimedia Commons; where WIT
             found it to be in the page's language).
-        min_languages: pictures with texts in fewer languages are left out.
+        min_languages: images with texts in fewer languages are left out.
         on_bad_row: what to do about a row that has other than WIT's columns, no address, no known language or a
             text longer than a caption can be: raise an error, or leave it out with a warning that counts and names it,
             at this and every later call.
-        check_images, on_bad_image, skipped: as for `load_captions`, in passing. A picture that is not there is bad:
-            with a part of the pictures at hand, skip.
+        check_images, on_bad_image, skipped: as for `load_captions`, in passing. An image that is not there is bad:
+            with a part of the images at hand, skip.
         cache_dir: by default `DEFAULT_CACHE`.
 
     Raises:
@@ -79,17 +79,17 @@ def load_wit(
         LanguageTagError: for an unknown language; in a row, with the file and the line.
     """
     if on_bad_image == "skip" and not check_images:
-        raise ValueError("on_bad_image='skip' needs check_images=True: pictures are left out when they are checked")
+        raise ValueError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
     wanted = None if languages is None else tuple(normalize_languages(languages))
     rules = WitRules(wanted, tuple(texts), on_bad_row == "skip")
     cache = Path(cache_dir or DEFAULT_CACHE)
     pixel_files = _files(images, PIXEL_FILES) if str(images).endswith(PIXEL_FILES) else []
-    pictures = _Pictures(None) if pixel_files else _pictures(images)
+    source_images = _Images(None) if pixel_files else _images(images)
     parts = index_texts(_files(source, TEXT_FILES), rules, cache)
     pixels = index_pixels(pixel_files, rules.skip_bad_rows, cache) if pixel_files else [None] * len(parts)
     kwargs = {
         "parts": list(zip(parts, pixels, strict=True)),
-        "pictures": pictures,
+        "images": source_images,
         "min_languages": min_languages,
     }
     stream = IterableDataset.from_generator(_rows, gen_kwargs=kwargs, features=FEATURES)
@@ -98,8 +98,8 @@ def load_wit(
 
 
 @dataclass(frozen=True)
-class _Pictures:
-    """Where the pictures are: in a folder, or as members of tar files."""
+class _Images:
+    """Where the images are: in a folder, or as members of tar files."""
 
     folder: Path | None
     members: dict[str, tuple[str, int, int]] = field(default_factory=dict)  # name -> file, offset, size
@@ -120,14 +120,14 @@ class _Pictures:
         return None
 
 
-def _pictures(images: str | Path) -> _Pictures:
+def _images(images: str | Path) -> _Images:
     try:
         shards = tar_shards(str(images)) if str(images).endswith(".tar") else []
         if not shards and not Path(images).is_dir():
             raise FileNotFoundError
     except FileNotFoundError as error:
         raise CorpusError(f"{images}: no such folder, tar file or pixel data") from error
-    return _Pictures(None, tar_members(shards)) if shards else _Pictures(Path(images).absolute())
+    return _Images(None, tar_members(shards)) if shards else _Images(Path(images).absolute())
 
 
 def _files(source: str | Path, endings: tuple[str, ...]) -> list[Path]:
@@ -140,18 +140,18 @@ def _files(source: str | Path, endings: tuple[str, ...]) -> list[Path]:
     return files
 
 
-def _rows(parts: list[Part], pictures: _Pictures, min_languages: int) -> Iterator[dict[str, Any]]:
+def _rows(parts: list[Part], images: _Images, min_languages: int) -> Iterator[dict[str, Any]]:
     for texts, pixels in parts:
         captions_of = _captions(texts, min_languages)
-        for url, picture in _pixels(pixels) if pixels else ():
+        for url, image in _pixels(pixels) if pixels else ():
             if captions := captions_of.pop(url, None):
-                yield {"image": {"bytes": picture, "path": None}, "image_id": url, "captions": captions}
+                yield {"image": {"bytes": image, "path": None}, "image_id": url, "captions": captions}
         for url, captions in captions_of.items():
-            yield {"image": pictures[url], "image_id": url, "captions": captions}
+            yield {"image": images[url], "image_id": url, "captions": captions}
 
 
 def _captions(part: Path, min_languages: int) -> dict[str, list[dict[str, str]]]:
-    """Address -> captions, each once, of the pictures with texts in enough languages."""
+    """Address -> captions, each once, of the images with texts in enough languages."""
     found: dict[str, dict[tuple[str, str], None]] = {}
     for row in pq.read_table(part).to_pylist():
         found.setdefault(row["url"], {})[row["language"], row["text"]] = None
@@ -163,5 +163,5 @@ def _captions(part: Path, min_languages: int) -> dict[str, list[dict[str, str]]]
 
 
 def _pixels(part: Path) -> Iterator[tuple[str, bytes]]:
-    for batch in pq.ParquetFile(part).iter_batches(_PICTURES):
-        yield from zip(batch["url"].to_pylist(), batch["picture"].to_pylist(), strict=True)
+    for batch in pq.ParquetFile(part).iter_batches(_IMAGES):
+        yield from zip(batch["url"].to_pylist(), batch["image"].to_pylist(), strict=True)

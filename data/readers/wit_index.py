@@ -1,6 +1,6 @@
-"""WIT's rows sorted by picture, so that all texts of one are found together without holding the whole in memory.
+"""WIT's rows sorted by image, so that all texts of one are found together without holding the whole in memory.
 
-Every row goes to one of `PARTS` files by a hash of the picture's address; so do Wikimedia's pixel data, which makes
+Every row goes to one of `PARTS` files by a hash of the image's address; so do Wikimedia's pixel data, which makes
 the parts match. An index appears in the cache completely or not at all, under a name that stands for the files it was
 made of and the rules.
 """
@@ -61,8 +61,8 @@ _TEXTS = {
     "attribution": "caption_attribution_description",
 }
 _TEXT_SCHEMA = pa.schema({"url": pa.string(), "language": pa.string(), "text": pa.string()})
-_PIXEL_SCHEMA = pa.schema({"url": pa.string(), "picture": pa.binary()})
-_VERSION = 1  # raise it when the same files come to give another index
+_PIXEL_SCHEMA = pa.schema({"url": pa.string(), "image": pa.binary()})
+_VERSION = 2  # raise it when the same files come to give another index
 _SKIPPED = "skipped.json"
 _BUFFER = 1 << 20  # bytes or characters that are collected for a part before they are written
 
@@ -110,7 +110,7 @@ def index_texts(files: list[Path], rules: WitRules, cache: Path) -> list[Path]:
 
 
 def index_pixels(files: list[Path], skip_bad_rows: bool, cache: Path) -> list[Path]:
-    """The parts of the pictures (`url`, `picture`), made when they are not in the cache.
+    """The parts of the images (`url`, `image`), made when they are not in the cache.
 
     Raises:
         CorpusError: for a bad row, with the file and the line.
@@ -137,19 +137,19 @@ def _says_something(row: dict[str, str], name: str) -> bool:
 
 
 def _pixels(cells: list[str]) -> list[Row]:
-    """The picture of a line of Wikimedia's pixel data."""
+    """The image of a line of Wikimedia's pixel data."""
     if len(cells) != 3:
         raise CorpusError(f"{len(cells)} cells, where pixel data have 3")
     try:
         return [(_address(cells[0]), base64.b64decode(cells[1], validate=True))]
     except binascii.Error as error:
-        raise BadImageError(f"the picture is not in base64: {error}") from error
+        raise BadImageError(f"the image is not in base64: {error}") from error
 
 
 def _address(url: str) -> str:
     scheme, separator, rest = url.strip().partition("://")
     if not separator or not rest or scheme not in ("http", "https"):
-        raise CorpusError(f"{url!r} is no address of a picture")
+        raise CorpusError(f"{url!r} is no address of an image")
     return f"https://{rest}"
 
 

@@ -1,4 +1,4 @@
-"""What the tests of commands share: a place of their own for frozen features, a tiny CLIP, pictures, commands."""
+"""What the tests of commands share: a place of their own for frozen features, a tiny CLIP, images, commands."""
 
 import numpy as np
 import pytest
@@ -32,8 +32,8 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    folder = tmp_path / "pictures"
+def images(tmp_path):
+    folder = tmp_path / "images"
     folder.mkdir()
     random = np.random.default_rng(0)
     for name in ("a[", "pic[bold]:cat:.png", "plain.png"):

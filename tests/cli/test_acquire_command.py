@@ -51,13 +51,13 @@ def folder(tmp_path_factory):
     rows = sentences()
     write_tsv(folder / "german.tsv", ["de", "en"], rows)  # the native language second
     (folder / "french.jsonl").write_text("\n".join(json.dumps({k: row[k] for k in ("en", "fr")}) for row in rows))
-    (folder / "pictures").mkdir()
+    (folder / "images").mkdir()
     metadata = []
     for row in shapes_corpus():
-        row["image"].save(folder / "pictures" / f"{row['image_id']}.png")
+        row["image"].save(folder / "images" / f"{row['image_id']}.png")
         french = next(caption["text"] for caption in row["captions"] if caption["language"] == "fr")
         metadata.append({"file_name": f"{row['image_id']}.png", "captions": {"fr": french}})
-    (folder / "pictures" / "metadata.jsonl").write_text("\n".join(map(json.dumps, metadata)))
+    (folder / "images" / "metadata.jsonl").write_text("\n".join(map(json.dumps, metadata)))
     return folder
 
 
@@ -106,13 +106,13 @@ def german(folder):
 
 @pytest.fixture(scope="module")
 def french(folder, german):
-    """And then French, with pictures."""
+    """And then French, with images."""
     given = later_options(
         folder,
         base=german / "model",
         language="FR",
         translations=folder / "french.jsonl",
-        captions=folder / "pictures",
+        captions=folder / "images",
         exposure_steps=2,
         output=folder / "french",
         assemble=True,
@@ -121,17 +121,17 @@ def french(folder, german):
     return folder / "french"
 
 
-def pictures():
+def images():
     return [row["image"] for row in shapes_corpus().select(range(4))]
 
 
 def features(source):
-    """What a model or an adapter says of the same German and English texts and pictures."""
+    """What a model or an adapter says of the same German and English texts and images."""
     embedder = Embedder.from_pretrained(source)
     return {
         "en": embedder.encode_text(ENGLISH, language="en", normalize=False),
         "de": embedder.encode_text(GERMAN, language="de", normalize=False),
-        "pictures": embedder.encode_image(pictures(), normalize=False),
+        "images": embedder.encode_image(images(), normalize=False),
     }
 
 
@@ -174,7 +174,7 @@ def test_the_assembled_model(german):
     model, processor = AutoModel.from_pretrained(german / "model"), AutoProcessor.from_pretrained(german / "model")
     assert type(model) is MlaModel and model.config.known_languages == ["en", "de"]
     assert (processor.languages, processor.max_text_length) == (["de"], 40)
-    inputs = processor(text=["ein Punkt", "a dot"], language=["de", "en"], images=pictures(), return_tensors="pt")
+    inputs = processor(text=["ein Punkt", "a dot"], language=["de", "en"], images=images(), return_tensors="pt")
     assert model(**inputs).logits_per_image.shape == (4, 2)
 
 
@@ -198,10 +198,10 @@ def test_a_frozen_table_is_berts_to_the_bit(folder):
     assert "frozen" in (folder / "frozen" / "README.md").read_text()
 
 
-def test_english_and_pictures_are_the_base_models_to_the_bit(folder, german):
+def test_english_and_images_are_the_base_models_to_the_bit(folder, german):
     base, found = Embedder.from_pretrained(folder / "clip"), features(german / "model")
     assert np.array_equal(found["en"], base.encode_text(ENGLISH, language="en", normalize=False))
-    assert np.array_equal(found["pictures"], base.encode_image(pictures(), normalize=False))
+    assert np.array_equal(found["images"], base.encode_image(images(), normalize=False))
 
 
 def test_the_embedder_takes_the_adapter_as_it_takes_the_model(german):
@@ -249,7 +249,7 @@ def test_siglip_learns_as_well(folder):
     assert_same(found, features(folder / "german-siglip" / "model"))
     plain = Embedder.from_pretrained(folder / "siglip")
     assert np.array_equal(found["en"], plain.encode_text(ENGLISH, language="en", normalize=False))
-    assert np.array_equal(found["pictures"], plain.encode_image(pictures(), normalize=False))
+    assert np.array_equal(found["images"], plain.encode_image(images(), normalize=False))
 
 
 def test_a_vocabulary_of_its_own(folder):
@@ -293,7 +293,7 @@ def test_the_embedder_takes_a_later_adapter_as_it_takes_the_model(french):
     embedders = [Embedder.from_pretrained(source) for source in (french, french / "model")]
     for language, texts in {"fr": ["petit carré rouge"], "de": GERMAN, "en": ENGLISH}.items():
         assert np.array_equal(*(embedder.encode_text(texts, language=language) for embedder in embedders)), language
-    assert np.array_equal(*(embedder.encode_image(pictures()) for embedder in embedders))
+    assert np.array_equal(*(embedder.encode_image(images()) for embedder in embedders))
 
 
 def test_an_adapter_is_a_base_as_well(folder, german, french):
@@ -308,7 +308,7 @@ def test_an_adapter_is_a_base_as_well(folder, german, french):
     assert embedding_digest(load_embedding(adapter.embedding).weights) == adapter.embedding_digest
 
 
-def test_pictures_are_encoded_once(folder, german, french, cache):
+def test_images_are_encoded_once(folder, german, french, cache):
     """Those that French was exposed to are found again by the next run on the same model."""
     kept = sorted(cache.iterdir())
     given = later_options(
@@ -316,7 +316,7 @@ def test_pictures_are_encoded_once(folder, german, french, cache):
         base=german / "model",
         language="fr",
         translations=folder / "french.jsonl",
-        captions=folder / "pictures",
+        captions=folder / "images",
         exposure_steps=1,
         steps=1,
         output=folder / "again",
@@ -343,7 +343,7 @@ def test_pictures_are_encoded_once(folder, german, french, cache):
         ({"new_vocabulary": 100}, 1, "new_vocabulary=100: one of them can be taken"),
         ({"new_vocabulary": 0}, 2, "--new-vocabulary"),
         ({"acquirer_size": 0}, 2, "--acquirer-size"),
-        ({"license": "my licence"}, 1, "'my licence' is no licence that the Hub has an identifier for"),
+        ({"license": "my license"}, 1, "'my license' is no license that the Hub has an identifier for"),
         ({"native_language": "xx"}, 1, "'xx' names no registered language"),
     ],
 )
@@ -512,7 +512,7 @@ REFUSALS = {
     "a vocabulary that is CLIP's": (changes(vocabulary=Path("clip")), "must end every text with its [SEP]"),
     "a vocabulary too small": (changes(new_vocabulary=10, vocabulary=None), "vocab_size=10 is too small"),
     "captions that are not there": (changes(captions=Path("nowhere")), "no such file or folder"),
-    "captions in another language": (changes(captions=Path("pictures")), "no captions in de; there are fr (16)"),
+    "captions in another language": (changes(captions=Path("images")), "no captions in de; there are fr (16)"),
 }
 
 
@@ -648,9 +648,9 @@ def test_a_truncated_adapter_as_base_is_one_sentence(folder, german, tmp_path, c
     assert not (folder / "output").exists()
 
 
-def test_it_searches_pictures(french, folder, capfd, monkeypatch):
+def test_it_searches_images(french, folder, capfd, monkeypatch):
     command = ["babelens", "search", str(french / "model"), "carré rouge", "--language", "fr"]
-    monkeypatch.setattr(sys, "argv", [*command, "--images", str(folder / "pictures"), "--json"])
+    monkeypatch.setattr(sys, "argv", [*command, "--images", str(folder / "images"), "--json"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0

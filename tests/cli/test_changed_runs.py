@@ -79,7 +79,7 @@ def test_other_words_are_refused_and_the_same_go_on_bitwise(method, folder):
     assert all((found[name] == value).all() for name, value in expected.items())
 
 
-def test_another_picture_is_refused(folder):
+def test_another_image_is_refused(folder):
     content = recipe_of("mural", folder)
     break_off(folder, content)
     (folder / "red-dot.png").write_bytes((folder / "blue-dot.png").read_bytes())

@@ -37,8 +37,8 @@ def babelens(*arguments, **environment):
 # ---- Text of the user's ----
 
 
-def test_search_prints_queries_and_names_as_they_are(run, model, pictures):
-    shown = run("search", model, f"see {MARKUP}", "--images", pictures, "--language", "en").output
+def test_search_prints_queries_and_names_as_they_are(run, model, images):
+    shown = run("search", model, f"see {MARKUP}", "--images", images, "--language", "en").output
     assert f"see {MARKUP} [en]" in shown
     assert "a[/b].png" in shown and "pic[bold]:cat:.png" in shown
 
@@ -76,22 +76,22 @@ def test_the_version(run):
 
 
 @pytest.mark.parametrize("query", ["", "  "])
-def test_an_empty_description_is_refused(run, model, pictures, query):
-    assert "is empty" in run("search", model, query, "--images", pictures, "--language", "en", code=2).output
+def test_an_empty_description_is_refused(run, model, images, query):
+    assert "is empty" in run("search", model, query, "--images", images, "--language", "en", code=2).output
 
 
 @pytest.mark.parametrize("languages", [",", "", " , "])
-def test_no_language_is_refused(run, model, pictures, languages):
-    shown = run("evaluate", model, "--data", pictures, "--languages", languages, code=2).output
+def test_no_language_is_refused(run, model, images, languages):
+    shown = run("evaluate", model, "--data", images, "--languages", languages, code=2).output
     assert "names no language" in shown
 
 
-def test_names_that_are_no_utf8(run, model, pictures, tmp_path):
-    os.rename(os.fsencode(pictures / "plain.png"), os.fsencode(pictures) + b"/caf\xe9.png")
-    refused = run("embed", model, "--images", pictures, "--output", tmp_path / "v.parquet", code=1).exception
+def test_names_that_are_no_utf8(run, model, images, tmp_path):
+    os.rename(os.fsencode(images / "plain.png"), os.fsencode(images) + b"/caf\xe9.png")
+    refused = run("embed", model, "--images", images, "--output", tmp_path / "v.parquet", code=1).exception
     assert isinstance(refused, CorpusError) and "not UTF-8" in str(refused)
-    run("embed", model, "--images", pictures, "--output", tmp_path / "v.npy")
-    done = babelens("search", model, "car", "--images", pictures, "--language", "en", "--json")
+    run("embed", model, "--images", images, "--output", tmp_path / "v.npy")
+    done = babelens("search", model, "car", "--images", images, "--language", "en", "--json")
     assert done.returncode == 0, done.stderr
     files = [os.path.basename(os.fsencode(each["file"])) for each in json.loads(done.stdout)["results"]]
     assert b"caf\xe9.png" in files
@@ -173,17 +173,17 @@ def test_nor_does_that_of_a_model_that_a_recipe_goes_on_from(run, evil, tmp_path
     "model",
     [{"attn_implementation": "evil/kernel"}, {"overrides": {"text_config": {"attn_implementation": "evil/kernel"}}}],
 )
-def test_a_recipe_fetches_no_kernel(run, tmp_path, pictures, model):
+def test_a_recipe_fetches_no_kernel(run, tmp_path, images, model):
     rows = [
         {"file_name": path.name, "captions": {"en": [f"thing {number}"]}}
-        for number, path in enumerate(sorted(pictures.glob("*.png")))
+        for number, path in enumerate(sorted(images.glob("*.png")))
     ]
-    (pictures / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (images / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     recipe = {
         "method": "mural",
         "model": {"preset": "mural-tiny"} | model,
         "tokenizer": {"vocab_size": 60},
-        "train": {"image_text": {"source": str(pictures), "license": "mit"}},
+        "train": {"image_text": {"source": str(images), "license": "mit"}},
         "training": {"max_steps": 1},
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
@@ -249,15 +249,15 @@ def hub_at(monkeypatch, tmp_path):
 @pytest.mark.parametrize("hub", ["refused", "a page", "nonsense", "an error", "silence", "offline"])
 @pytest.mark.parametrize("command", ["search", "evaluate", "info"])
 def test_a_hub_that_does_not_answer_is_one_sentence_at_once(
-    run, hub_at, command, hub, pictures, played_hub, monkeypatch
+    run, hub_at, command, hub, images, played_hub, monkeypatch
 ):
     monkeypatch.setattr("babelens.configuration.pretrained._HUB_ANSWERS_WITHIN", 0.5)
     if hub == "offline":
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     hub_at("http://127.0.0.1:1" if hub == "refused" else f"{played_hub}/{hub.replace(' ', '-')}")
     arguments = {
-        "search": ["some/model", "car", "--images", pictures, "--language", "en"],
-        "evaluate": ["some/model", "--data", pictures],
+        "search": ["some/model", "car", "--images", images, "--language", "en"],
+        "evaluate": ["some/model", "--data", images],
         "info": ["some/model"],
     }[command]
     start = time.monotonic()
@@ -295,10 +295,10 @@ class ServingHub(PlayedHub):
 
 
 def test_a_model_is_fetched_once_and_then_found_without_the_hub(
-    run, hub_at, model, pictures, tmp_path, monkeypatch, caplog
+    run, hub_at, model, images, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr("babelens.cli.search.DEFAULT_CACHE", tmp_path / "index")
-    search = ["search", "some/model", "car", "--images", pictures, "--language", "en", "--json"]
+    search = ["search", "some/model", "car", "--images", images, "--language", "en", "--json"]
     with served(type("Hub", (ServingHub,), {"folder": model})) as address:
         hub_at(address)
         fetched = run(*search).stdout

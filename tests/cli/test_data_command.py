@@ -14,7 +14,7 @@ from babelens.configuration.errors import BadImageError
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three pictures, two of them of one thing."""
+    """Three images, two of them of one thing."""
     rows = [
         {
             "file_name": "a.png",
@@ -40,7 +40,7 @@ def run_command(*arguments: str) -> Result:
 def test_statistics(folder: Path) -> None:
     assert json.loads(run_command(str(folder), "--json").stdout) == {
         "source": str(folder),
-        "pictures": 3,
+        "images": 3,
         "image_ids": 2,
         "captions": 5,
         "languages": {
@@ -51,17 +51,17 @@ def test_statistics(folder: Path) -> None:
         "skipped": [],
     }
     shown = run_command(str(folder)).stdout
-    for part in ("3 pictures of 2 things", "en", "4.7", "Splits: train 2, test 1"):
+    for part in ("3 images of 2 things", "en", "4.7", "Splits: train 2, test 1"):
         assert part in shown
 
 
-def test_bad_pictures_are_an_error_or_listed(folder: Path) -> None:
+def test_bad_images_are_an_error_or_listed(folder: Path) -> None:
     (folder / "b.png").write_bytes((folder / "b.png").read_bytes()[:40])
     with pytest.raises(BadImageError, match=r"b\.png"):
         run_command(str(folder))
     shown = run_command(str(folder), "--skip-bad-images").stdout
-    assert "2 pictures of 2 things" in shown
-    assert "Pictures left out: 1" in shown
+    assert "2 images of 2 things" in shown
+    assert "Images left out: 1" in shown
     statistics = json.loads(run_command(str(folder), "--skip-bad-images", "--json").stdout)
     assert [(each["image_id"], "b.png" in each["place"] + each["reason"]) for each in statistics["skipped"]] == [
         ("cat", True)
@@ -70,7 +70,7 @@ def test_bad_pictures_are_an_error_or_listed(folder: Path) -> None:
 
 def test_contact_sheet(folder: Path) -> None:
     path = folder / "sheet.png"
-    run_command(str(folder), "--sheet", str(path), "--pictures", "2")
+    run_command(str(folder), "--sheet", str(path), "--images", "2")
     with Image.open(path) as sheet:
         colors = {color for _, color in sheet.getcolors(maxcolors=100_000)}
     assert {(255, 0, 0), (0, 128, 0)} <= colors  # the first two thirds

@@ -17,16 +17,16 @@ from babelens.workflows.recipe import load_recipe
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
     folder = write_shapes(tmp_path_factory.mktemp("shapes"))
-    pictures = {"source": str(folder), "license": "CC0-1.0"}
+    images = {"source": str(folder), "license": "CC0-1.0"}
     return {
         "method": "etcl",
         "model": {"preset": "etcl-tiny", "overrides": {"text_config": TEXT, "vision_config": VISION}},
         "tokenizer": {"vocab_size": 200},
         "image": {"resize": 36, "crop": 32},
         "train": {
-            "image_text": pictures | {"languages": ["en"]},
+            "image_text": images | {"languages": ["en"]},
             "text_text": {"source": str(folder / "pairs.tsv"), "pairs": {"from": ["en"], "to": ["de", "fr"]}},
-            "triplet": pictures | {"languages": ["en", "de"]},
+            "triplet": images | {"languages": ["en", "de"]},
         },
         "training": {
             "per_device_train_batch_size": 4,

@@ -42,8 +42,8 @@ def run():
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    folder = tmp_path / "pictures"
+def images(tmp_path):
+    folder = tmp_path / "images"
     folder.mkdir()
     for number, color in enumerate(("red", "green", "blue", "white")):
         Image.new("RGB", (20, 20), color).save(folder / f"{number}.png")
@@ -51,21 +51,21 @@ def pictures(tmp_path):
 
 
 @pytest.fixture
-def captioned(pictures):
+def captioned(images):
     lines = [
         {"file_name": f"{n}.png", "captions": {"en": [f"number {n}"], "de": [f"nummer {n}", f"bild {n}"]}}
         for n in range(4)
     ]
-    (pictures / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    return pictures
+    (images / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return images
 
 
-def test_embed_pictures(run, clip_folder, pictures, tmp_path):
-    result = run("embed", clip_folder, "--images", pictures, "--output", tmp_path / "out" / "p.parquet")
+def test_embed_images(run, clip_folder, images, tmp_path):
+    result = run("embed", clip_folder, "--images", images, "--output", tmp_path / "out" / "p.parquet")
     assert result.exit_code == 0, result.output
     table = pq.read_table(tmp_path / "out" / "p.parquet")
     assert table["file"].to_pylist() == ["0.png", "1.png", "2.png", "3.png"]
-    expected = Embedder.from_pretrained(clip_folder).encode_image(sorted(pictures.iterdir()))
+    expected = Embedder.from_pretrained(clip_folder).encode_image(sorted(images.iterdir()))
     np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), expected, atol=1e-6)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["p.parquet"]
 
@@ -126,8 +126,8 @@ def test_embed_names_the_line_of_a_text_in_another_encoding(run, clip_folder, tm
 
 
 @pytest.mark.parametrize(("good", "bad"), [(0, 3), (5, 20)])
-def test_hardly_a_picture_that_can_be_read_is_an_error_when_skipping(run, clip_folder, tmp_path, own_cache, good, bad):
-    folder = tmp_path / "pictures"
+def test_hardly_an_image_that_can_be_read_is_an_error_when_skipping(run, clip_folder, tmp_path, own_cache, good, bad):
+    folder = tmp_path / "images"
     folder.mkdir()
     for number in range(good + bad):
         Image.new("RGB", (20, 20), "red").save(folder / f"{number:02}.png")
@@ -137,8 +137,8 @@ def test_hardly_a_picture_that_can_be_read_is_an_error_when_skipping(run, clip_f
     for arguments in (("embed", clip_folder, "--output", output), ("search", clip_folder, "auto", "--language", "de")):
         result = run(*arguments, "--images", folder, "--skip-bad-images")
         assert isinstance(result.exception, BadImageError), result.output
-        assert f"{good} of {good + bad} pictures can be read" in str(result.exception)
-        assert f"{good:02}.png: not a picture" in str(result.exception)
+        assert f"{good} of {good + bad} images can be read" in str(result.exception)
+        assert f"{good:02}.png: not an image" in str(result.exception)
     assert not output.exists()
 
 
@@ -154,8 +154,8 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(run, clip_folder, tmp_pa
     assert not list(output.parent.iterdir())
 
 
-def test_a_model_that_is_not_there(run, pictures, tmp_path):
-    result = run("search", tmp_path / "nothing", "auto", "--images", pictures, "--language", "de")
+def test_a_model_that_is_not_there(run, images, tmp_path):
+    result = run("search", tmp_path / "nothing", "auto", "--images", images, "--language", "de")
     assert result.exit_code == 2
     assert "MODEL" in result.output
 
@@ -166,17 +166,15 @@ def own_cache(monkeypatch, tmp_path):
     return tmp_path / "image_index"
 
 
-def test_search(run, clip_folder, pictures, tmp_path, own_cache):
+def test_search(run, clip_folder, images, tmp_path, own_cache):
     embedder = Embedder.from_pretrained(clip_folder)
-    scores = (
-        embedder.encode_image(sorted(pictures.iterdir())) @ embedder.encode_text("ein rotes auto", language="de")[0]
-    )
+    scores = embedder.encode_image(sorted(images.iterdir())) @ embedder.encode_text("ein rotes auto", language="de")[0]
     best = np.argsort(-scores)[:3]
-    arguments = ("search", clip_folder, "ein rotes auto", "--images", pictures, "--language", "de", "--top", 3)
+    arguments = ("search", clip_folder, "ein rotes auto", "--images", images, "--language", "de", "--top", 3)
     result = run(*arguments, "--json", "--sheet", tmp_path / "found.png")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
-    assert [found["file"] for found in answer["results"]] == [str(pictures / f"{number}.png") for number in best]
+    assert [found["file"] for found in answer["results"]] == [str(images / f"{number}.png") for number in best]
     np.testing.assert_allclose([found["score"] for found in answer["results"]], scores[best], atol=1e-6)
     with Image.open(tmp_path / "found.png") as sheet:
         assert sheet.width > 3 * 192
@@ -185,10 +183,10 @@ def test_search(run, clip_folder, pictures, tmp_path, own_cache):
     assert table.index(f"{best[0]}.png") < table.index(f"{best[1]}.png")
 
 
-def test_search_with_bad_input(run, clip_folder, pictures, own_cache):
-    arguments = ("search", clip_folder, "auto", "--images", pictures, "--language")
+def test_search_with_bad_input(run, clip_folder, images, own_cache):
+    arguments = ("search", clip_folder, "auto", "--images", images, "--language")
     assert isinstance(run(*arguments, "klingonish").exception, LanguageTagError)
-    (pictures / "broken.png").write_bytes(b"\x89PNG")
+    (images / "broken.png").write_bytes(b"\x89PNG")
     refused = run(*arguments, "de")
     assert isinstance(refused.exception, BadImageError)
     assert "broken.png" in str(refused.exception)
@@ -199,7 +197,7 @@ def test_search_with_bad_input(run, clip_folder, pictures, own_cache):
 
 
 @pytest.mark.parametrize("protocol", ["standard", "mla"])
-def test_evaluate_captioned_pictures(run, clip_folder, captioned, tmp_path, protocol):
+def test_evaluate_captioned_images(run, clip_folder, captioned, tmp_path, protocol):
     expected = evaluate_retrieval(
         Embedder.from_pretrained(clip_folder), load_captions(str(captioned)), ["de", "en"], protocol=protocol
     )
@@ -239,13 +237,13 @@ def test_evaluate_refuses_a_language_in_two_groups(run, clip_folder):
     assert "de is in two" in result.output
 
 
-def test_the_real_command_line(clip_folder, pictures, tmp_path):
+def test_the_real_command_line(clip_folder, images, tmp_path):
     def babelens(*arguments):
         command = [sys.executable, "-m", "babelens.cli.main", *map(str, arguments)]
         environment = {**os.environ, "HF_DATASETS_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
         return subprocess.run(command, capture_output=True, text=True, env=environment)
 
-    arguments = ("search", clip_folder, "ein rotes auto", "--images", pictures, "--language")
+    arguments = ("search", clip_folder, "ein rotes auto", "--images", images, "--language")
     found = babelens(*arguments, "de", "--json")
     assert found.returncode == 0, found.stderr
     assert len(json.loads(found.stdout)["results"]) == 4
@@ -266,9 +264,9 @@ def judge_folder(tmp_path_factory):
     return folder
 
 
-def test_search_shows_what_the_cross_encoder_puts_first(run, clip_folder, judge_folder, pictures):
-    arguments = ("search", clip_folder, "bild 2", "--language", "de", "--images", pictures, "--json")
-    paths = sorted(pictures.glob("*.png"))
+def test_search_shows_what_the_cross_encoder_puts_first(run, clip_folder, judge_folder, images):
+    arguments = ("search", clip_folder, "bild 2", "--language", "de", "--images", images, "--json")
+    paths = sorted(images.glob("*.png"))
     scores = CrossEncoder.from_pretrained(judge_folder).score(["bild 2"] * 4, paths, language="de")
     result = run(*arguments, "--rerank", judge_folder, "--top", 2)
     assert result.exit_code == 0, result.output

@@ -32,23 +32,23 @@ def small_disk():
 @pytest.mark.parametrize(
     ("command", "size"),
     [
-        (["embed", "MODEL", "--images", "PICTURES", "--output", "OUT/v.npy"], 200),
-        (["embed", "MODEL", "--images", "PICTURES", "--output", "OUT/v.parquet"], 200),
-        (["evaluate", "MODEL", "--data", "PICTURES", "--output", "OUT/r.json"], 200),
-        (["search", "MODEL", "cat", "--images", "PICTURES", "--language", "en", "--sheet", "OUT/s.png"], 200),
+        (["embed", "MODEL", "--images", "IMAGES", "--output", "OUT/v.npy"], 200),
+        (["embed", "MODEL", "--images", "IMAGES", "--output", "OUT/v.parquet"], 200),
+        (["evaluate", "MODEL", "--data", "IMAGES", "--output", "OUT/r.json"], 200),
+        (["search", "MODEL", "cat", "--images", "IMAGES", "--language", "en", "--sheet", "OUT/s.png"], 200),
         (["trim", "MODEL", "--texts", "TEXTS", "--output", "OUT/model"], 2000),
         (["trim", "MODEL", "--texts", "TEXTS", "--output", "OUT/model"], 20_000),
     ],
 )
-def test_a_full_disk_is_one_sentence_and_nothing_is_left(run, small_disk, model, pictures, tmp_path, command, size):
+def test_a_full_disk_is_one_sentence_and_nothing_is_left(run, small_disk, model, images, tmp_path, command, size):
     rows = [
         {"file_name": path.name, "captions": {"en": [f"thing {number}"]}}
-        for number, path in enumerate(sorted(pictures.glob("*.png")))
+        for number, path in enumerate(sorted(images.glob("*.png")))
     ]
-    (pictures / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (images / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "texts").write_text("cat\n")
     (tmp_path / "out").mkdir()
-    places = {"MODEL": model, "PICTURES": pictures, "TEXTS": tmp_path / "texts"}
+    places = {"MODEL": model, "IMAGES": images, "TEXTS": tmp_path / "texts"}
     arguments = [str(places.get(each, each)).replace("OUT", str(tmp_path / "out")) for each in command]
     with small_disk(size):
         error = run(*arguments, code=1).exception

@@ -32,7 +32,7 @@ EMOJI = ("pretrain", "no-kl", "no-rxvtcl", "no-contrast", "patches", "regions", 
 def content(tmp_path_factory):
     folder = write_shapes(tmp_path_factory.mktemp("shapes"))
     saved(tiny_clip(), folder / "clip")
-    pictures = {"source": str(folder), "license": "CC0-1.0"}
+    images = {"source": str(folder), "license": "CC0-1.0"}
     return {
         "method": "rc3",
         "model": {"preset": "rc3-tiny", "overrides": SIZES | {"region_size": 16}},
@@ -41,11 +41,11 @@ def content(tmp_path_factory):
         "tokenizer": {"vocab_size": 420, "lowercase": False},
         "image": {"resize": 36, "crop": 36},
         "train": {
-            "strict": pictures,
-            "weak": pictures,
+            "strict": images,
+            "weak": images,
             "parallel": {"source": str(folder / "pairs.tsv"), "license": "CC0-1.0"},
         },
-        "validation": pictures,
+        "validation": images,
         "training": {
             "per_device_train_batch_size": 8,
             "max_steps": 3,

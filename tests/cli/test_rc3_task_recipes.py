@@ -240,10 +240,10 @@ def test_a_language_that_the_model_does_not_know_is_refused_before_training(file
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_of_two_pictures_is_not_trained_on_one(files, tmp_path):
+def test_a_model_of_two_images_is_not_trained_on_one(files, tmp_path):
     content = recipe(files, "visual-entailment", *recipes(files)["visual-entailment"])
     content["model"]["overrides"] = {"images_per_text": 2}
-    with pytest.raises(InputError, match=r"reads 2 picture\(s\)"):
+    with pytest.raises(InputError, match=r"reads 2 image\(s\)"):
         run(content, tmp_path)
 
 

@@ -22,7 +22,7 @@ from babelens.workflows.recipe import load_recipe
 def content(tmp_path_factory):
     folder = write_shapes(tmp_path_factory.mktemp("shapes"))
     saved(tiny_clip(), folder / "clip")
-    pictures = {"source": str(folder), "license": "CC0-1.0"}
+    images = {"source": str(folder), "license": "CC0-1.0"}
     return {
         "method": "smalr",
         "model": {
@@ -32,7 +32,7 @@ def content(tmp_path_factory):
         "backbone": str(folder / "clip"),
         "words": {"min_frequency": 1},
         "image": {"resize": 36, "crop": 32},
-        "train": {"text_text": pictures, "image_text": pictures},
+        "train": {"text_text": images, "image_text": images},
         "training": {
             "per_device_train_batch_size": 8,
             "max_steps": 3,

@@ -22,10 +22,10 @@ def recipe(tmp_path):
     for shard in range(2):
         with tarfile.open(tmp_path / f"{shard}.tar", "w") as tar:
             for row in shapes_corpus().shard(2, shard):
-                picture = io.BytesIO()
-                row["image"].save(picture, "PNG")
+                image = io.BytesIO()
+                row["image"].save(image, "PNG")
                 texts = {caption["language"]: caption["text"] for caption in row["captions"]}
-                for ending, data in (("png", picture.getvalue()), ("json", json.dumps({"captions": texts}).encode())):
+                for ending, data in (("png", image.getvalue()), ("json", json.dumps({"captions": texts}).encode())):
                     member = tarfile.TarInfo(f"{row['image_id']}.{ending}")
                     member.size = len(data)
                     tar.addfile(member, io.BytesIO(data))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from contracts import pictures
+from contracts import drawn_images
 from tiny_checkpoints import ALL_TEXTS, CHECKPOINTS, KEPT_TEXTS, RUSSIAN, TEXTS, tiny_mbart
 from tiny_cross_encoder import tiny_cross_encoder
 from tiny_native import saved
@@ -129,10 +129,10 @@ def test_models_of_babelens(run, make_mla, shapes, tmp_path):
 
 
 def test_rc3_and_its_tasks(run, tmp_path):
-    """Pictures and texts together, and texts generated in a language."""
+    """Images and texts together, and texts generated in a language."""
     retrieval, processor = tiny_cross_encoder(ALL_TEXTS, list(TEXTS))
     (tmp_path / "texts.txt").write_text("\n".join(KEPT_TEXTS), "utf-8")
-    inputs = {"images": pictures(len(KEPT_TEXTS)), "text": KEPT_TEXTS, "language": "de", "return_tensors": "pt"}
+    inputs = {"images": drawn_images(len(KEPT_TEXTS)), "text": KEPT_TEXTS, "language": "de", "return_tensors": "pt"}
     for model in (retrieval, Rc3ForConditionalGeneration(retrieval.config).eval()):
         source, output = tmp_path / type(model).__name__, tmp_path / f"{type(model).__name__}-trimmed"
         saved((model, processor), source)

@@ -138,7 +138,7 @@ MURAL = [
     ("train.image_text.options", {"streaming": "yes"}, "train.image_text.options.streaming must be true or false"),
     ("train.image_text.options", {"check_images": False, "on_bad_image": "skip"}, "on_bad_image='skip' needs"),
     ("train.image_text.options", {"split": 3}, "train.image_text.options.split must be a text"),
-    ("train.image_text.license", "my licence", "train.image_text.license: .*'my licence'"),
+    ("train.image_text.license", "my license", "train.image_text.license: .*'my license'"),
     ("train.image_text.license", 4.0, "train.image_text.license must be a text, not 4.0"),
     ("train.image_txt", {"source": "emoji"}, "train.image_txt: mural has no such task; it has image_text, text_text"),
     ("validation", [], r"validation must be a mapping, not \[\]"),
@@ -159,7 +159,7 @@ MURAL = [
     ("stages", [STAGE | {"training": {"max_steps": "x"}}], "stage 'a': training.max_steps must be a whole number"),
     ("stages", [STAGE, STAGE | {"name": "b", "training": {"seed": -1}}], "stage 'b': training.seed=-1"),
     # what is needed at the end
-    ("license", "my licence", "license: 'my licence' is no licence"),
+    ("license", "my license", "license: 'my license' is no license"),
     ("license", "Apache 2.0", "license: 'Apache 2.0' .*did you mean 'apache-2.0'"),
     ("license", ["mit"], "license must be a text"),
     ("license_name", "mine", "license_name: it is for license: other"),
@@ -243,7 +243,7 @@ OTHERS = [
     (smalr, "words.min_frequency", 0, "words: min_frequency is a number of words, not 0"),
     (smalr, "words.vectors", {"xx": "x.vec"}, "words: vectors: 'xx' names no"),
     (smalr, "words.dictionary", {"files": {"de": "x"}}, "words.dictionary.threshold is missing"),
-    (smalr, "training.sentences_per_picture", 0, "training: sentences_per_picture=0 must be at least 1"),
+    (smalr, "training.sentences_per_image", 0, "training: sentences_per_image=0 must be at least 1"),
     (smalr, "tokenizer", {"vocab_size": 9}, "tokenizer: smalr reads nothing there"),
     (mural, "tokenizer.vocab_size", 5, "tokenizer.vocab_size: vocab_size=5 is too small"),
     (rc3, "tokenizer.vocab_size", 200, "tokenizer.vocab_size: vocab_size=200 is too small"),
@@ -385,11 +385,11 @@ def test_a_setting_does_not_reach_what_another_key_shares_with_it(tmp_path):
     assert recipe.train["image_text"].options == {"split": "train"}
 
 
-def test_a_licence_without_an_identifier_has_its_name_on_the_card(folder, tmp_path):
+def test_a_license_without_an_identifier_has_its_name_on_the_card(folder, tmp_path):
     file = tmp_path / "shapes.yaml"
-    named = {"license": "other", "license_name": "the-shapes-licence"}
+    named = {"license": "other", "license_name": "the-shapes-license"}
     file.write_text(yaml.safe_dump(mural(folder) | named))
     run = recipe_run(load_recipe(file), tmp_path / "run", "")
     run.write_card(run.train(), None)
     card = (tmp_path / "run" / "README.md").read_text()
-    assert "license: other" in card and "license_name: the-shapes-licence" in card
+    assert "license: other" in card and "license_name: the-shapes-license" in card

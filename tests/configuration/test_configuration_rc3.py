@@ -45,7 +45,7 @@ def test_the_languages_are_the_papers_and_their_tokens_mbart_50s():
     assert config.mask_token_id == first + len(FAIRSEQ_LANGUAGE_CODES)
 
 
-def test_parameters_are_mbart_50s_and_those_of_the_pictures():
+def test_parameters_are_mbart_50s_and_those_of_the_images():
     with torch.device("meta"):
         mbart, model = MBartModel(MBartConfig(**MBART_50)), Rc3Model(Rc3Config())
     regions, patches = 2048 * 1024 + 1024, 3 * 32**2 * 768 + 768 + 768 * 1024 + 1024

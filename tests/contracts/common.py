@@ -1,4 +1,4 @@
-"""Captions and pictures that the contracts are tried on, and how tensors are compared."""
+"""Captions and images that the contracts are tried on, and how tensors are compared."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,8 +25,8 @@ CAPTIONS = {
 LANGUAGES, TEXTS = list(CAPTIONS), list(CAPTIONS.values())
 
 
-def pictures(count: int) -> list[Image.Image]:
-    """Different pictures: coloured ramps with noise, of different sizes."""
+def drawn_images(count: int) -> list[Image.Image]:
+    """Different images: coloured ramps with noise, of different sizes."""
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(count):
@@ -63,8 +63,8 @@ class Contract:
 
 
 def image_text_batch(processor: Any) -> dict[str, Tensor]:
-    """Pictures with a caption each."""
-    return dict(processor(images=pictures(len(TEXTS)), text=TEXTS, language=LANGUAGES, return_tensors="pt"))
+    """Images with a caption each."""
+    return dict(processor(images=drawn_images(len(TEXTS)), text=TEXTS, language=LANGUAGES, return_tensors="pt"))
 
 
 def translation_batch(processor: Any) -> dict[str, Tensor]:
@@ -75,7 +75,7 @@ def translation_batch(processor: Any) -> dict[str, Tensor]:
 
 
 def split(batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The text inputs and the picture inputs of an image-text batch."""
+    """The text inputs and the image inputs of an image-text batch."""
     text = {name: value for name, value in batch.items() if name != "pixel_values"}
     return text, {"pixel_values": batch["pixel_values"]}
 

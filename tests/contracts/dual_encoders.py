@@ -17,9 +17,9 @@ from .common import (
     LANGUAGES,
     TEXTS,
     assert_equal,
+    drawn_images,
     embeddings,
     image_text_batch,
-    pictures,
     split,
 )
 from .conventions import ConventionsContract
@@ -93,7 +93,7 @@ class DualEncoderContract(ConventionsContract, ExportContract):
         for one, other in zip(plain, named.to_tuple(), strict=True):
             assert torch.equal(one[0], other[0]) if isinstance(one, tuple) else torch.equal(one, other)
 
-    def test_there_may_be_more_texts_than_pictures(self, model, batch):
+    def test_there_may_be_more_texts_than_images(self, model, batch):
         text, images = split(batch)
         with torch.no_grad():
             fewer = model(**text, pixel_values=images["pixel_values"][:2])
@@ -127,8 +127,8 @@ class DualEncoderContract(ConventionsContract, ExportContract):
 
     def test_batch_and_padding_do_not_matter(self, model, processor):
         together = embeddings(model, image_text_batch(processor))
-        for i, (text, language, picture) in enumerate(zip(TEXTS, LANGUAGES, pictures(len(TEXTS)), strict=True)):
-            inputs = processor(images=[picture], text=[text], language=language, return_tensors="pt")
+        for i, (text, language, image) in enumerate(zip(TEXTS, LANGUAGES, drawn_images(len(TEXTS)), strict=True)):
+            inputs = processor(images=[image], text=[text], language=language, return_tensors="pt")
             alone = {name: value[0] for name, value in embeddings(model, inputs).items()}
             assert_equal(alone, {name: value[i] for name, value in together.items()}, rtol=0, atol=1e-6)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from .common import LANGUAGES, TEXTS, Contract, pictures, split
+from .common import LANGUAGES, TEXTS, Contract, drawn_images, split
 
 # In which dimensions inputs differ from batch to batch.
 BATCH, BATCH_AND_LENGTH = (0,), (0, 1)
@@ -56,14 +56,14 @@ class ExportContract(Contract):
             others.append(self.texts(processor, 2, length=int(every["attention_mask"][:2].sum(1).max())))
         check_export(called, {n: value[:3] for n, value in every.items()}, others, lambda name: self.free_in_texts)
 
-    def test_pictures_of_any_number(self, model, processor):
-        images = processor(images=pictures(6), return_tensors="pt")["pixel_values"]
+    def test_images_of_any_number(self, model, processor):
+        images = processor(images=drawn_images(6), return_tensors="pt")["pixel_values"]
         called = Called(model, "get_image_features", "pooler_output").eval()
         others = [{"pixel_values": images[:2]}, {"pixel_values": images}]
         check_export(called, {"pixel_values": images[:3]}, others, lambda name: BATCH)
 
     def test_logits_of_any_numbers(self, model, batch):
-        """Texts and pictures together, as many as each other."""
+        """Texts and images together, as many as each other."""
         called = Called(model, "forward", "logits_per_text").eval()
         inputs = {name: value[:3] for name, value in batch.items()}
         others = [{name: value[rows] for name, value in batch.items()} for rows in ([5, 0], [4, 3, 2, 1, 0, 5, 5])]

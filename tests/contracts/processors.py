@@ -19,13 +19,13 @@ from .common import (
     TEXTS,
     Contract,
     assert_equal,
-    pictures,
+    drawn_images,
 )
 from .wrong_calls import wrong_calls
 
 
 class ProcessorContract(Contract):
-    """Texts with their languages and pictures of every kind, in one call; what is wrong is refused by name."""
+    """Texts with their languages and images of every kind, in one call; what is wrong is refused by name."""
 
     max_text_tokens = 64
 
@@ -47,7 +47,7 @@ class ProcessorContract(Contract):
         with pytest.raises(ValueError, match="2 texts came with 3 language tags"):
             processor(text=TEXTS[:2], language=["de", "en", "fr"])
         with pytest.raises(ValueError, match="without text"):
-            processor(images=pictures(1), language="de")
+            processor(images=drawn_images(1), language="de")
 
     def test_one_text_is_a_batch_of_one_and_padding_is_masked(self, processor):
         together = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
@@ -98,7 +98,7 @@ class ProcessorContract(Contract):
             assert processor(**long, truncation=truncation)["attention_mask"].shape == (1, self.max_text_tokens)
 
     def test_keywords_in_groups_are_those_given_by_themselves(self, processor):
-        drawn = pictures(len(TEXTS))
+        drawn = drawn_images(len(TEXTS))
         sized = {"size": {"height": 40, "width": 40}, "crop_size": {"height": 24, "width": 24}}
         flat = processor(
             images=drawn, text=TEXTS, language=LANGUAGES, padding="max_length", max_length=35, return_tensors="pt",
@@ -117,7 +117,7 @@ class ProcessorContract(Contract):
         assert_equal(dict(alone), dict(processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")))
 
     def test_what_is_not_known_is_refused_by_name(self, processor):
-        texts, drawn = {"text": TEXTS, "language": LANGUAGES}, pictures(1)
+        texts, drawn = {"text": TEXTS, "language": LANGUAGES}, drawn_images(1)
         for wrong in ({"paddding": True}, {"text_kwargs": {"paddding": True}}, {"common_kwargs": {"paddding": True}}):
             with pytest.raises(ArgumentError, match="'paddding'; did you mean 'padding'"):
                 processor(**texts, **wrong)
@@ -154,17 +154,17 @@ class ProcessorContract(Contract):
     @pytest.mark.parametrize(
         ("image", "complaint"),
         [
-            (5, "is 5, no picture"),
+            (5, "is 5, no image"),
             (np.zeros((9, 9, 3)), "an array of float64, of which nobody can tell"),
             (np.full((9, 9, 3), 300), "values from 300 to 300, not 0 to 255"),
             (np.zeros((9, 9, 2), np.uint8), "no side has 1, 3 or 4 channels"),
-            (Image.new("RGB", (0, 5)), "0 x 5 pixels are no picture"),
+            (Image.new("RGB", (0, 5)), "0 x 5 pixels are no image"),
             (Image.new("RGB", (1, 101)), "more than 100 times as long"),
         ],
     )
-    def test_what_is_no_picture_is_refused_with_its_place(self, processor, image, complaint):
+    def test_what_is_no_image_is_refused_with_its_place(self, processor, image, complaint):
         with pytest.raises(ImageError, match=r"^images\[1\].*" + complaint):
-            processor(images=[*pictures(1), image])
+            processor(images=[*drawn_images(1), image])
 
     @pytest.mark.parametrize("seed", range(2))
     def test_whatever_is_wrong_is_an_error_that_the_user_can_mend(self, processor, seed):
@@ -177,38 +177,38 @@ class ProcessorContract(Contract):
                 assert str(error)
         assert refused > 50
 
-    # ---- Pictures ----
+    # ---- Images ----
 
-    def test_pictures_of_every_mode(self, processor, tmp_path):
-        picture = pictures(1)[0]
+    def test_images_of_every_mode(self, processor, tmp_path):
+        image = drawn_images(1)[0]
         for mode in ("L", "P", "CMYK", "RGBA"):
-            converted = picture.convert(mode)
+            converted = image.convert(mode)
             self.assert_same_pixels(processor, converted, converted.convert("RGB"))
-        clear = Image.new("RGBA", picture.size)
-        self.assert_same_pixels(processor, clear, Image.new("RGB", picture.size, "white"))
-        turned = picture.getexif()
+        clear = Image.new("RGBA", image.size)
+        self.assert_same_pixels(processor, clear, Image.new("RGB", image.size, "white"))
+        turned = image.getexif()
         turned[0x0112] = 6  # orientation: the camera was held upright
-        picture.save(tmp_path / "turned.png", exif=turned)
+        image.save(tmp_path / "turned.png", exif=turned)
         with Image.open(tmp_path / "turned.png") as opened:
-            self.assert_same_pixels(processor, opened, picture.transpose(Image.Transpose.ROTATE_270))
+            self.assert_same_pixels(processor, opened, image.transpose(Image.Transpose.ROTATE_270))
 
-    def test_pictures_in_every_form(self, processor, tmp_path):
-        picture, clear = pictures(1)[0], Image.new("RGBA", (40, 40))
-        picture.save(tmp_path / "a.png")
+    def test_images_in_every_form(self, processor, tmp_path):
+        image, clear = drawn_images(1)[0], Image.new("RGBA", (40, 40))
+        image.save(tmp_path / "a.png")
         clear.save(tmp_path / "clear.png")
         for form in (
-            np.asarray(picture),
-            torch.from_numpy(np.array(picture)),
-            torch.from_numpy(np.array(picture).transpose(2, 0, 1)),
-            np.asarray(picture, np.int64),
+            np.asarray(image),
+            torch.from_numpy(np.array(image)),
+            torch.from_numpy(np.array(image).transpose(2, 0, 1)),
+            np.asarray(image, np.int64),
             (tmp_path / "a.png").read_bytes(),
             tmp_path / "a.png",
             str(tmp_path / "a.png"),
         ):
-            self.assert_same_pixels(processor, form, picture)
+            self.assert_same_pixels(processor, form, image)
         self.assert_same_pixels(processor, str(tmp_path / "clear.png"), clear)
         self.assert_same_pixels(processor, np.asarray(clear), clear)
-        grey = picture.convert("L")
+        grey = image.convert("L")
         self.assert_same_pixels(processor, np.asarray(grey), grey)
         self.assert_same_pixels(processor, np.asarray(grey).astype(np.uint16) * 257, grey)
         with pytest.raises(ValueError, match=r"missing\.png"):
@@ -222,17 +222,17 @@ class ProcessorContract(Contract):
 
     # ---- Both ----
 
-    def test_texts_and_pictures_go_together_or_alone_in_any_number(self, processor):
+    def test_texts_and_images_go_together_or_alone_in_any_number(self, processor):
         text = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
-        images = processor(images=pictures(2), return_tensors="pt")
+        images = processor(images=drawn_images(2), return_tensors="pt")
         assert set(images) == {"pixel_values"} and "pixel_values" not in text
-        both = processor(images=pictures(2), text=TEXTS, language=LANGUAGES, return_tensors="pt")
+        both = processor(images=drawn_images(2), text=TEXTS, language=LANGUAGES, return_tensors="pt")
         assert_equal(dict(both), {**images, **text})
 
     def test_inputs_stay_as_they_are(self, processor):
-        images, texts, languages = pictures(len(TEXTS)), list(TEXTS), list(LANGUAGES)
+        images, texts, languages = drawn_images(len(TEXTS)), list(TEXTS), list(LANGUAGES)
         processor(images=images, text=texts, language=languages, return_tensors="pt")
-        assert all(np.array_equal(a, b) for a, b in zip(images, pictures(len(TEXTS)), strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(images, drawn_images(len(TEXTS)), strict=True))
         assert (texts, languages) == (TEXTS, LANGUAGES)
 
     @pytest.mark.parametrize("wrong", [{}, {"text": []}, {"images": []}, {"text": [None]}, {"text": [["a"]]}])
@@ -242,12 +242,12 @@ class ProcessorContract(Contract):
 
     def test_saved_and_loaded_it_gives_the_same(self, processor, tmp_path):
         long = {"text": [text * 30 for text in TEXTS], "language": LANGUAGES, "return_tensors": "pt"}
-        expected = dict(processor(images=pictures(len(TEXTS)), **long))
+        expected = dict(processor(images=drawn_images(len(TEXTS)), **long))
         processor(**long, max_length=5)  # a tokenizer saves how it was last used; a processor is not to care
         processor.save_pretrained(tmp_path)
         for loader in (type(processor), AutoProcessor):
             loaded = loader.from_pretrained(tmp_path)
             assert type(loaded) is type(processor)
-            assert_equal(dict(loaded(images=pictures(len(TEXTS)), **long)), expected)
+            assert_equal(dict(loaded(images=drawn_images(len(TEXTS)), **long)), expected)
         for copied in (copy.deepcopy(processor), pickle.loads(pickle.dumps(processor))):
-            assert_equal(dict(copied(images=pictures(len(TEXTS)), **long)), expected)
+            assert_equal(dict(copied(images=drawn_images(len(TEXTS)), **long)), expected)

@@ -15,7 +15,7 @@ from transformers import (
     pipeline,
 )
 
-from .common import LANGUAGES, TEXTS, assert_equal, embeddings, pictures
+from .common import LANGUAGES, TEXTS, assert_equal, drawn_images, embeddings
 from .loading import LoadingContract
 
 # Run with the folder of a model, the inputs as JSON, a folder for the results and for the model saved again.
@@ -111,31 +111,31 @@ class PublishingContract(PublishedModelContract):
         # Both sides read one file: a matrix product may differ in its last bit by where in memory the weights lie.
         model, processor = self.auto_classes[0].from_pretrained(published), parts[1]
         paths = [str(tmp_path / f"{i}.png") for i in range(len(TEXTS))]
-        for path, picture in zip(paths, pictures(len(TEXTS)), strict=True):
-            picture.save(path)
+        for path, image in zip(paths, drawn_images(len(TEXTS)), strict=True):
+            image.save(path)
         inputs = json.dumps({"images": paths, "text": TEXTS, "language": LANGUAGES, "in_pipelines": self.in_pipelines})
         run_without_babelens(_WITHOUT_PACKAGE, published, tmp_path / "again", inputs, tmp_path / "results")
         found = load_file(tmp_path / "results")
         expected = embeddings(model, batch)
         if self.in_pipelines:
-            expected["scores"] = self.scores(model, processor, pictures(1)[0], "This is a photo of {}.")
+            expected["scores"] = self.scores(model, processor, drawn_images(1)[0], "This is a photo of {}.")
         assert_equal(found, expected)
         assert {path.name for path in (tmp_path / "again").iterdir()} == {path.name for path in published.iterdir()}
 
     @torch.no_grad()
-    def scores(self, model: PreTrainedModel, processor: Any, picture: Image.Image, template: str) -> Tensor:
+    def scores(self, model: PreTrainedModel, processor: Any, image: Image.Image, template: str) -> Tensor:
         texts = [template.format(text) for text in TEXTS]
-        output = model(**processor(images=picture, text=texts, language=self.pipeline_languages, return_tensors="pt"))
+        output = model(**processor(images=image, text=texts, language=self.pipeline_languages, return_tensors="pt"))
         return output.logits_per_image[0].softmax(0)
 
     def test_zero_shot_classification_with_labels_in_several_languages(self, published, parts):
         if not self.in_pipelines:
             pytest.skip("without a tokenizer")
         classify = pipeline("zero-shot-image-classification", model=str(published))
-        for picture in pictures(2):
-            ranking = classify(picture, candidate_labels=TEXTS, hypothesis_template="{}")
+        for image in drawn_images(2):
+            ranking = classify(image, candidate_labels=TEXTS, hypothesis_template="{}")
             found = {entry["label"]: entry["score"] for entry in ranking}
-            expected = self.scores(*parts, picture, "{}")
+            expected = self.scores(*parts, image, "{}")
             torch.testing.assert_close(torch.tensor([found[text] for text in TEXTS]), expected)
 
     def test_feature_extraction(self, published, model, processor, batch):
@@ -145,5 +145,5 @@ class PublishingContract(PublishedModelContract):
         expected = embeddings(model, batch | dict(texts))
         found = pipeline("feature-extraction", model=str(published))(TEXTS)
         torch.testing.assert_close(torch.tensor(found)[:, 0], expected["text_embeds"])
-        found = pipeline("image-feature-extraction", model=str(published))(pictures(len(TEXTS)))
+        found = pipeline("image-feature-extraction", model=str(published))(drawn_images(len(TEXTS)))
         torch.testing.assert_close(torch.tensor(found)[:, 0], expected["image_embeds"])

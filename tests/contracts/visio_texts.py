@@ -1,4 +1,4 @@
-"""Texts with pictures, as RC3 reads them, of numbers that stand for nothing."""
+"""Texts with images, as RC3 reads them, of numbers that stand for nothing."""
 
 from typing import Any
 
@@ -33,14 +33,14 @@ def visio_textual_batch(images: int = 1) -> dict[str, Tensor]:
     """Four texts of different lengths: with regions and patches, with regions, with patches, with neither.
 
     Args:
-        images: pictures of each text, 1 or 2.
+        images: images of each text, 1 or 2.
     """
     generator = torch.Generator().manual_seed(0)
     input_ids = torch.tensor(
         [[0, 10, 11, 12, 6, 1, 1], [0, 13, 14, 15, 16, 17, 7], [0, 18, 8, 1, 1, 1, 1], [0, 19, 20, 6, 1, 1, 1]]
     )
     shape = (4,) if images == 1 else (4, images)
-    by_row = (slice(None), *[None] * (len(shape) - 1))  # the same for all pictures of a row
+    by_row = (slice(None), *[None] * (len(shape) - 1))  # the same for all images of a row
     regions_of = torch.tensor([[1, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]).bool()
     patches_of = torch.tensor([1, 0, 1, 0]).bool()
     return {
@@ -55,7 +55,7 @@ def visio_textual_batch(images: int = 1) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def answers(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What a model makes of texts with pictures: its outputs, or the text it writes, by beam search."""
+    """What a model makes of texts with images: its outputs, or the text it writes, by beam search."""
     if model.can_generate():
         found = {"written": model.generate(**batch, language="de", num_beams=3, max_new_tokens=8)}
     else:

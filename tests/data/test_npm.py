@@ -47,7 +47,7 @@ def original(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def package(original: Path) -> Package:
-    return Package("@scope/pictures", "1.2.3", file_integrity(original))
+    return Package("@scope/images", "1.2.3", file_integrity(original))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def deliver(path: Path) -> str:
-    return f"(destination / 'scope-pictures-1.2.3.tgz').write_bytes(pathlib.Path({str(path)!r}).read_bytes())"
+    return f"(destination / 'scope-images-1.2.3.tgz').write_bytes(pathlib.Path({str(path)!r}).read_bytes())"
 
 
 def test_integrity_has_the_form_of_a_lock_file(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_integrity_has_the_form_of_a_lock_file(tmp_path: Path) -> None:
 
 
 def test_a_package_is_fetched_once(npm: Npm, package: Package, original: Path, cache: Path) -> None:
-    npm(f"assert arguments[:2] == ['pack', '@scope/pictures@1.2.3'], arguments\n{deliver(original)}")
+    npm(f"assert arguments[:2] == ['pack', '@scope/images@1.2.3'], arguments\n{deliver(original)}")
     tarball = fetch_package(package, cache)
     assert tarball.read_bytes() == original.read_bytes()
     npm("sys.exit('must not be called')")
@@ -110,7 +110,7 @@ def test_npm_s_failure_is_passed_on(npm: Npm, package: Package, cache: Path, cod
     npm(code)
     with pytest.raises(SourceUnavailableError, match=complaint) as caught:
         fetch_package(package, cache)
-    assert "`npm pack @scope/pictures@1.2.3`" in str(caught.value)
+    assert "`npm pack @scope/images@1.2.3`" in str(caught.value)
     assert "npm config get registry" in str(caught.value)
     assert list(cache.iterdir()) == []
 
@@ -118,7 +118,7 @@ def test_npm_s_failure_is_passed_on(npm: Npm, package: Package, cache: Path, cod
 def test_a_registry_that_does_not_answer_is_given_up(npm: Npm, package: Package, cache: Path) -> None:
     npm("(destination / 'half.tgz').write_bytes(b'x')\ntime.sleep(60)")
     start = time.monotonic()
-    with pytest.raises(SourceUnavailableError, match=r"@scope/pictures@1\.2\.3 .* did not finish in 0\.5 s"):
+    with pytest.raises(SourceUnavailableError, match=r"@scope/images@1\.2\.3 .* did not finish in 0\.5 s"):
         fetch_package(package, cache, timeout=0.5)
     assert time.monotonic() - start < 30
     assert list(cache.iterdir()) == []

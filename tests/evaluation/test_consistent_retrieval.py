@@ -144,10 +144,10 @@ def test_scores_are_joined_in_parts_to_the_same_numbers(color_embedder, one_vend
     assert evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, model) == whole
 
 
-def test_every_picture_and_text_is_encoded_once(color_embedder, one_vendor):
+def test_every_image_and_text_is_encoded_once(color_embedder, one_vendor):
     embedder = color_embedder()
     evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, clc(*LANGUAGES))
-    assert embedder.n_pictures == 12
+    assert embedder.n_images == 12
     assert len(embedder.texts) == len(set(embedder.texts)) == 4 * 12
 
 
@@ -214,7 +214,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_encoded(color_embedd
         evaluate_consistent_retrieval(embedder, one_vendor, "fr", model)
     with pytest.raises(ValueError, match="unknown protocol 'usual'"):
         evaluate_consistent_retrieval(embedder, one_vendor, "en", model, protocol="usual")
-    assert (embedder.n_pictures, embedder.texts) == (0, [])
+    assert (embedder.n_images, embedder.texts) == (0, [])
 
 
 def test_embeddings_that_are_not_finite_are_refused(one_vendor):

@@ -21,7 +21,7 @@ def part(corpus, vendor, split):
     return corpus.filter(lambda row: row["vendor"] == vendor and row["split"] == split)
 
 
-def test_each_question_asks_the_right_pictures_in_the_right_languages(color_embedder, emoji_corpus):
+def test_each_question_asks_the_right_images_in_the_right_languages(color_embedder, emoji_corpus):
     embedder = color_embedder()
     report = EmojiBenchmark(embedder, corpus=emoji_corpus, **GROUPS).report()
     assert json.loads(json.dumps(report, allow_nan=False)) == report
@@ -39,7 +39,7 @@ def test_each_question_asks_the_right_pictures_in_the_right_languages(color_embe
         assert languages == {"image": ["en", "de"], "pair": ["es"], "unseen": ["ar"]}
         for answer in answers["groups"].values():
             assert answer["mean"]["mean_recall"] == 100
-    assert embedder.n_pictures == 4 + 8  # those of openmoji, and the rest of the splits, are not asked
+    assert embedder.n_images == 4 + 8  # those of openmoji, and the rest of the splits, are not asked
     assert len(embedder.texts) == len(set(embedder.texts)) == 4 * (4 + 8)
 
 
@@ -56,7 +56,7 @@ def test_the_numbers_are_those_of_evaluate_retrieval(clip_parts, emoji_corpus):
 
 
 def test_flags_are_reported_apart(color_embedder, emoji_corpus):
-    """One of the two flags among the training concepts, 30 and 70, is taken for another picture."""
+    """One of the two flags among the training concepts, 30 and 70, is taken for another image."""
     report = EmojiBenchmark(color_embedder({"gesicht 30": 0}), corpus=emoji_corpus, **GROUPS).report()
     german = report["unseen_vendor"]["groups"]["image"]["languages"]["de"]
     assert german["t2i_r1"] == 100 * 7 / 8
@@ -76,7 +76,7 @@ def test_a_benchmark_without_flags_has_no_numbers_for_them(color_embedder, emoji
     print_emoji_report(report, Console(file=io.StringIO()))
 
 
-def test_the_gallery_frames_right_pictures_and_asks_each_text_once(color_embedder, emoji_corpus, monkeypatch):
+def test_the_gallery_frames_right_images_and_asks_each_text_once(color_embedder, emoji_corpus, monkeypatch):
     embedder = color_embedder({"cara 40": 0})
     drawn = {}
     monkeypatch.setattr(emoji, "retrieval_gallery", lambda rows, **options: drawn.update(rows=rows, **options))
@@ -89,14 +89,14 @@ def test_the_gallery_frames_right_pictures_and_asks_each_text_once(color_embedde
     assert len(rows) == 2 * 3 * 6
     headings = [row.heading for row in rows if row.heading is not None]
     assert [heading.partition(":")[0] for heading in headings] == [f"Question {n}" for n in (2, 3, 1, 1, 4, 1)]
-    assert "(noto), in languages with captioned pictures" in headings[0]
+    assert "(noto), in languages with captioned images" in headings[0]
     assert {row.language for row in rows} == {"en", "de", "es", "ar"}
     assert {row.query.split()[-1] for row in rows}.isdisjoint({"30", "70", "110"})  # flags
     for row in rows:
         number = int(row.query.split()[-1])
         assert row.gloss == f"face {number}"
         assert row.scores == sorted(row.scores, reverse=True)
-        shown = [round(np.asarray(picture)[0, 0, 0] / 10) * 10 for picture in row.pictures]
+        shown = [round(np.asarray(image)[0, 0, 0] / 10) * 10 for image in row.images]
         assert row.right == [gray == number for gray in shown]
         assert any(row.right) == (row.rank <= 3)
     assert {row.query for row in rows if not row.right[0]} == {"cara 40"}
@@ -117,5 +117,5 @@ def test_the_table_shows_every_group_and_language(color_embedder, emoji_corpus):
 def test_wrong_settings_are_refused(color_embedder, emoji_corpus):
     with pytest.raises(ValueError, match="es is in two"):
         EmojiBenchmark(color_embedder(), corpus=emoji_corpus, image_languages=["en", "es"], pair_languages=["es"])
-    with pytest.raises(ValueError, match="no picture by 'fluent' in split 'train'"):
+    with pytest.raises(ValueError, match="no image by 'fluent' in split 'train'"):
         EmojiBenchmark(color_embedder(), corpus=emoji_corpus, test_vendor="fluent", **GROUPS)

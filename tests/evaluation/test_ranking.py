@@ -35,7 +35,7 @@ def reference_ranks(matrix: np.ndarray, text_to_images: list[list[int]]) -> tupl
 
 
 def reference_group_ranks(matrix: np.ndarray, text_to_images: list[list[int]]) -> list[int]:
-    """MLA's protocol: a wrong picture is ranked before the right one when one of its wrong texts scores as high."""
+    """MLA's protocol: a wrong image is ranked before the right one when one of its wrong texts scores as high."""
     ranks = []
     for image, column in enumerate(matrix.T):
         best = max((column[text] for text, images in enumerate(text_to_images) if image in images), default=None)
@@ -50,7 +50,7 @@ def reference_group_ranks(matrix: np.ndarray, text_to_images: list[list[int]]) -
 
 
 def random_ties(seed: int, n_texts: int = 23, n_images: int = 17) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
-    """Small integer vectors of one length, whose cosines are exact and often equal, and ragged right pictures."""
+    """Small integer vectors of one length, whose cosines are exact and often equal, and ragged right images."""
     random = np.random.default_rng(seed)
     signs = random.choice([-1.0, 1.0], size=(n_texts + n_images, 4)).astype(np.float32)
     text_to_images = [
@@ -140,9 +140,9 @@ def test_chance_is_what_random_rankings_reach():
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({"text_to_images": [[0], []]}, "text 1 has no right picture"),
-        ({"text_to_images": [[0], [2]]}, "text 1 names picture 2"),
-        ({"text_to_images": [[0]]}, "2 texts, but right pictures for 1"),
+        ({"text_to_images": [[0], []]}, "text 1 has no right image"),
+        ({"text_to_images": [[0], [2]]}, "text 1 names image 2"),
+        ({"text_to_images": [[0]]}, "2 texts, but right images for 1"),
         ({"protocol": "karpathy"}, "unknown protocol 'karpathy'; use one of 'standard', 'mla'"),
         (
             {"text_embeddings": np.array([[1.0, 0.0], [np.nan, 1.0]])},

@@ -42,19 +42,19 @@ def test_a_real_model_on_ragged_captions_equals_brute_force(clip_parts, caption_
     assert (results["n_images"], results["n_texts"]) == (12, {"en": 10, "de": 15}[language])
 
 
-def test_pictures_are_encoded_once_for_all_languages(color_embedder, caption_corpus):
+def test_images_are_encoded_once_for_all_languages(color_embedder, caption_corpus):
     embedder = color_embedder()
     results = evaluate_retrieval(embedder, caption_corpus, ["DE", "en", "de"])
     assert list(results) == ["de", "en"]
     assert all(numbers["mean_recall"] == 100 for numbers in results.values())
-    assert embedder.n_pictures == 12
+    assert embedder.n_images == 12
     assert {language for _, language in embedder.texts} == {"de", "en"}
 
 
 def test_one_mistake_is_counted_once(color_embedder, caption_corpus):
     results = evaluate_retrieval(color_embedder({"thing 30": 90}), caption_corpus, "en")["en"]
     assert results["t2i_r1"] == 90
-    assert results["i2t_r1"] == pytest.approx(100 * 10 / 12)  # picture 30 lost its text, picture 90 has two that fit
+    assert results["i2t_r1"] == pytest.approx(100 * 10 / 12)  # image 30 lost its text, image 90 has two that fit
 
 
 def test_unknown_languages_and_protocols_are_refused_before_anything_is_encoded(color_embedder, caption_corpus):
@@ -63,7 +63,7 @@ def test_unknown_languages_and_protocols_are_refused_before_anything_is_encoded(
         evaluate_retrieval(embedder, caption_corpus, ["de", "fr"])
     with pytest.raises(ValueError, match="unknown protocol 'usual'"):
         evaluate_retrieval(embedder, caption_corpus, "de", protocol="usual")
-    assert (embedder.n_pictures, embedder.texts) == (0, [])
+    assert (embedder.n_images, embedder.texts) == (0, [])
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])

@@ -29,7 +29,7 @@ from PIL import Image
 from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoProcessor, pipeline
 
 folder, again, results = sys.argv[1:]
-picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8))
+image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8))
 texts = ["ein rotes auto", "un chien gris"]
 
 def answers(folder):
@@ -39,12 +39,12 @@ def answers(folder):
     assert AutoConfig.from_pretrained(folder, trust_remote_code=True).model_type == "mural"
     for loaded in (model, processor, image_processor, processor.image_processor):
         assert type(loaded).__module__.startswith("transformers_modules."), type(loaded)
-    inputs = processor(images=picture, text=texts, language=["de", "fr"], return_tensors="pt")
-    assert torch.equal(inputs["pixel_values"], image_processor(picture, return_tensors="pt")["pixel_values"])
+    inputs = processor(images=image, text=texts, language=["de", "fr"], return_tensors="pt")
+    assert torch.equal(inputs["pixel_values"], image_processor(image, return_tensors="pt")["pixel_values"])
     with torch.no_grad():
         output = model(**inputs)
     classifier = pipeline("zero-shot-image-classification", model=folder, trust_remote_code=True)
-    ranking = classifier(picture, candidate_labels=texts, hypothesis_template="{}")
+    ranking = classifier(image, candidate_labels=texts, hypothesis_template="{}")
     arrays = {name: output[name].numpy() for name in ("logits_per_image", "text_embeds", "image_embeds")}
     arrays["scores"] = np.array([entry["score"] for entry in sorted(ranking, key=lambda entry: entry["label"])])
     return model, processor, arrays
@@ -61,12 +61,12 @@ for name, array in answers(again)[2].items():
 def test_without_the_package_to_the_same_bits_and_saved_again(published, run_without_babelens, tmp_path):
     run_without_babelens(LOAD_WITHOUT_PACKAGE, published, tmp_path / "again", tmp_path / "results.npz")
 
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8))
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8))
     model, processor = AutoModel.from_pretrained(published), AutoProcessor.from_pretrained(published)
     with torch.no_grad():
-        here = model(**processor(images=picture, text=TEXTS, language=["de", "fr"], return_tensors="pt"))
+        here = model(**processor(images=image, text=TEXTS, language=["de", "fr"], return_tensors="pt"))
     classifier = pipeline("zero-shot-image-classification", model=str(published))
-    ranking = classifier(picture, candidate_labels=TEXTS, hypothesis_template="{}")
+    ranking = classifier(image, candidate_labels=TEXTS, hypothesis_template="{}")
     there = np.load(tmp_path / "results.npz")
     for name in ("logits_per_image", "text_embeds", "image_embeds"):
         assert np.array_equal(here[name].numpy(), there[name]), name

@@ -50,7 +50,7 @@ def finished(published, tmp_path_factory):
     shown = Example(
         title="Auto", image=Image.new("RGB", (8, 8)), ranking=[("ein rotes auto", 1.0)], file_name="examples/auto.png"
     )
-    data = DataSource(name="Synthetic pictures", license="CC0-1.0", role="pictures", attribution="nobody")
+    data = DataSource(name="Synthetic images", license="CC0-1.0", role="images", attribution="nobody")
     facts = ModelCardFacts(
         model_name="mural-tiny", method="mural", image_languages=["de", "fr"], training_data=[data], examples=[shown]
     )
@@ -108,9 +108,9 @@ def test_what_was_published_works_without_the_package(finished, run_without_babe
 import base64, json, sys
 sys.path.insert(0, sys.argv[1])
 from handler import EndpointHandler
-picture = base64.b64encode(open(sys.argv[1] + "/examples/auto.png", "rb").read()).decode()
+image = base64.b64encode(open(sys.argv[1] + "/examples/auto.png", "rb").read()).decode()
 labels = ["ein rotes auto", "un chien gris"]
-print(json.dumps(EndpointHandler(sys.argv[1])({"inputs": picture, "parameters": {"candidate_labels": labels}})))
+print(json.dumps(EndpointHandler(sys.argv[1])({"inputs": image, "parameters": {"candidate_labels": labels}})))
 """
     answers = json.loads(run_without_babelens(code, tmp_path).splitlines()[-1])
     assert {answer["label"] for answer in answers} == {"ein rotes auto", "un chien gris"}

@@ -22,11 +22,11 @@ LANGUAGES = ["en", "en", "de", "de", "en"]
 
 
 class Counted(list):
-    """Pictures that count how often each is read."""
+    """Images that count how often each is read."""
 
-    def __init__(self, pictures: list[Image.Image]) -> None:
-        super().__init__(pictures)
-        self.reads = [0] * len(pictures)
+    def __init__(self, drawn: list[Image.Image]) -> None:
+        super().__init__(drawn)
+        self.reads = [0] * len(drawn)
 
     def __getitem__(self, index):
         if isinstance(index, int):
@@ -52,7 +52,7 @@ def regions():
 
 
 def one_by_one(parts, texts, languages, **visual) -> np.ndarray:
-    """Every text with every picture, a pair at a time."""
+    """Every text with every image, a pair at a time."""
     model, processor = parts
     number = len(next(iter(visual.values())))
     scores = np.empty((len(texts), number), np.float32)
@@ -67,7 +67,7 @@ def one_by_one(parts, texts, languages, **visual) -> np.ndarray:
 
 @pytest.mark.parametrize(("batch_size", "at_once"), [(1, 256), (4, 3), (64, 2), (64, 256)])
 def test_all_pairs_are_scored_as_each_is_alone(parts, images, monkeypatch, batch_size, at_once):
-    monkeypatch.setattr(cross_encoder_module, "_PICTURES_AT_ONCE", at_once)
+    monkeypatch.setattr(cross_encoder_module, "_IMAGES_AT_ONCE", at_once)
     found = CrossEncoder(*parts, batch_size=batch_size).score_all(TEXTS, images, language=LANGUAGES)
     assert found.dtype == np.float32 and found.shape == (5, 7)
     assert images.reads == [1] * 7
@@ -75,7 +75,7 @@ def test_all_pairs_are_scored_as_each_is_alone(parts, images, monkeypatch, batch
     assert np.ptp(found, axis=0).min() > 0.01 and np.ptp(found, axis=1).min() > 0.01
 
 
-def test_pairs_of_texts_and_pictures(parts, images):
+def test_pairs_of_texts_and_images(parts, images):
     judge = CrossEncoder(*parts, batch_size=3)
     every = judge.score_all(TEXTS, images, language=LANGUAGES)
     found = judge.score(TEXTS, images[:5], language=LANGUAGES)
@@ -94,7 +94,7 @@ def test_nothing_to_score(parts, images):
 
 
 @pytest.mark.parametrize("visual", ["regions", "both"])
-def test_regions_in_place_of_pictures_or_beside_them(images, regions, visual):
+def test_regions_in_place_of_images_or_beside_them(images, regions, visual):
     parts = tiny_cross_encoder(TEXTS, ["en", "de"], visual=visual)
     given = {"regions": regions} | ({"images": images[:3]} if visual == "both" else {})
     found = CrossEncoder(*parts, batch_size=4).score_all(TEXTS, language=LANGUAGES, **given)
@@ -144,7 +144,7 @@ def test_models_that_are_no_cross_encoder(parts, clip_folder, tmp_path):
 
 def test_bad_inputs(parts, images, regions, tmp_path):
     judge = CrossEncoder(*parts)
-    with pytest.raises(ValueError, match="5 texts need as many pictures"):
+    with pytest.raises(ValueError, match="5 texts need as many images"):
         judge.score(TEXTS, images, language="en")
     with pytest.raises(ValueError, match="give images=, regions=, or both"):
         judge.score_all(TEXTS, language="en")

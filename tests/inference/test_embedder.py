@@ -24,12 +24,12 @@ from babelens.inference.embedder import Embedder
 TEXTS = ["a cat", "ein sehr langer satz ohne ende", "b", "zwei rote autos", "ja"]
 
 
-def picture(seed: int, width: int = 20, height: int = 18) -> Image.Image:
+def image(seed: int, width: int = 20, height: int = 18) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-class LazyPictures:
-    """A gallery that draws a picture when it is asked for one, and remembers the order of what it was asked for."""
+class LazyImages:
+    """A gallery that draws an image when it is asked for one, and remembers the order of what it was asked for."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -40,7 +40,7 @@ class LazyPictures:
 
     def __getitem__(self, position: int) -> Image.Image:
         self.asked.append(position)
-        return picture(position)
+        return image(position)
 
 
 def test_text_embeddings_are_those_of_the_model_in_the_order_given(dual_encoder):
@@ -57,29 +57,29 @@ def test_text_embeddings_are_those_of_the_model_in_the_order_given(dual_encoder)
 
 def test_image_embeddings_are_those_of_the_model(dual_encoder):
     model, processor = dual_encoder
-    embeddings = Embedder(model, processor, batch_size=3).encode_image([picture(seed) for seed in range(7)])
-    pixels = processor(images=[picture(seed) for seed in range(7)], return_tensors="pt")
+    embeddings = Embedder(model, processor, batch_size=3).encode_image([image(seed) for seed in range(7)])
+    pixels = processor(images=[image(seed) for seed in range(7)], return_tensors="pt")
     features = model.get_image_features(**pixels).pooler_output.detach()
     np.testing.assert_allclose(embeddings, torch.nn.functional.normalize(features).numpy(), atol=1e-6)
     assert embeddings.dtype == np.float32
 
 
-def test_pictures_are_asked_for_one_batch_at_a_time(clip_parts, monkeypatch):
+def test_images_are_asked_for_one_batch_at_a_time(clip_parts, monkeypatch):
     model, processor = clip_parts
-    pictures, asked_before_forward = LazyPictures(10), []
+    images, asked_before_forward = LazyImages(10), []
     forward = model.get_image_features
     monkeypatch.setattr(
-        model, "get_image_features", lambda **x: asked_before_forward.append(len(pictures.asked)) or forward(**x)
+        model, "get_image_features", lambda **x: asked_before_forward.append(len(images.asked)) or forward(**x)
     )
-    embeddings = Embedder(model, processor, batch_size=4).encode_image(pictures)
+    embeddings = Embedder(model, processor, batch_size=4).encode_image(images)
     assert asked_before_forward == [4, 8, 10]
-    assert pictures.asked == list(range(10))
+    assert images.asked == list(range(10))
     assert embeddings.shape == (10, 12)
 
 
-def test_pictures_in_every_form(clip_parts, tmp_path):
-    picture(0).save(tmp_path / "a.png")
-    forms = [picture(0), np.asarray(picture(0)), tmp_path / "a.png", str(tmp_path / "a.png")]
+def test_images_in_every_form(clip_parts, tmp_path):
+    image(0).save(tmp_path / "a.png")
+    forms = [image(0), np.asarray(image(0)), tmp_path / "a.png", str(tmp_path / "a.png")]
     embedder = Embedder(*clip_parts)
     together = embedder.encode_image(forms)
     for form, embedding in zip(forms, together, strict=True):
@@ -106,7 +106,7 @@ def test_wrong_input_is_refused(clip_parts, tmp_path):
         embedder.encode_text(TEXTS, language=["de", "en"])
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n")
     with pytest.raises(ImageError, match=r"broken\.png"):
-        embedder.encode_image([picture(0), tmp_path / "broken.png"])
+        embedder.encode_image([image(0), tmp_path / "broken.png"])
     with pytest.raises(ValueError, match="batch_size"):
         Embedder(*clip_parts, batch_size=0)
     with pytest.raises(TypeError, match="CLIPTextModel is no dual encoder"):
@@ -127,17 +127,17 @@ def test_half_a_surrogate_pair_is_refused_with_its_place(clip_parts):
 @pytest.mark.parametrize(
     ("image", "complaint"),
     [
-        (5, "int is no picture"),
-        (None, "NoneType is no picture"),
-        ({"a": 1}, "dict is no picture"),
-        ([5], r"images\[0\] is 5, no picture"),
+        (5, "int is no image"),
+        (None, "NoneType is no image"),
+        ({"a": 1}, "dict is no image"),
+        ([5], r"images\[0\] is 5, no image"),
         ("http://127.0.0.1:9/cat.png", "no such file; a string is a path"),
         (np.zeros((9, 9, 3)), r"images\[0\] is an array of float64"),
-        (Image.new("RGB", (0, 5)), "0 x 5 pixels are no picture"),
+        (Image.new("RGB", (0, 5)), "0 x 5 pixels are no image"),
         (Image.new("RGB", (1, 10_000)), "more than 100 times as long"),
     ],
 )
-def test_what_is_no_picture_is_refused(clip_parts, image, complaint):
+def test_what_is_no_image_is_refused(clip_parts, image, complaint):
     with pytest.raises(ImageError, match=complaint):
         Embedder(*clip_parts).encode_image(image)
 
@@ -170,7 +170,7 @@ def test_training_goes_on_as_if_nothing_had_been_encoded(dual_encoder):
         random.seed(1)
         if encode:
             embedder.encode_text(TEXTS, language="de")
-            embedder.encode_image([picture(0), picture(1), picture(2)])
+            embedder.encode_image([image(0), image(1), image(2)])
         model.zero_grad()
         loss = model.get_text_features(**tokens).pooler_output.pow(2).mean()  # dropout draws from torch's generator
         loss.backward()
@@ -187,7 +187,7 @@ def test_training_goes_on_as_if_nothing_had_been_encoded(dual_encoder):
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_modes_are_restored_when_a_picture_is_bad(clip_parts):
+def test_modes_are_restored_when_an_image_is_bad(clip_parts):
     model = copy.deepcopy(clip_parts[0]).train()
     with pytest.raises(ImageError):
         Embedder(model, clip_parts[1]).encode_image(["missing.png"])
@@ -201,9 +201,9 @@ def test_from_pretrained_and_half_precision(clip_parts, clip_folder):
     np.testing.assert_allclose(loaded.encode_text(TEXTS, language="de"), ours, atol=1e-6)
     half = Embedder.from_pretrained(clip_folder, dtype=torch.bfloat16, device="cpu")
     assert half.model.dtype == torch.bfloat16
-    rough = half.encode_image([picture(0)])
+    rough = half.encode_image([image(0)])
     assert rough.dtype == np.float32
-    np.testing.assert_allclose(rough, loaded.encode_image([picture(0)]), atol=0.03)
+    np.testing.assert_allclose(rough, loaded.encode_image([image(0)]), atol=0.03)
 
 
 class ProcessorWithLanguage:
@@ -242,7 +242,7 @@ def test_siglip_texts_are_padded_as_in_training(build_tokenizer, tower):
         input_ids=tokens.input_ids, attention_mask=tokens.attention_mask
     ).pooler_output.detach()
     np.testing.assert_allclose(embeddings, torch.nn.functional.normalize(features).numpy(), atol=1e-6)
-    assert Embedder(model, processor).encode_image([picture(0)]).shape == (1, 16)
+    assert Embedder(model, processor).encode_image([image(0)]).shape == (1, 16)
 
 
 def test_align(build_tokenizer, tower):
@@ -267,7 +267,7 @@ def test_align(build_tokenizer, tower):
     np.testing.assert_allclose(
         embedder.encode_text(TEXTS, language="de"), torch.nn.functional.normalize(features).numpy(), atol=1e-5
     )
-    assert np.linalg.norm(embedder.encode_image([picture(0)])) == pytest.approx(1)
+    assert np.linalg.norm(embedder.encode_image([image(0)])) == pytest.approx(1)
 
 
 def test_what_is_not_finite_is_named(clip_parts, tmp_path):
@@ -281,5 +281,5 @@ def test_what_is_not_finite_is_named(clip_parts, tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     with pytest.raises(NonFiniteError, match=r"a\.png: CLIPModel"):
         embedder.encode_image([tmp_path / "a.png"])
-    with pytest.raises(NonFiniteError, match=r"picture 0: CLIPModel"):
+    with pytest.raises(NonFiniteError, match=r"image 0: CLIPModel"):
         embedder.encode_image([Image.new("RGB", (8, 8))])

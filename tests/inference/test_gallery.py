@@ -14,12 +14,12 @@ from babelens.inference.lettering import Lettering, script_of
 GREEN, RED = (26, 152, 80), (200, 0, 0)
 
 
-def picture(color=RED, size=(40, 20)):
+def image(color=RED, size=(40, 20)):
     return Image.new("RGB", size, color)
 
 
 def row(query, language, right=(False, True, False), **more):
-    return GalleryRow(query, language, [picture()] * len(right), [0.5] * len(right), list(right), **more)
+    return GalleryRow(query, language, [image()] * len(right), [0.5] * len(right), list(right), **more)
 
 
 def ink(image: Image.Image) -> int:
@@ -27,20 +27,18 @@ def ink(image: Image.Image) -> int:
     return int((np.asarray(image) < 250).any(-1).sum())
 
 
-def test_a_sheet_has_a_cell_for_each_picture():
-    sheet = contact_sheet([picture()] * 5, columns=3, cell=50)
+def test_a_sheet_has_a_cell_for_each_image():
+    sheet = contact_sheet([image()] * 5, columns=3, cell=50)
     assert sheet.size == (3 * 58 + 8, 2 * 58 + 8)
     red = (np.asarray(sheet) == RED).all(-1)
     assert red.sum() == 5 * 50 * 25  # scaled to the width of the cell
     assert red[8 + 12 : 8 + 37, 8:58].all()  # in the middle of its height
     assert not red[66:, 124:].any()  # the sixth cell is empty
-    assert contact_sheet([picture()], columns=8, cell=50).width == 66
+    assert contact_sheet([image()], columns=8, cell=50).width == 66
 
 
-def test_labels_stand_below_their_pictures_and_stay_in_their_cells():
-    plain, labelled = (
-        contact_sheet([picture()] * 2, labels, cell=50) for labels in (["", ""], ["0.31", "word " * 30])
-    )
+def test_labels_stand_below_their_images_and_stay_in_their_cells():
+    plain, labelled = (contact_sheet([image()] * 2, labels, cell=50) for labels in (["", ""], ["0.31", "word " * 30]))
     assert plain.size == labelled.size
     drawn = (np.asarray(plain) != np.asarray(labelled)).any(-1)
     assert not drawn[: 8 + 50].any()
@@ -50,11 +48,11 @@ def test_labels_stand_below_their_pictures_and_stay_in_their_cells():
     assert not drawn[:, 117:].any()
 
 
-def test_only_right_pictures_are_framed():
+def test_only_right_images_are_framed():
     gallery = np.asarray(
         retrieval_gallery([row("car", "en"), row("house", "en", right=(False, False, False))], cell=50)
     )
-    assert tuple(gallery[4, 248 + 58 + 10]) == GREEN  # the frame's upper edge, above the second picture
+    assert tuple(gallery[4, 248 + 58 + 10]) == GREEN  # the frame's upper edge, above the second image
     green = (gallery == GREEN).all(-1)
     assert not green[:, : 248 + 50].any()
     assert not green[:, 248 + 2 * 58 :].any()
@@ -62,10 +60,10 @@ def test_only_right_pictures_are_framed():
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="at least one picture"):
+    with pytest.raises(ValueError, match="at least one image"):
         contact_sheet([])
-    with pytest.raises(ValueError, match="2 pictures came with 1 labels"):
-        contact_sheet([picture()] * 2, ["a"])
+    with pytest.raises(ValueError, match="2 images came with 1 labels"):
+        contact_sheet([image()] * 2, ["a"])
     with pytest.raises(ValueError, match="at least one query"):
         retrieval_gallery([])
 
@@ -94,7 +92,7 @@ def test_credits_are_shown_with_any_letters():
     assert thanked.tobytes() == folded.tobytes()
 
 
-def test_the_rank_of_a_right_picture_that_is_not_shown():
+def test_the_rank_of_a_right_image_that_is_not_shown():
     rows = [row("car", "en", right=(False,), rank=rank) for rank in (None, 17, 18)]
     without, seventeen, eighteen = (retrieval_gallery([each]).tobytes() for each in rows)
     assert len({without, seventeen, eighteen}) == 3

@@ -24,14 +24,14 @@ class CountingEmbedder(Embedder):
 def folder(tmp_path):
     random = np.random.default_rng(0)
     for name in ("b.png", "a.jpg", "inner/c.webp"):
-        path = tmp_path / "pictures" / name
+        path = tmp_path / "images" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(random.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(path)
-    (tmp_path / "pictures" / "notes.txt").write_text("no picture")
-    return tmp_path / "pictures"
+    (tmp_path / "images" / "notes.txt").write_text("no image")
+    return tmp_path / "images"
 
 
-def test_every_picture_is_found_by_its_own_embedding(clip_parts, folder):
+def test_every_image_is_found_by_its_own_embedding(clip_parts, folder):
     embedder = Embedder(*clip_parts)
     index = ImageIndex.of_folder(embedder, folder, cache=None)
     assert [path.relative_to(folder).as_posix() for path in index.paths] == ["a.jpg", "b.png", "inner/c.webp"]
@@ -43,7 +43,7 @@ def test_every_picture_is_found_by_its_own_embedding(clip_parts, folder):
     assert len(index.search(index.embeddings[0], top=99)) == 3
 
 
-def test_only_new_and_changed_pictures_are_encoded_again(clip_parts, folder, tmp_path):
+def test_only_new_and_changed_images_are_encoded_again(clip_parts, folder, tmp_path):
     embedder = CountingEmbedder(*clip_parts)
     first = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
     again = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
@@ -66,7 +66,7 @@ def test_another_model_does_not_get_this_ones_embeddings(clip_parts, folder, tmp
     np.testing.assert_allclose(theirs.embeddings, -ours.embeddings, atol=1e-6)
 
 
-def test_bad_pictures_are_named_or_left_out_and_listed(clip_parts, folder, tmp_path):
+def test_bad_images_are_named_or_left_out_and_listed(clip_parts, folder, tmp_path):
     (folder / "broken.png").write_bytes((folder / "b.png").read_bytes()[:100])
     Image.new("RGB", (10_000, 1)).save(folder / "thin.png")
     embedder = Embedder(*clip_parts)
@@ -79,8 +79,8 @@ def test_bad_pictures_are_named_or_left_out_and_listed(clip_parts, folder, tmp_p
         assert len(index.paths) == len(index.embeddings) == 3
 
 
-def test_a_folder_without_pictures(clip_parts, tmp_path):
-    with pytest.raises(CorpusError, match="no pictures"):
+def test_a_folder_without_images(clip_parts, tmp_path):
+    with pytest.raises(CorpusError, match="no images"):
         ImageIndex.of_folder(Embedder(*clip_parts), tmp_path)
 
 
@@ -118,7 +118,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(clip_parts, folder, tmp_pat
 
 def test_names_that_are_no_utf8(clip_parts, folder, tmp_path):
     os.rename(os.fsencode(folder / "b.png"), os.fsencode(folder) + b"/b\xff.png")
-    folder = folder.rename(os.fsdecode(os.fsencode(tmp_path) + b"/pictures\xe9"))
+    folder = folder.rename(os.fsdecode(os.fsencode(tmp_path) + b"/images\xe9"))
     embedder = CountingEmbedder(*clip_parts)
     for _ in range(2):
         index = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")

@@ -1,9 +1,9 @@
-"""Regions computed from pictures: equal to what the models say of them, in any batch, and kept once computed."""
+"""Regions computed from images: equal to what the models say of them, in any batch, and kept once computed."""
 
 import numpy as np
 import pytest
 import torch
-from contracts import pictures
+from contracts import drawn_images
 from transformers import (
     CLIPImageProcessorPil,
     DetrConfig,
@@ -97,7 +97,7 @@ def rt_detr() -> RTDetrForObjectDetection:
 
 
 def pixels(count: int) -> dict[str, torch.Tensor]:
-    return dict(IMAGE_PROCESSOR(pictures(count), return_tensors="pt"))
+    return dict(IMAGE_PROCESSOR(drawn_images(count), return_tensors="pt"))
 
 
 def made(build):
@@ -112,7 +112,7 @@ def made(build):
 @torch.no_grad()
 def test_regions_are_the_surest_queries_states(build):
     model = made(build)
-    found = RegionExtractor.from_detector(model, IMAGE_PROCESSOR, max_regions=4, batch_size=5)(pictures(5))
+    found = RegionExtractor.from_detector(model, IMAGE_PROCESSOR, max_regions=4, batch_size=5)(drawn_images(5))
     output = model(**pixels(5))
     assert found.shape == (5, 4, 16) and found.dtype == np.float32
     for row in range(5):
@@ -127,10 +127,10 @@ def test_regions_are_the_surest_queries_states(build):
 
 
 @pytest.mark.parametrize("build", [detr, yolos, rt_detr])
-def test_pictures_one_by_one_have_the_same_regions(build):
+def test_images_one_by_one_have_the_same_regions(build):
     model = made(build)
     together, alone = (
-        RegionExtractor.from_detector(model, IMAGE_PROCESSOR, batch_size=size)(pictures(3)) for size in (2, 1)
+        RegionExtractor.from_detector(model, IMAGE_PROCESSOR, batch_size=size)(drawn_images(3)) for size in (2, 1)
     )
     assert together.shape == (3, 12, 16)  # as many as there are queries
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
@@ -143,14 +143,14 @@ def test_a_detector_is_loaded_with_its_image_processor(tmp_path):
         part.save_pretrained(tmp_path)
     loaded = RegionExtractor.from_pretrained(tmp_path, max_regions=3)
     direct = RegionExtractor.from_detector(model, image_processor, max_regions=3)
-    np.testing.assert_array_equal(loaded(pictures(2)), direct(pictures(2)))
+    np.testing.assert_array_equal(loaded(drawn_images(2)), direct(drawn_images(2)))
 
 
 def test_a_model_that_detects_nothing_is_refused():
     extractor = RegionExtractor.from_detector(made(lambda: ResNetModel(ResNetConfig(**SMALL_RESNET))), IMAGE_PROCESSOR)
     with pytest.raises(RegionError, match="no detector of DETR's kind"):
-        extractor(pictures(1))
-    with pytest.raises(RegionError, match="no pictures"):
+        extractor(drawn_images(1))
+    with pytest.raises(RegionError, match="no images"):
         extractor([])
 
 
@@ -171,7 +171,7 @@ def test_regions_are_the_means_of_cells(build):
     model = made(build)
     states = model(**pixels(3)).last_hidden_state
     maps = states if build is resnet else states[:, 1:].transpose(1, 2).reshape(3, 16, 8, 8)
-    found = RegionExtractor.from_encoder(model, IMAGE_PROCESSOR, grid=4, batch_size=2)(pictures(3))
+    found = RegionExtractor.from_encoder(model, IMAGE_PROCESSOR, grid=4, batch_size=2)(drawn_images(3))
     assert found.shape == (3, 16, 16)
     for cell in range(16):
         top, left = 2 * (cell // 4), 2 * (cell % 4)
@@ -179,7 +179,7 @@ def test_regions_are_the_means_of_cells(build):
         np.testing.assert_allclose(found[:, cell], expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_patches_of_wide_pictures_keep_their_places():
+def test_patches_of_wide_images_keep_their_places():
     config = ViTConfig(patch_size=8)
     states = torch.arange(12.0).reshape(1, 12, 1)  # two tokens before 2 x 5 patches
     found = grid_regions(states, (16, 40), config, 1)
@@ -189,7 +189,7 @@ def test_patches_of_wide_pictures_keep_their_places():
 def test_states_that_are_no_map_are_refused():
     swin = SwinConfig(image_size=64, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 1], window_size=4)
     with pytest.raises(RegionError, match=r"64 states are no map of \(64, 64\) pixels in patches of 4"):
-        RegionExtractor.from_encoder(made(lambda: SwinModel(swin)), IMAGE_PROCESSOR)(pictures(1))
+        RegionExtractor.from_encoder(made(lambda: SwinModel(swin)), IMAGE_PROCESSOR)(drawn_images(1))
     with pytest.raises(RegionError, match=r"shape \(2, 3\)"):
         grid_regions(torch.zeros(2, 3), (8, 8), ViTConfig(), 2)
 
@@ -197,24 +197,24 @@ def test_states_that_are_no_map_are_refused():
 # ---- Kept ----
 
 
-def test_versions_are_the_picture_and_changed_ones_always_the_same():
+def test_versions_are_the_image_and_changed_ones_always_the_same():
     extractor = RegionExtractor.from_encoder(made(resnet), IMAGE_PROCESSOR, grid=2, batch_size=2)
     augmentation = ImageAugmentation(color_jitter=0.4, rotation=15)
-    found = extractor.versions(pictures(3), augmentation, augmented=2)
+    found = extractor.versions(drawn_images(3), augmentation, augmented=2)
     assert found.shape == (3, 3, 4, 16)
-    np.testing.assert_array_equal(found[:, 0], extractor(pictures(3)))
-    np.testing.assert_array_equal(extractor.versions(pictures(3), augmentation, augmented=2), found)
+    np.testing.assert_array_equal(found[:, 0], extractor(drawn_images(3)))
+    np.testing.assert_array_equal(extractor.versions(drawn_images(3), augmentation, augmented=2), found)
     assert all(
         not np.allclose(found[row, one], found[row, other]) for row in range(3) for one, other in PAIRS_OF_THREE
     )
-    alone = extractor(pictures(3)[2:], [5], augmentation)  # a picture is changed by its own seed
+    alone = extractor(drawn_images(3)[2:], [5], augmentation)  # an image is changed by its own seed
     np.testing.assert_allclose(alone[0], found[2, 2], atol=1e-6)
 
 
 def test_nothing_is_changed_before_a_detector():
     extractor = RegionExtractor.from_detector(made(detr), IMAGE_PROCESSOR)
-    with pytest.raises(ValueError, match="pictures of a detector, which have no one size"):
-        extractor.versions(pictures(2), ImageAugmentation(), augmented=1)
+    with pytest.raises(ValueError, match="images of a detector, which have no one size"):
+        extractor.versions(drawn_images(2), ImageAugmentation(), augmented=1)
 
 
 def test_regions_are_computed_once_and_again_when_they_would_differ(tmp_path):
@@ -225,9 +225,9 @@ def test_regions_are_computed_once_and_again_when_they_would_differ(tmp_path):
 
         def compute() -> np.ndarray:
             computed.append(grid)
-            return extractor(pictures(2))
+            return extractor(drawn_images(2))
 
-        items = [picture.tobytes() for picture in pictures(2)]
+        items = [image.tobytes() for image in drawn_images(2)]
         own = {"weights": extractor.weights, "settings": extractor.settings}
         return frozen_features(compute, **own, items=items, cache_dir=tmp_path)
 

@@ -30,7 +30,7 @@ def from_matrix(scores: np.ndarray):
 
 
 def random_case(seed: int, n_texts: int = 9, n_images: int = 12):
-    """Embeddings with ties among them (few directions), scores with ties, right pictures."""
+    """Embeddings with ties among them (few directions), scores with ties, right images."""
     rng = np.random.default_rng(seed)
     directions = rng.standard_normal((6, 3)).astype(np.float32)
     texts, images = (directions[rng.integers(0, 6, count)] for count in (n_texts, n_images))
@@ -92,7 +92,7 @@ def test_one_is_the_dual_encoder_and_all_the_cross_encoder(seed, protocol):
 
 
 def test_a_hand_made_case():
-    """Three pictures in a fan; the text's own is second by cosine and first by score, the third is never scored."""
+    """Three images in a fan; the text's own is second by cosine and first by score, the third is never scored."""
     angles = np.radians([0, 30, 60])
     images = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
     texts = images[:1]
@@ -100,7 +100,7 @@ def test_a_hand_made_case():
     ranks = reranked_ranks(images, texts, [[1]], score, 2)
     assert ranks.text_to_image.tolist() == [1]
     assert ranks.image_to_text.tolist() == [0, 1, 0]
-    # The text is every picture's best, for itself; as a query it has the first two.
+    # The text is every image's best, for itself; as a query it has the first two.
     assert [pair for pairs in asked for pair in pairs.tolist()] == [[0, 0], [0, 1], [0, 2]]
     assert reranked_ranks(images, texts, [[2]], score, 2).text_to_image.tolist() == [3]
 
@@ -159,7 +159,7 @@ def test_evaluation_lies_between_the_two_models(clip_parts, judge, caption_corpu
 
 
 def test_a_good_judge_mends_what_a_dual_encoder_confuses(color_embedder, judge, caption_corpus, monkeypatch):
-    """Behind one that finds the neighbouring picture: on a shortlist of four, the right one comes first."""
+    """Behind one that finds the neighbouring image: on a shortlist of four, the right one comes first."""
     mistaken = color_embedder({f"thing {10 * n}": 10 * n + 6 for n in range(10)})
     monkeypatch.setattr(judge, "score_pairs", knows_the_answer)
     before = evaluate_retrieval(mistaken, caption_corpus, "en")["en"]
@@ -173,7 +173,7 @@ def knows_the_answer(texts, images, pairs, **options) -> np.ndarray:
     return (meant[pairs[:, 0]] == seen[pairs[:, 1]]).astype(np.float32)
 
 
-def test_regions_of_the_corpus_in_place_of_its_pictures(clip_parts, caption_corpus):
+def test_regions_of_the_corpus_in_place_of_its_images(clip_parts, caption_corpus):
     parts = tiny_cross_encoder(["thing 0"], ["en"], visual="regions")
     rng = np.random.default_rng(0)
     features = {f"thing-{n}": rng.standard_normal((3, 6)).astype(np.float32) for n in range(10)}

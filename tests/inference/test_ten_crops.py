@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from babelens.cli.main import app
 from babelens.configuration.errors import CorpusError, ImageError, ModelKindError
-from babelens.data.batching.captioned_pictures import CaptionedPictures
-from babelens.data.batching.views import pictures_of
+from babelens.data.batching.captioned_images import CaptionedImages
+from babelens.data.batching.views import images_of
 from babelens.data.corpus.corpus import CAPTIONS
 from babelens.data.corpus.loading import load_captions
 from babelens.inference.backbones import load_backbone
@@ -49,13 +49,13 @@ def extract(resnet):
     return TenCropFeatures.from_pretrained(resnet, resize=RESIZE, crop=CROP)
 
 
-def random_picture(width, height):
+def random_image(width, height):
     pixels = np.random.default_rng(width).integers(0, 256, (height, width, 3), dtype=np.uint8)
     return Image.fromarray(pixels)
 
 
 def test_features_are_the_mean_over_ten_crops_cut_by_hand(extract, resnet):
-    wide, high = random_picture(60, 40), random_picture(30, 45)
+    wide, high = random_image(60, 40), random_image(30, 45)
     model = AutoModel.from_pretrained(resnet).eval()
     for image, size, (across, down) in ((wide, (54, 36), (22, 4)), (high, (36, 54), (4, 22))):
         pixels = np.asarray(image.resize(size, Image.Resampling.BICUBIC)) / 255
@@ -74,13 +74,13 @@ def test_features_are_the_mean_over_ten_crops_cut_by_hand(extract, resnet):
     np.testing.assert_allclose(together, np.concatenate([extract([wide]), extract([high])]), rtol=1e-4, atol=1e-6)
 
 
-def test_a_picture_that_is_long_and_thin_is_refused_before_it_is_resized(extract):
+def test_an_image_that_is_long_and_thin_is_refused_before_it_is_resized(extract):
     with pytest.raises(ImageError, match="more than 100 times"):
         extract([Image.new("RGB", (1, 100_000))])
 
 
 def test_crops_are_the_corners_and_the_centre():
-    image = random_picture(7, 4)
+    image = random_image(7, 4)
     pixels = np.asarray(image)
     found = [np.asarray(crop) for crop in five_crops(image, 4)]
     assert len(found) == 5
@@ -90,8 +90,8 @@ def test_crops_are_the_corners_and_the_centre():
 
 def test_a_dual_encoder_lends_its_vision_tower(clip_folder):
     extract = TenCropFeatures.from_pretrained(clip_folder, resize=20, crop=16)
-    picture = random_picture(20, 20)
-    assert extract([picture]).shape == (1, 16)
+    image = random_image(20, 20)
+    assert extract([image]).shape == (1, 16)
     assert type(load_backbone(clip_folder)) is type(AutoModel.from_pretrained(clip_folder).vision_model)
 
 
@@ -109,7 +109,7 @@ def test_what_makes_no_features_is_refused(resnet, clip_folder, tmp_path):
 # ---- A corpus of features ----
 
 
-def test_the_corpus_has_features_in_the_place_of_pictures(extract, tmp_path):
+def test_the_corpus_has_features_in_the_place_of_images(extract, tmp_path):
     corpus = shapes_corpus()
     write_features(corpus, extract, tmp_path / "features", rows_per_file=6, batch_size=4)
     assert len(list((tmp_path / "features").iterdir())) == 3
@@ -139,7 +139,7 @@ def test_a_full_disk_names_the_file_and_leaves_what_is_whole(extract, tmp_path, 
 
 
 class Breaking(TenCropFeatures):
-    """Fails, as a machine may, after some pictures."""
+    """Fails, as a machine may, after some images."""
 
     left = 1000
     seen = 0
@@ -176,11 +176,11 @@ def test_a_run_that_was_broken_off_goes_on_with_what_has_not_changed(resnet, tmp
 
 
 def test_the_command_writes_what_smalr_trains_on_and_is_evaluated_with(resnet, tmp_path):
-    pictures = tmp_path / "pictures"
-    pictures.mkdir()
-    write_shapes(pictures)
+    images = tmp_path / "images"
+    images.mkdir()
+    write_shapes(images)
     output = tmp_path / "features"
-    run("features", resnet, "--data", pictures, "--output", output, "--resize", RESIZE, "--crop", CROP)
+    run("features", resnet, "--data", images, "--output", output, "--resize", RESIZE, "--crop", CROP)
     source = {"source": str(output), "license": "CC0-1.0"}
     sizes = {"hidden_size": 16, "image_hidden_size": 16, "specific_words": 3, "latent_tokens": 8}
     training = {"per_device_train_batch_size": 8, "max_steps": 3, "save_steps": 3, "use_cpu": True}
@@ -202,7 +202,7 @@ def test_the_command_writes_what_smalr_trains_on_and_is_evaluated_with(resnet, t
     corpus, embedder = load_captions(str(output)), Embedder.from_pretrained(tmp_path / "run")
     with torch.no_grad():
         expected = model(image_features=torch.tensor(corpus["features"][:])).image_embeds
-    np.testing.assert_allclose(embedder.encode_image(pictures_of(corpus)), expected, atol=1e-6)
+    np.testing.assert_allclose(embedder.encode_image(images_of(corpus)), expected, atol=1e-6)
     assert '"n_images": 16' in run("evaluate", tmp_path / "run", "--data", output, "--json").output
 
 
@@ -225,7 +225,7 @@ def test_the_command_says_which_option_is_wrong(resnet, clip_folder, tmp_path):
         assert done.exit_code == 2 and complaint in done.output, done.output
 
 
-# ---- Features in the place of pictures ----
+# ---- Features in the place of images ----
 
 
 def featured(*widths):
@@ -238,19 +238,19 @@ def featured(*widths):
 
 def test_features_of_several_lengths_are_refused():
     with pytest.raises(CorpusError, match="one length, not of 3 and 4 numbers"):
-        CaptionedPictures(featured(3, 4)).__getitems__([0, 1])
+        CaptionedImages(featured(3, 4)).__getitems__([0, 1])
 
 
-def test_a_model_that_takes_pictures_refuses_features(clip_parts):
-    with pytest.raises(TypeError, match="CLIPModel takes pictures"):
-        Embedder(*clip_parts).encode_image(pictures_of(featured(3)))
+def test_a_model_that_takes_images_refuses_features(clip_parts):
+    with pytest.raises(TypeError, match="CLIPModel takes images"):
+        Embedder(*clip_parts).encode_image(images_of(featured(3)))
 
 
 def test_features_of_another_width_are_refused(make_smalr):
     model, processor = make_smalr()
     with pytest.raises(ValueError, match="image_features of 3 numbers, where this model takes 24"):
-        Embedder(model, processor).encode_image(pictures_of(featured(3)))
+        Embedder(model, processor).encode_image(images_of(featured(3)))
 
 
 def test_texts_are_read_without_features():
-    assert "image_features" not in CaptionedPictures(featured(3), with_pictures=False).__getitems__([0])[0]
+    assert "image_features" not in CaptionedImages(featured(3), with_images=False).__getitems__([0])[0]

@@ -51,6 +51,6 @@ def test_the_four_questions_become_two_tables():
     concepts, vendor = text.split("**Emoji, unseen concepts (twemoji, test split)**")[1].split(
         "**Emoji, unseen vendor (noto, train split)**"
     )
-    assert "| de | captioned pictures | 12.5 |" in concepts and "| pt | nothing | 12.5 |" in concepts
+    assert "| de | captioned images | 12.5 |" in concepts and "| pt | nothing | 12.5 |" in concepts
     assert "R@10 of 2.2" in concepts and "R@10 of 0.8" in vendor
     assert text.count("Measured by `babelens evaluate mural-emoji`.") == 2

@@ -22,11 +22,11 @@ from babelens.model_cards.facts import (
 )
 from babelens.model_cards.licenses import weights_license
 
-TWEMOJI = DataSource(name="Twemoji", license="CC-BY-4.0", role="pictures", attribution="Twitter and contributors")
+TWEMOJI = DataSource(name="Twemoji", license="CC-BY-4.0", role="images", attribution="Twitter and contributors")
 CLDR = DataSource(
     name="CLDR annotations", license="Unicode-3.0", role="names", attribution="Unicode", hub_id="unicode/cldr"
 )
-OPENMOJI = DataSource(name="OpenMoji", license="CC-BY-SA-4.0", role="pictures", attribution="HfG Schwäbisch Gmünd")
+OPENMOJI = DataSource(name="OpenMoji", license="CC-BY-SA-4.0", role="images", attribution="HfG Schwäbisch Gmünd")
 
 
 def scores(base: float) -> dict[str, float]:
@@ -90,12 +90,12 @@ def test_model_index_holds_every_language_as_measured(facts):
 
 def test_the_text_says_what_was_measured_and_how(facts):
     text = model_card(facts).text
-    assert "| de | captioned pictures | 50.1 | 51.1 | 52.1 | 53.1 | 54.1 | 55.1 | 56.1 | 447 | 440 |" in text
+    assert "| de | captioned images | 50.1 | 51.1 | 52.1 | 53.1 | 54.1 | 55.1 | 56.1 | 447 | 440 |" in text
     assert "| sw | translations only | 30.0 |" in text
     assert "| pt | nothing | 10.0 |" in text
     assert "Measured by `babelens evaluate mural-emoji`." in text
     assert "1,234,567" in text
-    assert "| Twemoji | pictures | CC-BY-4.0 | Twitter and contributors |" in text
+    assert "| Twemoji | images | CC-BY-4.0 | Twitter and contributors |" in text
     assert "How this model was trained was not recorded." in text
     assert "@inproceedings{jain-etal-2021-mural," in text and "title = {{MURAL}: Multimodal" in text
     assert "published under **cc-by-4.0**" in text and "strictest" in text
@@ -116,7 +116,7 @@ def test_python_in_the_card_is_python(facts):
         compile(block, "card", "exec")
 
 
-def test_written_folder_holds_card_pictures_and_endpoint(facts, tmp_path):
+def test_written_folder_holds_card_images_and_endpoint(facts, tmp_path):
     (tmp_path / "modeling_toy.py").write_text(
         "import json\nimport torch.nn\nfrom PIL import Image\nfrom .other import X\n"
     )
@@ -155,12 +155,12 @@ def test_an_example_is_the_models_own_answer():
     ("sources", "license"),
     [([CLDR], "apache-2.0"), ([TWEMOJI, CLDR], "cc-by-4.0"), ([OPENMOJI, TWEMOJI, CLDR], "cc-by-sa-4.0")],
 )
-def test_weights_carry_the_strictest_licence_of_their_data(sources, license):
+def test_weights_carry_the_strictest_license_of_their_data(sources, license):
     assert weights_license(sources) == license
 
 
-def test_an_unknown_licence_is_left_to_people(facts):
-    flickr = DataSource(name="Flickr30k", license="Flickr terms of use", role="pictures", attribution="its authors")
+def test_an_unknown_license_is_left_to_people(facts):
+    flickr = DataSource(name="Flickr30k", license="Flickr terms of use", role="images", attribution="its authors")
     with pytest.raises(ValueError, match="Flickr30k is under 'Flickr terms of use'"):
         model_card(dataclasses.replace(facts, training_data=[flickr]))
     stated = dataclasses.replace(facts, training_data=[flickr], license="cc-by-nc-4.0")

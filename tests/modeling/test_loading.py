@@ -56,7 +56,7 @@ class TestMlaOnMural(LoadingContract):
 
 
 class TestMuralOnTransformers(LoadingContract):
-    """A picture tower with attention, whose weights its own class draws."""
+    """An image tower with attention, whose weights its own class draws."""
 
     factory = "make_mural"
     options = {
@@ -286,7 +286,7 @@ def test_the_temperature_is_the_first_weight_as_it_was(make_mural):
     "factory",
     ["make_mural", "make_etcl", "make_mla", "make_mla_on_mural", "make_mla_student", "make_smalr", "make_liwe"],
 )
-def test_pictures_may_have_another_precision_than_the_model(request, factory):
+def test_images_may_have_another_precision_than_the_model(request, factory):
     model, processor = request.getfixturevalue(factory)()
     _, images = split(image_text_batch(processor))
     pixels = images["pixel_values"]
@@ -299,7 +299,7 @@ def test_pictures_may_have_another_precision_than_the_model(request, factory):
             assert torch.equal(found, expected)
 
 
-def test_pictures_of_rc3_may_have_another_precision_than_the_model(make_rc3):
+def test_images_of_rc3_may_have_another_precision_than_the_model(make_rc3):
     model = make_rc3()[0].to(torch.bfloat16)
     batch = visio_textual_batch()
     found = []
@@ -309,7 +309,7 @@ def test_pictures_of_rc3_may_have_another_precision_than_the_model(make_rc3):
     assert all(torch.equal(one, found[0]) for one in found)
 
 
-def test_features_of_pictures_may_have_another_precision_than_the_model():
+def test_features_of_images_may_have_another_precision_than_the_model():
     for model in (SmalrModel(SmalrConfig(**TINY_SMALR)), LiweModel(LiweConfig(image_feature_size=7, hidden_size=8))):
         model.eval().to(torch.bfloat16)
         assert model.get_image_features(image_features=torch.rand(2, 7)).pooler_output.dtype == torch.bfloat16

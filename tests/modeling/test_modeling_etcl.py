@@ -6,9 +6,9 @@ from contracts import (
     DualEncoderContract,
     PublishingContract,
     assert_equal,
+    drawn_images,
     embeddings,
     image_text_batch,
-    pictures,
     translation_batch,
 )
 
@@ -18,7 +18,7 @@ from babelens.modeling.losses import symmetric_contrastive_loss, triple_contrast
 
 def triplet_batch(processor):
     batch = translation_batch(processor)
-    images = processor(images=pictures(len(batch["input_ids"])), return_tensors="pt")
+    images = processor(images=drawn_images(len(batch["input_ids"])), return_tensors="pt")
     return batch | dict(images)
 
 

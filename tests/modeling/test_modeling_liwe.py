@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contracts import BATCH, LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, pictures
+from contracts import BATCH, LANGUAGES, TEXTS, DualEncoderContract, PublishingContract, drawn_images
 
 from babelens import LiweConfig, LiweModel
 from babelens.modeling.hinge_loss import annealed_hinge_loss
@@ -27,9 +27,9 @@ class TestLiwe(DualEncoderContract, PublishingContract):
     in_pipelines = False
 
     def training_batches(self, processor):
-        """Every two texts describe the same picture, in two languages."""
+        """Every two texts describe the same image, in two languages."""
         labels = torch.arange(len(TEXTS)) // 2
-        batch = dict(processor(images=pictures(3), text=TEXTS, language=LANGUAGES, return_tensors="pt"))
+        batch = dict(processor(images=drawn_images(3), text=TEXTS, language=LANGUAGES, return_tensors="pt"))
         given = {"text_labels": labels, "image_labels": labels.unique(), "language_ids": torch.arange(len(TEXTS)) % 2}
         return {"image_text": batch | given}
 
@@ -41,7 +41,7 @@ def model() -> LiweModel:
 
 
 def training_batch():
-    """Three pictures with two texts in each of two languages, in no order."""
+    """Three images with two texts in each of two languages, in no order."""
     generator = torch.Generator().manual_seed(2)
     order = torch.randperm(12, generator=generator)
     return {
@@ -106,11 +106,11 @@ def test_it_is_the_mean_over_languages_and_over_their_pairs(model, steps):
         hardness = 1 - 0.991**steps
         return annealed_hinge_loss(1 - x @ y.T, x_labels[:, None] == y_labels[None], hardness=hardness, margin=0.2)
 
-    pictures = [hinge(images, inputs["image_labels"], texts[rows], labels[rows]) for rows in (one, other)]
+    drawn = [hinge(images, inputs["image_labels"], texts[rows], labels[rows]) for rows in (one, other)]
     translations = hinge(texts[one], labels[one], texts[other], labels[other])
-    torch.testing.assert_close(model.contrastive_objective(output), sum(pictures) / 2 + translations)
+    torch.testing.assert_close(model.contrastive_objective(output), sum(drawn) / 2 + translations)
     model.config.translation_weight = 0.5
-    torch.testing.assert_close(model.contrastive_objective(output), sum(pictures) / 2 + translations / 2)
+    torch.testing.assert_close(model.contrastive_objective(output), sum(drawn) / 2 + translations / 2)
 
 
 def test_order_of_texts_and_number_of_languages_do_not_matter(model):
@@ -122,7 +122,7 @@ def test_order_of_texts_and_number_of_languages_do_not_matter(model):
     torch.testing.assert_close(model(**renamed, return_loss=True).loss, loss)
 
 
-def test_pictures_without_a_backbone_are_features(model):
+def test_images_without_a_backbone_are_features(model):
     with pytest.raises(ValueError, match="no backbone"):
         model.get_image_features(torch.zeros(1, 3, 8, 8))
     assert model.get_image_features(image_features=torch.zeros(2, 7)).pooler_output.shape == (2, 8)

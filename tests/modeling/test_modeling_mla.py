@@ -100,7 +100,7 @@ def test_every_block_and_the_feature_are_the_authors(authors, converted, languag
     torch.testing.assert_close(feature, expected[f"{language}.pooled_projected"], rtol=1e-5, atol=1e-5)
 
 
-def test_picture_features_and_logits_are_the_authors(authors, converted):
+def test_image_features_and_logits_are_the_authors(authors, converted):
     expected = authors[1]
     with torch.no_grad():
         output = converted(

@@ -11,9 +11,9 @@ from contracts import (
     ProcessorContract,
     PublishingContract,
     assert_equal,
+    drawn_images,
     embeddings,
     image_text_batch,
-    pictures,
 )
 from tiny_native import tiny_bert, tiny_clip, tiny_siglip
 from tiny_training import shapes_corpus
@@ -144,7 +144,7 @@ def test_a_student_is_made_of_models_as_the_hub_has_them(make_native, strategy):
     bert, tokenizer = tiny_bert()
     model = MlaStudentModel.from_models(native, bert, strategy=strategy, languages=["de", "fr"])
     processor = MlaStudentProcessor.for_native(native.config, native_processor, tokenizer)
-    batch = processor(images=pictures(2), text=["rot", "a bar"], language=["de", "en"], return_tensors="pt")
+    batch = processor(images=drawn_images(2), text=["rot", "a bar"], language=["de", "en"], return_tensors="pt")
     texts = ["a red bar", "a dot"]
     paired = processor.native(text=texts, language="en", return_tensors="pt")
     with torch.no_grad():

@@ -107,7 +107,7 @@ def test_positives_reach_both_losses(mural):
 def test_tasks_that_do_not_go_together_are_refused(mural, make_mural):
     model, processor = mural
     pixels = image_text_batch(processor)["pixel_values"]
-    with pytest.raises(ValueError, match="pictures or translations, not both"):
+    with pytest.raises(ValueError, match="images or translations, not both"):
         model(**translation_batch(processor), pixel_values=pixels)
     with pytest.raises(ValueError, match=r"no head for 'translation'; its tasks are \['image_text', 'text_text'\]"):
         model.get_text_features(torch.ones(1, 2, dtype=torch.long), task="translation")
@@ -207,7 +207,7 @@ LEGACY = {
 
 @pytest.fixture
 def align(mural, settle) -> AlignModel:
-    """A tiny ALIGN in eval mode, with batch-norm statistics of pictures."""
+    """A tiny ALIGN in eval mode, with batch-norm statistics of images."""
     model, processor = mural
     text, vision = model.config.text_config.to_dict(), model.config.vision_config.to_dict()
     config = AlignConfig(

@@ -1,4 +1,4 @@
-"""RC3's encoder-decoder: it is mBART where there is no picture, packs its inputs, and a row depends on no other."""
+"""RC3's encoder-decoder: it is mBART where there is no image, packs its inputs, and a row depends on no other."""
 
 import copy
 from dataclasses import replace
@@ -53,7 +53,7 @@ def mbart():
 
 
 @torch.no_grad()
-def test_without_pictures_it_is_the_mbart_that_it_was_made_from(mbart, batch, tmp_path):
+def test_without_images_it_is_the_mbart_that_it_was_made_from(mbart, batch, tmp_path):
     mbart.generation_config.update(num_beams=2, forced_eos_token_id=2, decoder_start_token_id=2, forced_bos_token_id=7)
     mbart.save_pretrained(tmp_path)
     for source in (mbart, str(tmp_path), tmp_path):
@@ -78,7 +78,7 @@ def test_without_pictures_it_is_the_mbart_that_it_was_made_from(mbart, batch, tm
         assert model.generation_config.num_beams == 2 and model.generation_config.decoder_start_token_id is None
 
 
-def test_any_model_starts_from_any_mbart_and_only_pictures_and_head_are_new(mbart, tmp_path):
+def test_any_model_starts_from_any_mbart_and_only_images_and_head_are_new(mbart, tmp_path):
     bare = mbart.model
     bare.save_pretrained(tmp_path)
     for source in (mbart, bare, tmp_path):
@@ -148,8 +148,8 @@ def test_inputs_are_assembled_as_the_paper_says(model, batch):
 
     def patches(row):
         first, second = encoder.patch_projection
-        picture = batch["pixel_values"][row]
-        cut = [picture[:, y : y + 4, x : x + 4].flatten() for y in (0, 4) for x in (0, 4)]
+        image = batch["pixel_values"][row]
+        cut = [image[:, y : y + 4, x : x + 4].flatten() for y in (0, 4) for x in (0, 4)]
         return (torch.stack(cut) @ first.weight.T + first.bias) @ second.weight.T + second.bias
 
     by_hand = [
@@ -170,7 +170,7 @@ def test_inputs_are_assembled_as_the_paper_says(model, batch):
 
 
 @torch.no_grad()
-def test_two_pictures_stand_one_after_the_other(make_rc3):
+def test_two_images_stand_one_after_the_other(make_rc3):
     model, _ = make_rc3(images_per_text=2)
     batch = visio_textual_batch(images=2)
     seen = []
@@ -193,7 +193,7 @@ def test_two_pictures_stand_one_after_the_other(make_rc3):
 
 
 @torch.no_grad()
-def test_states_of_the_texts_are_found_behind_the_pictures(model, batch):
+def test_states_of_the_texts_are_found_behind_the_images(model, batch):
     output = model.encode(**batch)
     found = text_states(output, 7)
     assert found.shape == (4, 7, 16)
@@ -240,7 +240,7 @@ def test_masks_may_be_left_out_where_everything_is_there(model, batch):
 
 
 @torch.no_grad()
-def test_rows_without_pictures_read_as_texts_alone(model, batch):
+def test_rows_without_images_read_as_texts_alone(model, batch):
     mixed, alone = model.encode(**batch), model.encode(**texts(batch))
     torch.testing.assert_close(mixed.pooler_output[3], alone.pooler_output[3], rtol=0, atol=1e-5)
     assert not torch.allclose(mixed.pooler_output[:3], alone.pooler_output[:3], atol=1e-3)
@@ -325,7 +325,7 @@ def changed(batch, **changes):
         ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, InputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
         ({}, {"region_features": torch.zeros(4, 2, 3, 6)}, InputError, r"region_features \[4, 2, 3, 6\].* 1 "),
         ({}, {"pixel_values": torch.zeros(4, 2, 3, 8, 8)}, InputError, r"pixel_values \[4, 2, 3, 8, 8\].* 1 "),
-        ({"images_per_text": 2}, {}, InputError, r"region_features \[4, 3, 6\]: .* 2 picture"),
+        ({"images_per_text": 2}, {}, InputError, r"region_features \[4, 3, 6\]: .* 2 image"),
         ({"images_per_text": 2}, {"region_features": None}, InputError, r"pixel_values \[4, 3, 8, 8\]"),
         ({"visual": "regions"}, {}, InputError, "pixel_values: the model has no layer for patches"),
         ({"visual": "patches"}, {}, InputError, "region_features: the model has no layer for regions"),
@@ -338,12 +338,12 @@ def test_visual_inputs_that_the_model_cannot_read_are_refused(make_rc3, batch, o
         model.encode(**changed(batch, **changes))
 
 
-def test_one_picture_of_two_is_refused_by_its_row(make_rc3):
+def test_one_image_of_two_is_refused_by_its_row(make_rc3):
     model, _ = make_rc3(images_per_text=2)
     batch = visio_textual_batch(images=2)
     batch["region_mask"] = batch["region_mask"].clone()
     batch["region_mask"][1, 1] = False
-    with pytest.raises(InputError, match="row 1 has one picture"):
+    with pytest.raises(InputError, match="row 1 has one image"):
         model.encode(**batch)
 
 

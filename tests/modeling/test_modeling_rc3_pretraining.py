@@ -106,13 +106,13 @@ def batches() -> dict:
 # ---- Each objective by itself ----
 
 
-def encoded(model, batch, side: str, row: int, picture: int | None = None):
-    """One text, beside one picture or alone, without padding."""
+def encoded(model, batch, side: str, row: int, image: int | None = None):
+    """One text, beside one image or alone, without padding."""
     length = int(batch[side]["attention_mask"][row].sum())
     visual = {
-        name: batch[name][picture : picture + 1]
+        name: batch[name][image : image + 1]
         for name in ("region_features", "region_mask", "pixel_values")
-        if name in batch and picture is not None
+        if name in batch and image is not None
     }
     return model.model.encode(input_ids=batch[side]["input_ids"][row : row + 1, :length], **visual)
 
@@ -281,7 +281,7 @@ def test_passes_are_counted(changes):
     model, given, rows = make_model(**changes), batches(), Counter()
 
     def count_encoder(module, args, inputs):
-        kind = "textual" if inputs["picture_embeds"] is None else "visio_textual"
+        kind = "textual" if inputs["image_embeds"] is None else "visio_textual"
         rows[kind] += len(inputs["input_ids"])
 
     def count_decoder(module, args, inputs):

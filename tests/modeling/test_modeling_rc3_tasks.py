@@ -310,7 +310,7 @@ def test_greedy_writing_is_the_likeliest_token_at_every_place_with_and_without_a
 
 
 @torch.no_grad()
-def test_each_row_in_its_language_and_beams_of_a_row_with_its_picture(writer):
+def test_each_row_in_its_language_and_beams_of_a_row_with_its_image(writer):
     batch, languages = visio_textual_batch(), ["de", "en", "zh", "de"]
     written = writer.generate(**batch, language=languages, num_beams=3, max_new_tokens=6)
     assert written[:, 0].tolist() == [7, 6, 8, 7]

@@ -9,8 +9,8 @@ from contracts import (
     TEXTS,
     DualEncoderContract,
     PublishingContract,
+    drawn_images,
     image_text_batch,
-    pictures,
 )
 
 from babelens import SmalrConfig, SmalrModel, load_preset
@@ -44,9 +44,9 @@ class SmalrContract(DualEncoderContract):
     has_one_vocabulary = False
 
     def training_batches(self, processor):
-        """Every two texts describe the same picture; one has a word that is not known."""
+        """Every two texts describe the same image; one has a word that is not known."""
         labels = torch.arange(len(TEXTS)) // 2
-        images = processor(images=pictures(len(TEXTS) // 2), return_tensors="pt")
+        images = processor(images=drawn_images(len(TEXTS) // 2), return_tensors="pt")
         texts = processor(text=["a red unicorn", *TEXTS[1:]], language=LANGUAGES, return_tensors="pt")
         return {"image_text": dict(texts) | dict(images) | {"text_labels": labels, "image_labels": labels.unique()}}
 
@@ -154,7 +154,7 @@ def test_assignments_are_saved(tmp_path):
     assert torch.equal(SmalrModel.from_pretrained(tmp_path).words.rows, model.words.rows)
 
 
-def test_sentences_of_a_picture_are_pulled_together():
+def test_sentences_of_an_image_are_pulled_together():
     latent = latent_model().eval()
     ids, languages = torch.tensor([[3, 4], [3, 5], [6, 7], [4, 0]]), torch.tensor([0, 1, 0, 1])
     mask = (ids > 0).long()
@@ -214,7 +214,7 @@ def test_masked_sentences_are_filled_in_from_all_pairs_of_languages():
     torch.manual_seed(0)
     model = SmalrModel(SmalrConfig(**TINY)).train()
     inputs = training_batch()
-    keep = torch.arange(12) != 5  # the second sentence of the second picture in the first language
+    keep = torch.arange(12) != 5  # the second sentence of the second image in the first language
     inputs |= {name: inputs[name][keep] for name in ("input_ids", "attention_mask", "language_ids", "text_labels")}
     output = model(**inputs)
     pairs = torch.tensor([[0, 2], [1, 3], [4, 5], [7, 9], [8, 10]]).T
@@ -268,7 +268,7 @@ def test_the_papers_parameters():
     assert (smalr["image"] + smalr["transformer"]) / 1e6 == pytest.approx(7.1, rel=0.01)
 
 
-def test_pictures_without_a_backbone_are_features():
+def test_images_without_a_backbone_are_features():
     model = SmalrModel(SmalrConfig(**TINY))
     with pytest.raises(ValueError, match="no backbone"):
         model.get_image_features(torch.zeros(1, 3, 8, 8))
@@ -278,5 +278,5 @@ def test_pictures_without_a_backbone_are_features():
 def test_contract_captions_have_words(make_smalr):
     _, processor = make_smalr()
     assert set(processor.languages) == set(CAPTIONS) == set(LANGUAGES)
-    ids = processor(text=TEXTS, language=LANGUAGES, images=pictures(len(TEXTS)), return_tensors="pt")["input_ids"]
+    ids = processor(text=TEXTS, language=LANGUAGES, images=drawn_images(len(TEXTS)), return_tensors="pt")["input_ids"]
     assert ids.shape[0] == len(TEXTS) and (ids >= SPECIAL_TOKENS).any(1).all()

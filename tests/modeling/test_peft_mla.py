@@ -83,11 +83,11 @@ def texts(model, ids: torch.Tensor = IDS) -> torch.Tensor:
 
 
 def mixed_texts(model, names: list[str], ids: torch.Tensor) -> torch.Tensor:
-    """Through `forward`, which for CLIP wants pictures too."""
-    return model(input_ids=ids, pixel_values=picture(model), adapter_names=names).text_embeds
+    """Through `forward`, which for CLIP wants images too."""
+    return model(input_ids=ids, pixel_values=image(model), adapter_names=names).text_embeds
 
 
-def picture(model, count: int = 1) -> torch.Tensor:
+def image(model, count: int = 1) -> torch.Tensor:
     torch.manual_seed(3)
     size = model.config.vision_config.image_size
     return torch.rand(count, 3, size, size).to(model.dtype)
@@ -217,7 +217,7 @@ def test_rows_of_a_batch_may_be_in_different_languages(make):
         for row, name in enumerate(names):
             alone = mixed_texts(model, [name], ids[row : row + 1])
             torch.testing.assert_close(mixed[row], alone[0], rtol=1e-4, atol=1e-5)
-        expected = plain(input_ids=ids, pixel_values=picture(plain)).text_embeds
+        expected = plain(input_ids=ids, pixel_values=image(plain)).text_embeds
         assert torch.equal(mixed_texts(model, ["__base__"] * 5, ids), expected)
     assert all(module.rows is None for module in model.modules() if isinstance(module, MlaBlock | MlaEmbedding))
 
@@ -289,7 +289,7 @@ def test_an_adapter_that_is_added_leaves_what_is_trained():
 
 
 def test_nothing_is_forgotten(make):
-    """English, pictures and the first language are to the bit what they were, after another was acquired."""
+    """English, images and the first language are to the bit what they were, after another was acquired."""
     plain, model = make(), with_adapters(make(), "de")
     plain.requires_grad_(False)  # as in the other: torch may multiply weights that are trained in another way
     train(model)
@@ -302,7 +302,7 @@ def test_nothing_is_forgotten(make):
     model.set_adapter("de")
     assert torch.equal(texts(model), german)
     with torch.no_grad():
-        images, expected = (m.get_image_features(pixel_values=picture(m, 2)).pooler_output for m in (model, plain))
+        images, expected = (m.get_image_features(pixel_values=image(m, 2)).pooler_output for m in (model, plain))
     assert torch.equal(images, expected)
     with model.disable_adapter():
         assert torch.equal(texts(model, ENGLISH), texts(plain, ENGLISH))

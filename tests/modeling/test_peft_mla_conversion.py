@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contracts import LANGUAGES, TEXTS, pictures
+from contracts import LANGUAGES, TEXTS, drawn_images
 from peft import PeftModel
 
 from babelens import MlaModel
@@ -47,7 +47,7 @@ def test_taken_apart_and_assembled_again(mla, texts):
     parts = take_apart(model)
     assert list(parts.peft_config) == model.config.languages and not parts.training
     ids = {name: value for name, value in texts.items() if name != "language_ids"}
-    images = processor(images=pictures(2), return_tensors="pt")["pixel_values"]
+    images = processor(images=drawn_images(2), return_tensors="pt")["pixel_values"]
     rows = ["__base__", *model.config.languages]
     with torch.no_grad():
         output = parts(**ids, pixel_values=images, adapter_names=rows)

@@ -24,7 +24,7 @@ CASES = [
 
 
 def free(name: str) -> tuple[int, ...]:
-    """Texts may be of any number and length; pictures of any number."""
+    """Texts may be of any number and length; images of any number."""
     return (0, 1) if name in ("input_ids", "attention_mask") else (0,)
 
 

@@ -118,7 +118,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(sources, fol
     } <= packaged.keys()
 
 
-def test_building_warns_of_nothing_and_states_licence_and_readme(wheel, build_log):
+def test_building_warns_of_nothing_and_states_license_and_readme(wheel, build_log):
     assert "warning" not in build_log.lower()
     about = {
         name.partition(".dist-info/")[2]: data.decode()

@@ -23,16 +23,16 @@ def block(language: str) -> str:
     return README.partition(f"```{language}\n")[2].partition("```")[0]
 
 
-def test_the_python_example_finds_a_picture(make_mural, tmp_path, monkeypatch, capsys):
+def test_the_python_example_finds_an_image(make_mural, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for part in make_mural():
         part.save_pretrained("runs/demo-mural")
-    Path("pictures").mkdir()
+    Path("images").mkdir()
     for shade in (0, 255):
-        Image.fromarray(np.full((40, 40, 3), shade, np.uint8)).save(f"pictures/{shade}.png")
+        Image.fromarray(np.full((40, 40, 3), shade, np.uint8)).save(f"images/{shade}.png")
     Path("example.py").write_text(block("python"), encoding="utf-8")
     runpy.run_path("example.py")
-    assert capsys.readouterr().out.strip() in ("pictures/0.png", "pictures/255.png")
+    assert capsys.readouterr().out.strip() in ("images/0.png", "images/255.png")
 
 
 def test_the_recipe_is_one(tmp_path):

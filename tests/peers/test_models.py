@@ -177,7 +177,7 @@ def _rc3(model_class: type, **options: Any) -> Callable[[Callable[[str], Any]], 
 
 
 LOSS = {"return_loss": True}
-# Of MURAL's two heads a batch of pictures trains one; RC3's classifiers have no use for the decoder.
+# Of MURAL's two heads a batch of images trains one; RC3's classifiers have no use for the decoder.
 UNUSED: dict[str, Any] = {"test_all_params_have_gradient": False}
 TESTERS = {
     "TestClip": Tester(_clip, labels=LOSS),

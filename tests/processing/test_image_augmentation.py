@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from contracts import pictures
+from contracts import drawn_images
 from PIL import Image
 from transformers import CLIPImageProcessorPil
 
@@ -49,13 +49,13 @@ def slopes(channel: torch.Tensor) -> tuple[float, float]:
 )
 def test_without_augmentation_pixels_are_those_of_evaluation(augmentation):
     plain = transform(augmentation, resize=32)
-    expected = plain.processor(pictures(4), return_tensors="pt")["pixel_values"]
-    found = plain(pictures(4), seeds=[0, 1, 2, 3])
+    expected = plain.processor(drawn_images(4), return_tensors="pt")["pixel_values"]
+    found = plain(drawn_images(4), seeds=[0, 1, 2, 3])
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected, rtol=0, atol=5e-6)
 
 
-def test_a_picture_that_is_long_and_thin_is_refused_before_it_is_resized():
+def test_an_image_that_is_long_and_thin_is_refused_before_it_is_resized():
     resizes = CLIPImageProcessorPil(size={"shortest_edge": 224}, crop_size={"height": 224, "width": 224})
     with pytest.raises(ImageError, match="more than 100 times"):
         TrainingTransform(resizes)([Image.new("RGB", (1, 100_000))], [0])
@@ -65,9 +65,9 @@ def test_a_picture_that_is_long_and_thin_is_refused_before_it_is_resized():
 
 
 @pytest.mark.parametrize("augmentation", [None, EVERYTHING], ids=["paper", "everything"])
-def test_a_pictures_pixels_depend_on_its_seed_alone(augmentation):
+def test_an_images_pixels_depend_on_its_seed_alone(augmentation):
     augmented = transform(augmentation)
-    images, seeds = pictures(5), [3, 1, 4, 1, 5]
+    images, seeds = drawn_images(5), [3, 1, 4, 1, 5]
     together = augmented(images, seeds)
     assert torch.equal(augmented(images, seeds), together)
     torch.testing.assert_close(augmented(images[::-1], seeds[::-1]).flip(0), together, rtol=0, atol=1e-6)
@@ -83,15 +83,15 @@ def test_global_random_state_is_neither_read_nor_moved():
         torch.manual_seed(seed)
         np.random.seed(seed)
         before = torch.get_rng_state(), np.random.get_state()[1].copy()
-        results.append(augmented(pictures(2), [7, 8]))
+        results.append(augmented(drawn_images(2), [7, 8]))
         assert torch.equal(torch.get_rng_state(), before[0])
         assert np.array_equal(np.random.get_state()[1], before[1])
     assert torch.equal(*results)
 
 
-def test_pictures_and_seeds_must_be_as_many():
+def test_images_and_seeds_must_be_as_many():
     with pytest.raises(ValueError):
-        transform(None)(pictures(2), [1])
+        transform(None)(drawn_images(2), [1])
 
 
 # ---- Crop and mirror image ----
@@ -110,7 +110,7 @@ def test_crops_lie_everywhere_and_half_of_them_are_mirrored():
         assert len(counts) == 9
         assert (counts - count / 9).square().sum() / (count / 9) < 26.1  # chi-square, 8 degrees of freedom, 0.1 %
     assert abs(mirrored.float().mean() - 0.5) < 0.1
-    for i in (0, 1, 2):  # each is a piece of the picture, as it is or mirrored
+    for i in (0, 1, 2):  # each is a piece of the image, as it is or mirrored
         piece = np.asarray(ramp(40, 40))[top[i] : top[i] + 32, left[i] : left[i] + 32]
         assert np.array_equal(pixels[i].permute(1, 2, 0), piece[:, ::-1] if mirrored[i] else piece)
 
@@ -122,7 +122,7 @@ def test_mirror_images_always_or_never(probability):
     assert torch.equal(found, (plain.flip(3) if probability else plain).expand(20, -1, -1, -1))
 
 
-def test_pictures_of_every_mode_are_read_as_in_evaluation():
+def test_images_of_every_mode_are_read_as_in_evaluation():
     clear = Image.new("RGBA", (40, 40))
     assert torch.equal(transform(NOTHING)([clear], [0]), torch.ones(1, 3, 32, 32))
 
@@ -150,8 +150,8 @@ def test_rotation_turns_without_shearing(height, width):
         [ramp(height, width)] * 40, list(range(40))
     )
     angles = []
-    for picture in found:
-        (red_x, red_y), (green_x, green_y) = slopes(picture[0]), slopes(picture[1])
+    for image in found:
+        (red_x, red_y), (green_x, green_y) = slopes(image[0]), slopes(image[1])
         assert np.hypot(red_x, red_y) == pytest.approx(2, abs=0.01)
         assert np.hypot(green_x, green_y) == pytest.approx(3, abs=0.01)
         assert red_x * green_x + red_y * green_y == pytest.approx(0, abs=0.02)  # still at right angles
@@ -198,7 +198,7 @@ def test_contrast_spreads_values_about_their_mean():
     assert abs(torch.corrcoef(torch.stack([brightness, contrast]))[0, 1]) < 0.25  # drawn apart from each other
 
 
-def test_grey_pictures_have_one_channel_three_times():
+def test_grey_images_have_one_channel_three_times():
     for probability in (0.0, 0.25, 1.0):
         found = transform(ImageAugmentation(0, grayscale=probability), resize=32)([ramp()] * 400, list(range(400)))
         grey = ((found[:, 0] - found[:, 1]).abs().amax((1, 2)) < 1e-5).float().mean().item()

@@ -1,18 +1,18 @@
-"""MURAL's picture transforms against Pillow and NumPy."""
+"""MURAL's image transforms against Pillow and NumPy."""
 
 import numpy as np
 import pytest
 import torch
-from contracts import pictures
+from contracts import drawn_images
 from PIL import Image
 from transformers import AutoImageProcessor
 
 from babelens.processing.image_processing_mural import MuralImageProcessor
 
 
-def computed_by_hand(picture: Image.Image, resize: int, crop: int) -> np.ndarray:
+def computed_by_hand(image: Image.Image, resize: int, crop: int) -> np.ndarray:
     """Resize to a square, cut out the centre, scale 0…255 to -1…1, channels first."""
-    resized = np.asarray(picture.convert("RGB").resize((resize, resize), Image.Resampling.BILINEAR), dtype=np.float64)
+    resized = np.asarray(image.convert("RGB").resize((resize, resize), Image.Resampling.BILINEAR), dtype=np.float64)
     start = (resize - crop) // 2
     return (resized[start : start + crop, start : start + crop] / 127.5 - 1).transpose(2, 0, 1)
 
@@ -22,8 +22,8 @@ def test_pixels_are_those_computed_by_hand(resize, crop):
     processor = MuralImageProcessor(
         size={"height": resize, "width": resize}, crop_size={"height": crop, "width": crop}
     )
-    found = processor(pictures(3), return_tensors="pt")["pixel_values"]
-    expected = np.stack([computed_by_hand(picture, resize, crop) for picture in pictures(3)])
+    found = processor(drawn_images(3), return_tensors="pt")["pixel_values"]
+    expected = np.stack([computed_by_hand(image, resize, crop) for image in drawn_images(3)])
     assert found.dtype == torch.float32
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=2e-6)
 

@@ -1,4 +1,4 @@
-"""Pictures of every kind become upright RGB, and those that cannot are refused by name."""
+"""Images of every kind become upright RGB, and those that cannot are refused by name."""
 
 from io import BytesIO
 from pathlib import Path
@@ -52,33 +52,33 @@ def test_sixteen_bits_are_scaled_not_clipped(mode: str) -> None:
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_sixteen_bits_of_a_tiff_are_read_in_either_order_of_bytes(order: str, tmp_path: Path) -> None:
     values = np.array([[0, 128 * 257, 65535]], dtype=f"{order}u2")
-    picture = PIL.Image.fromarray(values)
-    assert picture.mode == {"<": "I;16", ">": "I;16B"}[order]
-    picture.save(tmp_path / "grey.tiff")
-    for source in (picture, tmp_path / "grey.tiff"):
+    image = PIL.Image.fromarray(values)
+    assert image.mode == {"<": "I;16", ">": "I;16B"}[order]
+    image.save(tmp_path / "grey.tiff")
+    for source in (image, tmp_path / "grey.tiff"):
         assert np.asarray(open_image(source))[0, :, 0].tolist() == [0, 128, 255]
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "P", "L", "RGB"])
 def test_transparency_is_laid_on_white_strip_by_strip(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (37, 29, 4), dtype=np.uint8)
-    picture = PIL.Image.fromarray(noise)
-    picture = picture.convert("RGB").quantize(9) if mode == "P" else picture.convert(mode)
+    image = PIL.Image.fromarray(noise)
+    image = image.convert("RGB").quantize(9) if mode == "P" else image.convert(mode)
     if mode in ("P", "L"):
-        picture.info["transparency"] = 3
+        image.info["transparency"] = 3
     if mode == "RGB":
-        picture.info["transparency"] = picture.getpixel((3, 4))
-    assert picture.has_transparency_data
-    rgba = picture.convert("RGBA")
-    expected = PIL.Image.alpha_composite(PIL.Image.new("RGBA", picture.size, "white"), rgba).convert("RGB")
+        image.info["transparency"] = image.getpixel((3, 4))
+    assert image.has_transparency_data
+    rgba = image.convert("RGBA")
+    expected = PIL.Image.alpha_composite(PIL.Image.new("RGBA", image.size, "white"), rgba).convert("RGB")
     for pixels in (1, 100, 1 << 20):
         monkeypatch.setattr(images, "_STRIP_PIXELS", pixels)
-        assert np.array_equal(to_rgb(picture), expected)
+        assert np.array_equal(to_rgb(image), expected)
 
 
-def test_what_is_made_upright_is_another_picture() -> None:
-    picture = PIL.Image.new("RGB", (3, 2))
-    assert to_rgb(picture) is not picture
+def test_what_is_made_upright_is_another_image() -> None:
+    image = PIL.Image.new("RGB", (3, 2))
+    assert to_rgb(image) is not image
 
 
 def test_exif_orientation_is_applied(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     assert open_image(tmp_path / "turned.jpg").size == (2, 4)
 
 
-def test_paths_bytes_and_pictures_give_the_same(tmp_path: Path) -> None:
+def test_paths_bytes_and_images_give_the_same(tmp_path: Path) -> None:
     path = tmp_path / "noise.jpg"
     path.write_bytes(jpeg())
-    pictures = [open_image(source) for source in (path, str(path), jpeg(), PIL.Image.open(path))]
-    assert all(np.array_equal(picture, pictures[0]) for picture in pictures)
+    drawn = [open_image(source) for source in (path, str(path), jpeg(), PIL.Image.open(path))]
+    assert all(np.array_equal(image, drawn[0]) for image in drawn)
 
 
 def test_a_truncated_jpeg_is_refused_by_reading_and_by_checking(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_checking_accepts_what_reading_accepts(smaller: dict[str, object]) -> No
     check_image(jpeg((801, 603), **smaller))
 
 
-def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     path = tmp_path / "huge.png"
     PIL.Image.new("1", (20_000, 20_000)).save(path)
     for refuse in (open_image, check_image):
@@ -130,7 +130,7 @@ def test_a_missing_file_and_an_unknown_format_are_refused_by_name(tmp_path: Path
     with pytest.raises(ImageError, match=r"nowhere\.png: no such file"):
         open_image(tmp_path / "nowhere.png")
     (tmp_path / "drawing.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    with pytest.raises(ImageError, match=r"drawing\.svg: not a picture, or in none of the formats JPEG, PNG"):
+    with pytest.raises(ImageError, match=r"drawing\.svg: not an image, or in none of the formats JPEG, PNG"):
         open_image(tmp_path / "drawing.svg")
 
 
@@ -145,9 +145,7 @@ def test_a_broken_png_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 101), (10_000, 1), (250, 2)])
-def test_a_picture_that_is_long_and_thin_is_refused_before_it_is_decoded(
-    size: tuple[int, int], tmp_path: Path
-) -> None:
+def test_an_image_that_is_long_and_thin_is_refused_before_it_is_decoded(size: tuple[int, int], tmp_path: Path) -> None:
     """Resized until its shorter side has 224 pixels, 1 x 10,000 would have 500 million."""
     path = tmp_path / "thin.png"
     PIL.Image.new("RGB", size).save(path)
@@ -158,9 +156,9 @@ def test_a_picture_that_is_long_and_thin_is_refused_before_it_is_decoded(
     check_image(jpeg((100, 1)))
 
 
-def test_a_picture_without_pixels_is_refused() -> None:
+def test_an_image_without_pixels_is_refused() -> None:
     for size in ((0, 5), (5, 0)):
-        with pytest.raises(ImageError, match=r"picture: \d x \d pixels are no picture"):
+        with pytest.raises(ImageError, match=r"image: \d x \d pixels are no image"):
             open_image(PIL.Image.new("RGB", size))
 
 

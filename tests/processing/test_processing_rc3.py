@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, pictures
+from contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal, drawn_images
 from tiny_rc3_tasks import tiny_config, tiny_processor
 from tokenizers import Tokenizer, models
 from transformers import (
@@ -54,14 +54,14 @@ class TestRc3Processor(ProcessorContract):
     factory = "make_rc3_processor"
     max_text_tokens = 80
 
-    def test_texts_and_pictures_go_together_or_alone_in_any_number(self, processor):
+    def test_texts_and_images_go_together_or_alone_in_any_number(self, processor):
         text = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
-        images = processor(images=pictures(len(TEXTS)), return_tensors="pt")
+        images = processor(images=drawn_images(len(TEXTS)), return_tensors="pt")
         assert set(images) == {"pixel_values"} and set(text) == {"input_ids", "attention_mask"}
-        both = processor(images=pictures(len(TEXTS)), text=TEXTS, language=LANGUAGES, return_tensors="pt")
+        both = processor(images=drawn_images(len(TEXTS)), text=TEXTS, language=LANGUAGES, return_tensors="pt")
         assert_equal(dict(both), {**images, **text})
         with pytest.raises(ValueError, match="6 text, 2 images"):
-            processor(images=pictures(2), text=TEXTS, language=LANGUAGES)
+            processor(images=drawn_images(2), text=TEXTS, language=LANGUAGES)
 
 
 @pytest.fixture
@@ -137,13 +137,13 @@ def test_a_text_of_masks_alone_is_refused(processor):
         processor(text=["a red car", "<mask> <mask>"], language="en")
 
 
-def test_the_pipeline_of_pictures_and_texts_reads_what_the_processor_reads():
+def test_the_pipeline_of_images_and_texts_reads_what_the_processor_reads():
     """It gives `padding` beside what it was told, and is told the language among what concerns texts."""
     processor = tiny_processor()
     model = Rc3ForConditionalGeneration(tiny_config(processor, visual="patches"))
     model.generation_config.max_new_tokens = 4
     pipe = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
-    texts, drawn = ["a red circle", "blue"], pictures(2)
+    texts, drawn = ["a red circle", "blue"], drawn_images(2)
     expected = processor(images=drawn, text=texts, language="en", return_tensors="pt")
     for told in ({"text_kwargs": {"language": "en"}}, {"processor_kwargs": {"text_kwargs": {"language": "en"}}}):
         found = dict(pipe.preprocess({"images": drawn, "text": texts}, **told))
@@ -173,7 +173,7 @@ def test_regions_are_padded_to_the_longest(processor):
 
 
 def test_rows_have_one_form_both_or_none(processor):
-    drawn = pictures(2)
+    drawn = drawn_images(2)
     texts = {"text": TEXTS[:4], "language": LANGUAGES[:4], "return_tensors": "pt"}
     found = processor(images=[drawn[0], None, drawn[1], None], regions=[None, regions(1), regions(3), None], **texts)
     assert found["pixel_mask"].tolist() == [True, False, True, False]
@@ -184,8 +184,8 @@ def test_rows_have_one_form_both_or_none(processor):
     assert set(found) < set(processor.model_input_names)
 
 
-def test_two_pictures_of_one_text(processor):
-    one, two = pictures(2)
+def test_two_images_of_one_text(processor):
+    one, two = drawn_images(2)
     found = processor(
         images=[(one, two), None, (None, one)],
         regions=[(regions(1), regions(2)), (None, regions(3)), None],
@@ -202,8 +202,8 @@ def test_two_pictures_of_one_text(processor):
     assert torch.equal(found["region_features"][1, 1], torch.from_numpy(regions(3)))
 
 
-def test_pairs_beside_single_pictures_are_refused(processor):
-    one, two = pictures(2)
+def test_pairs_beside_single_images_are_refused(processor):
+    one, two = drawn_images(2)
     for wrong in ([(one, two), one], [(one, two), (one,)], [(one, two, one), (one, two)]):
         with pytest.raises(InputError, match=r"images\[\d\] is no pair"):
             processor(images=wrong)
@@ -214,11 +214,11 @@ def test_pairs_beside_single_pictures_are_refused(processor):
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (regions(0), RegionError, "picture 1: no regions"),
-        (regions(4), RegionError, "picture 1: 4 regions, where the model has room for 3"),
-        (np.zeros((2, 5)), RegionError, "picture 1: a region is 5 numbers, where the model reads 4"),
-        (np.zeros(4), RegionError, r"picture 1: features must be of shape \[regions, 4\], not \(4,\)"),
-        (np.full((1, 4), np.nan), RegionError, "picture 1: features that are not finite"),
+        (regions(0), RegionError, "image 1: no regions"),
+        (regions(4), RegionError, "image 1: 4 regions, where the model has room for 3"),
+        (np.zeros((2, 5)), RegionError, "image 1: a region is 5 numbers, where the model reads 4"),
+        (np.zeros(4), RegionError, r"image 1: features must be of shape \[regions, 4\], not \(4,\)"),
+        (np.full((1, 4), np.nan), RegionError, "image 1: features that are not finite"),
     ],
 )
 def test_regions_that_cannot_be_used_are_refused(processor, wrong, error, message):

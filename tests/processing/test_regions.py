@@ -17,7 +17,7 @@ KINDS = ["h5", "lmdb", "lmdb_base64", "npy", "npz"]
 
 
 def published(count: int = 36, size: int = 2048, seed: int = 0) -> dict[str, np.ndarray | int]:
-    """What IGLUE's extraction keeps of a picture."""
+    """What IGLUE's extraction keeps of an image."""
     rng = np.random.default_rng(seed)
     return {
         "features": rng.standard_normal((count, size)).astype(np.float32),
@@ -31,36 +31,36 @@ def published(count: int = 36, size: int = 2048, seed: int = 0) -> dict[str, np.
     }
 
 
-def write_h5(path: Path, pictures: dict[str, dict]) -> None:
+def write_h5(path: Path, images: dict[str, dict]) -> None:
     h5py = pytest.importorskip("h5py")
     with h5py.File(path, "w") as file:
-        for image_id, items in pictures.items():
+        for image_id, items in images.items():
             group = file.create_group(image_id)
             for name, value in items.items():
                 group[name] = value
 
 
-def write_lmdb(path: Path, pictures: dict[str, dict], protocol: int = 3, encode=lambda array: array) -> None:
+def write_lmdb(path: Path, images: dict[str, dict], protocol: int = 3, encode=lambda array: array) -> None:
     """As IGLUE's `h5_to_lmdb.py`; with `encode`, arrays as in `npy_to_lmdb.py`."""
     lmdb = pytest.importorskip("lmdb")
     with lmdb.open(str(path), map_size=1 << 26) as database, database.begin(write=True) as transaction:
-        for image_id, items in pictures.items():
+        for image_id, items in images.items():
             item = items | {"img_id": image_id, "img_h": np.int64(items["img_h"])}
             item |= {name: encode(items[name]) for name in ("features", "boxes")}
             transaction.put(image_id.encode(), pickle.dumps(item, protocol))
-        transaction.put(b"keys", pickle.dumps([image_id.encode() for image_id in pictures], protocol))
+        transaction.put(b"keys", pickle.dumps([image_id.encode() for image_id in images], protocol))
 
 
-def write(kind: str, folder: Path, pictures: dict[str, dict], name: str = "features") -> Path:
+def write(kind: str, folder: Path, images: dict[str, dict], name: str = "features") -> Path:
     folder.mkdir(exist_ok=True)
     if kind == "h5":
-        write_h5(folder / "flickr30k_boxes36.h5", pictures)
+        write_h5(folder / "flickr30k_boxes36.h5", images)
         return folder / "flickr30k_boxes36.h5"
     if kind.startswith("lmdb"):
         encode = base64.b64encode if kind == "lmdb_base64" else lambda array: array
-        write_lmdb(folder / "flickr30k_boxes36.lmdb", pictures, encode=encode)
+        write_lmdb(folder / "flickr30k_boxes36.lmdb", images, encode=encode)
         return folder / "flickr30k_boxes36.lmdb"
-    for image_id, items in pictures.items():
+    for image_id, items in images.items():
         if kind == "npy":
             np.save(folder / f"{image_id}.npy", items["features"])
             np.save(folder / f"{image_id}_info.npy", {"bbox": items["boxes"]}, allow_pickle=True)
@@ -71,10 +71,10 @@ def write(kind: str, folder: Path, pictures: dict[str, dict], name: str = "featu
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_format_gives_the_features_that_were_written(kind, tmp_path):
-    pictures = {image_id: published(36 - row, seed=row) for row, image_id in enumerate(IDS)}
-    regions = open_regions(write(kind, tmp_path / "made", pictures))
+    images = {image_id: published(36 - row, seed=row) for row, image_id in enumerate(IDS)}
+    regions = open_regions(write(kind, tmp_path / "made", images))
     assert sorted(regions) == sorted(IDS) and len(regions) == 3
-    for image_id, items in pictures.items():
+    for image_id, items in images.items():
         assert image_id in regions and regions[image_id].dtype == np.float32
         np.testing.assert_array_equal(regions[image_id], items["features"])
     assert "keys" not in regions and 7 not in regions and regions.get("missing") is None
@@ -111,8 +111,8 @@ def _check(regions, expected: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("kind", ["h5", "lmdb", "npy"])
 def test_readers_work_in_other_processes(kind, tmp_path):
-    pictures = {image_id: published(3, 8, row) for row, image_id in enumerate(IDS)}
-    path = write(kind, tmp_path, pictures)
+    images = {image_id: published(3, 8, row) for row, image_id in enumerate(IDS)}
+    path = write(kind, tmp_path, images)
     regions, another = open_regions(path, region_size=8), open_regions(path, region_size=8)
     expected = {image_id: float(another[image_id].sum()) for image_id in IDS}
     for _ in range(2):  # what a process does with its reader is nothing to the next one
@@ -131,9 +131,9 @@ def test_readers_work_in_other_processes(kind, tmp_path):
 @pytest.mark.parametrize(
     ("items", "error", "message"),
     [
-        (published(0), RegionError, "picture 'bad': no regions"),
-        (published(37), RegionError, "picture 'bad': 37 regions, where the model has room for 36"),
-        (published(3, 1024), RegionError, "picture 'bad': .*1024|3072"),
+        (published(0), RegionError, "image 'bad': no regions"),
+        (published(37), RegionError, "image 'bad': 37 regions, where the model has room for 36"),
+        (published(3, 1024), RegionError, "image 'bad': .*1024|3072"),
     ],
 )
 def test_regions_that_the_model_cannot_read_are_refused_by_name(kind, items, error, message, tmp_path):
@@ -144,9 +144,9 @@ def test_regions_that_the_model_cannot_read_are_refused_by_name(kind, items, err
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_picture_that_is_not_there_is_refused_by_name(kind, tmp_path):
+def test_an_image_that_is_not_there_is_refused_by_name(kind, tmp_path):
     regions = open_regions(write(kind, tmp_path, {"a": published(1)}))
-    with pytest.raises(RegionError, match=r"picture 'b\.jpg': not there$"):
+    with pytest.raises(RegionError, match=r"image 'b\.jpg': not there$"):
         regions["b.jpg"]
 
 
@@ -157,7 +157,7 @@ def test_several_files_are_as_one(tmp_path):
     regions = SeveralRegions(*(open_regions(tmp_path / name, region_size=4) for name in ("first", "second")))
     assert {image_id: features[0, 0] for image_id, features in regions.items()} == {"a": 1, "b": 3}
     assert len(regions) == 2 and "c" not in regions
-    with pytest.raises(RegionError, match=r"first, .*second, picture 'c': not there"):
+    with pytest.raises(RegionError, match=r"first, .*second, image 'c': not there"):
         regions["c"]
 
 
@@ -178,9 +178,9 @@ def test_an_entry_that_is_none_is_refused(tmp_path):
             transaction.put(key.encode(), data)
     regions = open_regions(tmp_path / "a.lmdb", region_size=8)
     for image_id in ("cut", "other"):
-        with pytest.raises(RegionError, match=f"picture '{image_id}'"):
+        with pytest.raises(RegionError, match=f"image '{image_id}'"):
             regions[image_id]
-    with pytest.raises(RegionError, match="no list of its pictures"):
+    with pytest.raises(RegionError, match="no list of its images"):
         len(regions)
     np.savez(tmp_path / "a.npz", boxes=np.zeros(3))
     with pytest.raises(RegionError, match=r"has \['boxes'\], none of \['features', 'x'\]"):

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from contracts import LANGUAGES, TEXTS, answers, pictures, visio_textual_batch
+from contracts import LANGUAGES, TEXTS, answers, drawn_images, visio_textual_batch
 from peft import get_peft_model
 from safetensors.torch import save_file
 from torch import Tensor
@@ -48,8 +48,8 @@ def test_save(request: pytest.FixtureRequest, tmp_path: Path) -> None:
         save_file(
             {key: value.clone().contiguous() for key, value in tensors.items()}, tmp_path / f"{name}.safetensors"
         )
-    for number, picture in enumerate(pictures(len(TEXTS))):
-        picture.save(tmp_path / f"{number}.png")
+    for number, image in enumerate(drawn_images(len(TEXTS))):
+        image.save(tmp_path / f"{number}.png")
     manifest = {"texts": TEXTS, "languages": LANGUAGES, "folders": manifest}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     with tarfile.open(HERE / f"{version}.tar.xz", "w:xz", preset=9) as archive:
@@ -98,7 +98,7 @@ def _kinds(make: Callable[[str], Any]) -> Iterator[tuple[str, str, Any, Any, dic
 
 
 def _captioned(processor: Any) -> dict[str, Tensor]:
-    images = pictures(len(TEXTS))
+    images = drawn_images(len(TEXTS))
     return dict(processor(images=images, text=TEXTS, language=LANGUAGES, return_tensors="pt"))
 
 

@@ -93,7 +93,7 @@ def clip_folder(clip_parts, tmp_path_factory):
 
 
 class ColorEmbedder:
-    """Knows everything but its `mistakes`: a picture is a gray, and a text ends in the brightness it means.
+    """Knows everything but its `mistakes`: an image is a gray, and a text ends in the brightness it means.
 
     It stands in for a trained model where a test must know what is found; it remembers what it was asked.
     """
@@ -101,10 +101,10 @@ class ColorEmbedder:
     def __init__(self, mistakes: dict[str, int] | None = None) -> None:
         self.mistakes = mistakes or {}
         self.texts: list[tuple[str, str]] = []
-        self.n_pictures = 0
+        self.n_images = 0
 
     def encode_image(self, images, *, show_progress=None) -> np.ndarray:
-        self.n_pictures += len(images)
+        self.n_images += len(images)
         return np.stack([_direction(int(np.asarray(images[i])[0, 0, 0])) for i in range(len(images))])
 
     def encode_text(self, texts, *, language, show_progress=None) -> np.ndarray:
@@ -128,7 +128,7 @@ def _gray(number: int) -> Image.Image:
 
 @pytest.fixture
 def caption_corpus() -> Dataset:
-    """Twelve pictures of ten things, one to three captions each in en and de."""
+    """Twelve images of ten things, one to three captions each in en and de."""
     rows = []
     for row in range(12):
         thing = row % 10

@@ -202,7 +202,7 @@ def gather_a_mask() -> None:
 
 
 def smalr_loss_and_gradients(shares: list[int]) -> tuple[float, dict[str, np.ndarray]]:
-    """SMALR's loss over all processes' pictures, each with a text in two languages, and this one's gradients."""
+    """SMALR's loss over all processes' images, each with a text in two languages, and this one's gradients."""
     rank = PartialState(cpu=True).process_index
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "word_size": 3, "image_feature_size": 5, "image_hidden_size": 6, "latent_tokens": 4}

@@ -1,4 +1,4 @@
-"""An untrained `Rc3ForImageTextRetrieval` for pictures, for regions or for both, with its processor."""
+"""An untrained `Rc3ForImageTextRetrieval` for images, for regions or for both, with its processor."""
 
 from collections.abc import Iterable
 

@@ -58,7 +58,7 @@ def tiny_clip() -> tuple[PreTrainedModel, ProcessorMixin]:
 
 
 def tiny_siglip() -> tuple[PreTrainedModel, ProcessorMixin]:
-    """A SigLIP: texts padded to the full length, pictures resized without a crop, a bias on the logits.
+    """A SigLIP: texts padded to the full length, images resized without a crop, a bias on the logits.
 
     Its tokenizer is a word-piece one: SigLIP's own needs SentencePiece.
     """

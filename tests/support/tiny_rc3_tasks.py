@@ -62,7 +62,7 @@ def save_pretrained_rc3(folder: Path, **changes: Any) -> Path:
 
 
 def regions_of(corpus: Dataset) -> dict[str, np.ndarray]:
-    """Three regions for each picture, from which its colour and its shape can be told."""
+    """Three regions for each image, from which its colour and its shape can be told."""
     described = {}
     for image_id in corpus["image_id"]:
         color, shape = image_id.split("-")
@@ -98,17 +98,17 @@ def pair_rows(languages: list[str] = LANGUAGES) -> Dataset:
     corpus = list(shapes_corpus())
     rows = []
     for left, right, neither in zip(corpus, corpus[4:] + corpus[:4], corpus[8:] + corpus[:8], strict=True):
-        sides = {f"{side}_{name}": row[name] for side, row in (("left", left), ("right", right)) for name in _PICTURE}
+        sides = {f"{side}_{name}": row[name] for side, row in (("left", left), ("right", right)) for name in _IMAGE}
         for label, row in (("true", left), ("false", neither)):
             captions = {caption["language"]: caption["text"] for caption in row["captions"]}
             rows += [sides | {"text": captions[tag], "language": tag, "label": label} for tag in languages]
     return _labelled(rows, ["false", "true"])
 
 
-_PICTURE = ("image", "image_id")
+_IMAGE = ("image", "image_id")
 
 
 def _labelled(rows: list[dict[str, Any]], answers: list[str]) -> Dataset:
     types = {"text": Value("string"), "language": Value("string"), "label": ClassLabel(names=answers)}
-    pictures = {name: Image() if name.endswith("image") else Value("string") for name in rows[0] if "image" in name}
-    return Dataset.from_list(rows, features=Features(pictures | types))
+    images = {name: Image() if name.endswith("image") else Value("string") for name in rows[0] if "image" in name}
+    return Dataset.from_list(rows, features=Features(images | types))

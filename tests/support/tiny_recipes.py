@@ -47,12 +47,12 @@ def smalr(folder):
 
 
 def rc3(folder):
-    pictures = {"source": str(folder), "license": "CC0-1.0"}
+    images = {"source": str(folder), "license": "CC0-1.0"}
     return mural(folder) | {
         "method": "rc3",
         "model": {"preset": "rc3-tiny"},
         "tokenizer": {"vocab_size": 420},
-        "train": {"strict": pictures, "weak": pictures, "parallel": {"source": str(folder / "pairs.tsv")}},
+        "train": {"strict": images, "weak": images, "parallel": {"source": str(folder / "pairs.tsv")}},
     }
 
 

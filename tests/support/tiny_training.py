@@ -67,15 +67,15 @@ def shapes_corpus() -> Dataset:
     rows = []
     for color, (german, french, rgb) in COLORS.items():
         for shape, (form, forme) in SHAPES.items():
-            picture = Image.new("RGB", (36, 36), "white")
-            picture.paste(rgb, BOXES[shape])
+            image = Image.new("RGB", (36, 36), "white")
+            image.paste(rgb, BOXES[shape])
             captions = {"en": f"a {color} {shape}", "de": f"{form} in {german}", "fr": f"{forme} {french}"}
-            rows.append({"image": picture, "image_id": f"{color}-{shape}", "captions": _structs(captions)})
+            rows.append({"image": image, "image_id": f"{color}-{shape}", "captions": _structs(captions)})
     return as_caption_corpus(Dataset.from_list(rows))
 
 
 def write_shapes(folder: Path, captioned: tuple[str, ...] = ("en", "de", "fr")) -> Path:
-    """The shapes as people bring them: a folder of pictures with metadata, and translations in `pairs.tsv`."""
+    """The shapes as people bring them: a folder of images with metadata, and translations in `pairs.tsv`."""
     rows, table = [], ["en\tde\tfr"]
     for row in shapes_corpus():
         row["image"].save(folder / f"{row['image_id']}.png")
@@ -106,7 +106,7 @@ def shapes_trainer(
     shards: dict[str, int] | None = None,
     **changes,
 ):
-    """A trainer on the shapes: English and German have pictures, French has translations only. `shards` says which
+    """A trainer on the shapes: English and German have images, French has translations only. `shards` says which
     tasks have a stream of how many shards."""
     corpus = shapes_corpus()
     processor = shapes_processor(corpus)

@@ -152,12 +152,12 @@ def test_an_unknown_task_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no task 'image_txt'"):
         shapes_trainer(tmp_path, text_augmentation={"subword_dropout": 0.1, "tasks": ["image_txt"]})
     trainer = shapes_trainer(tmp_path)
-    with pytest.raises(ValueError, match="no task 'pictures'"):
+    with pytest.raises(ValueError, match="no task 'images'"):
         type(trainer)(
             model=trainer.model,
             args=trainer.args,
             processing_class=trainer.processing_class,
-            train_dataset={"image_text": pairs, "pictures": pairs},
+            train_dataset={"image_text": pairs, "images": pairs},
         )
 
 

@@ -63,7 +63,7 @@ def test_chunks_add_little_to_the_error_of_bfloat16(tmp_path):
 
 
 class Triplets(nn.Module):
-    """Pictures, texts and translations at once."""
+    """Images, texts and translations at once."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -168,15 +168,15 @@ def test_what_the_features_do_not_depend_on_leaves_them_in_the_cache(make_traine
     assert sorted((tmp_path / "cache").rglob("*.safetensors")) == kept
 
 
-def test_pictures_with_cached_features_are_never_decoded(make_trainer, monkeypatch):
+def test_images_with_cached_features_are_never_decoded(make_trainer, monkeypatch):
     make_trainer(["image_text"])
 
     def refuse(*arguments):
-        raise AssertionError("a picture was decoded")
+        raise AssertionError("an image was decoded")
 
     monkeypatch.setattr(views, "read_image", refuse)
     make_trainer(["image_text"]).train()
-    with pytest.raises(AssertionError, match="a picture was decoded"):
+    with pytest.raises(AssertionError, match="an image was decoded"):
         make_trainer(["image_text"], cache_frozen_features=False).train()
 
 
@@ -188,7 +188,7 @@ def test_a_run_whose_features_were_cached_before_takes_the_same_course(make_trai
 
 
 @pytest.mark.parametrize("tower", ["siglip", "clip"])
-def test_pictures_come_fresh_without_the_cache(make_trainer, clip_mla, tower):
+def test_images_come_fresh_without_the_cache(make_trainer, clip_mla, tower):
     """Through the native model's own sizes and statistics; a SigLIP's are resized without a crop."""
     native, native_processor = tiny_siglip() if tower == "siglip" else tiny_clip()
     parts = clip_mla(native=native, native_processor=native_processor)
@@ -385,7 +385,7 @@ def test_languages_that_the_model_did_not_acquire_are_refused(make_trainer):
         {"text_text": TaskData(shapes_corpus(), pairs=[("fr", "en")])},
         {"text_text": TaskData(shapes_corpus(), pairs=[("en", "en")])},
     ],
-    ids=["native pictures", "frozen pictures", "frozen translations", "native translations"],
+    ids=["native images", "frozen images", "frozen translations", "native translations"],
 )
 def test_data_whose_language_is_not_trained_is_refused(make_trainer, data):
     with pytest.raises(ValueError, match=r"'en'|'fr'"):

@@ -34,8 +34,8 @@ from babelens.data.batching.retrieval_candidates import (
     CANDIDATES,
     CandidateCollator,
     NumberedRows,
+    image_vectors,
     nearest,
-    picture_vectors,
 )
 from babelens.data.batching.task_inputs import LabelCollator, LabelledExamples, TargetCollator, TaskInputs
 from babelens.evaluation.tasks import label_accuracy, translation_quality
@@ -77,7 +77,7 @@ def made(model_class, processor, **config):
 # ------------------------------------------------------------------------------------------------------- collators
 
 
-def test_rows_become_texts_with_pictures_and_regions_and_their_labels(inputs):
+def test_rows_become_texts_with_images_and_regions_and_their_labels(inputs):
     examples = LabelledExamples(colour_rows(), ["de"])
     rows = examples.__getitems__([0, 1])
     assert [(row["language"], row["label"]) for row in rows] == [("de", "true"), ("de", "false")]
@@ -103,7 +103,7 @@ def test_a_model_is_given_what_it_has_layers_for(rc3_processor):
         inputs = TaskInputs(rc3_processor, tiny_config(rc3_processor, visual=visual), REGIONS)
         assert inputs.visuals(rows).keys() == names
     found = TaskInputs(
-        rc3_processor, tiny_config(rc3_processor), lambda pictures: np.ones((len(pictures), 2, REGION_SIZE))
+        rc3_processor, tiny_config(rc3_processor), lambda images: np.ones((len(images), 2, REGION_SIZE))
     )
     assert (found.visuals(rows)["region_features"] == 1).all()
     with pytest.raises(InputError, match="the model reads regions, and the examples have image, image_id"):
@@ -116,7 +116,7 @@ def test_answers_are_scores_where_there_are_many(inputs):
     assert labels.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0]]
 
 
-def test_two_pictures_of_one_text_are_pairs_also_when_augmented(rc3_processor):
+def test_two_images_of_one_text_are_pairs_also_when_augmented(rc3_processor):
     config = tiny_config(rc3_processor, images_per_text=2)
     rows = LabelledExamples(pair_rows(), ["en"]).__getitems__([0, 9])
     plain = TaskInputs(rc3_processor, config, REGIONS)(rows)
@@ -131,7 +131,7 @@ def test_two_pictures_of_one_text_are_pairs_also_when_augmented(rc3_processor):
     augmented = TaskInputs(rc3_processor, config, REGIONS, TrainingTransform(rc3_processor.image_processor))
     assert augmented(rows, [5, 6])["pixel_values"].shape == (2, 2, 3, 32, 32)
     assert_equal(augmented(rows, [5, 6]), augmented(rows, [5, 6]))
-    assert_equal(augmented(rows), plain)  # without seeds, as evaluations are, pictures are as they are
+    assert_equal(augmented(rows), plain)  # without seeds, as evaluations are, images are as they are
 
 
 def test_sources_are_read_and_targets_said(inputs):
@@ -153,7 +153,7 @@ def test_sources_are_read_and_targets_said(inputs):
 def test_a_caption_has_four_candidates_of_its_own_language(inputs):
     view = image_text_pairs(CORPUS, ["en", "de"])
     ids = list(CORPUS["image_id"])
-    like = nearest(picture_vectors(None, ids, REGIONS), ids, count=1)
+    like = nearest(image_vectors(None, ids, REGIONS), ids, count=1)
     collate = CandidateCollator(inputs, view, like)
     examples = NumberedRows(view).__getitems__([0, 3])
     batch = collate(examples, [1, 2])
@@ -171,14 +171,14 @@ def test_a_caption_has_four_candidates_of_its_own_language(inputs):
     assert not torch.equal(collate(examples, [1, 4])["input_ids"][4:], batch["input_ids"][4:])
 
 
-def test_nearest_pictures_show_something_else():
+def test_nearest_images_show_something_else():
     vectors = np.array([[1, 0], [2, 0.1], [1, 1], [-1, 0]], dtype=np.float32)
     assert nearest(vectors, ["a", "b", "c", "d"], count=1).ravel().tolist() == [1, 0, 1, 2]
     assert nearest(vectors, ["a", "a", "c", "d"], count=1).ravel().tolist() == [2, 2, 1, 2]
     assert np.array_equal(
         np.sort(nearest(vectors, list("abcd")), axis=1), [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
     )
-    with pytest.raises(CorpusError, match="all pictures show the same"):
+    with pytest.raises(CorpusError, match="all images show the same"):
         nearest(vectors, ["a"] * 4)
 
 
@@ -205,7 +205,7 @@ def test_each_task_is_learned_from_its_english_data(model_class, data, config, s
     assert losses[-1] < losses[0] / 2, losses
 
 
-def test_extracted_regions_are_of_augmented_pictures_in_training_alone(rc3_processor, tmp_path):
+def test_extracted_regions_are_of_augmented_images_in_training_alone(rc3_processor, tmp_path):
     torch.manual_seed(0)
     config = ResNetConfig(embedding_size=8, hidden_sizes=[REGION_SIZE], depths=[1], layer_type="basic")
     extractor = RegionExtractor.from_encoder(ResNetModel(config), rc3_processor.image_processor, grid=2)
@@ -307,12 +307,12 @@ def test_an_answer_outside_of_the_vocabulary_is_refused(rc3_processor, tmp_path)
         label_accuracy(model, rc3_processor, LabelledExamples(QUESTIONS))
 
 
-def test_a_model_of_two_pictures_is_given_two(rc3_processor, tmp_path):
+def test_a_model_of_two_images_is_given_two(rc3_processor, tmp_path):
     two = made(Rc3ForVisualReasoning, rc3_processor, visual="patches")
-    with pytest.raises(InputError, match=r"reads 2 picture\(s\).*have 1, image"):
+    with pytest.raises(InputError, match=r"reads 2 image\(s\).*have 1, image"):
         trainer(two, rc3_processor, tmp_path, colour_rows())
     one = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH)
-    with pytest.raises(InputError, match=r"reads 1 picture\(s\).*have 2, left_image, right_image"):
+    with pytest.raises(InputError, match=r"reads 1 image\(s\).*have 2, left_image, right_image"):
         trainer(one, rc3_processor, tmp_path, pair_rows())
 
 

@@ -52,7 +52,7 @@ def test_a_step_takes_a_batch_of_each_data_set_of_its_own_size(tmp_path):
         ({}, {"strict_visual": "patches", "weak_visual": "regions"}, {"pixel_values"}, {"region_features"}),
     ],
 )
-def test_pictures_are_given_as_asked_for(tmp_path, model, arguments, strict, weak):
+def test_images_are_given_as_asked_for(tmp_path, model, arguments, strict, weak):
     trainer = rc3_trainer(tmp_path, model=model, max_steps=1, **arguments)
     (batch,) = batches(trainer, 1)
     for part, expected in ((batch["strict"], strict), (batch["weak"], weak)):
@@ -85,13 +85,13 @@ def test_languages_and_pairs_are_those_asked_for(tmp_path):
 
 
 class MeanColours:
-    """Of each picture two regions: its colour, and the version that it is."""
+    """Of each image two regions: its colour, and the version that it is."""
 
     weights: ClassVar = {"scale": torch.ones(1)}
     settings = "mean colour, version"
 
     def __init__(self) -> None:
-        self.read = 0  # pictures
+        self.read = 0  # images
 
     def __call__(self, images, version: int = 0) -> np.ndarray:
         self.read += len(images)
@@ -115,7 +115,7 @@ def test_extracted_regions_are_computed_once(tmp_path):
     assert extractor.read == 16
 
 
-def test_training_draws_from_the_regions_of_augmented_pictures(tmp_path):
+def test_training_draws_from_the_regions_of_augmented_images(tmp_path):
     settings = {"image_augmentation": {"rotation": 10}, "augmented_regions": 3}
     trainer = rc3_trainer(tmp_path, regions=MeanColours(), cache_dir=str(tmp_path / "cache"), **settings)
     drawn = [batch["strict"]["region_features"][:, 1, 0] for batch in batches(trainer, 8)]
@@ -123,7 +123,7 @@ def test_training_draws_from_the_regions_of_augmented_pictures(tmp_path):
     again = [batch["strict"]["region_features"][:, 1, 0] for batch in batches(trainer, 8)]
     torch.testing.assert_close(again, drawn, rtol=0, atol=0)
     for batch in trainer._eval_batches({"strict": shapes_corpus()}):
-        assert not batch["strict"]["region_features"][:, 1].any()  # pictures as they are
+        assert not batch["strict"]["region_features"][:, 1].any()  # images as they are
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_training_draws_from_the_regions_of_augmented_pictures(tmp_path):
     [
         ({"data": {"strict": None}}, "learn from weak, parallel"),
         ({"augmented_regions": 2}, "augmented_regions=2 counts versions that image_augmentation, which is None"),
-        ({"augmented_regions": 2, "image_augmentation": {}}, "augmented_regions: there are no pictures to change"),
+        ({"augmented_regions": 2, "image_augmentation": {}}, "augmented_regions: there are no images to change"),
         ({"text_length_groups": 0}, "text_length_groups=0 must be"),
         ({"data": {**dict.fromkeys(["strict", "weak", "parallel"]), "image_text": None}}, "no data set 'image_text'"),
         ({"model": {"visual": "patches"}, "strict_visual": "both"}, "strict_visual='both', and the model has layers"),
@@ -146,14 +146,14 @@ def test_what_does_not_fit_is_refused(tmp_path, given, message):
         rc3_trainer(tmp_path, **given).train()
 
 
-def test_regions_are_needed_where_pictures_are_given_as_regions(tmp_path):
+def test_regions_are_needed_where_images_are_given_as_regions(tmp_path):
     regions = shapes_regions()
     missing = next(iter(regions))
     with pytest.raises(KeyError, match=missing):
         rc3_trainer(tmp_path, regions={key: value for key, value in regions.items() if key != missing}).train()
     trainer = rc3_trainer(tmp_path)
     trainer.regions = None
-    with pytest.raises(ValueError, match="strict: its pictures are given as regions: give regions="):
+    with pytest.raises(ValueError, match="strict: its images are given as regions: give regions="):
         trainer.evaluate()
 
 
@@ -289,7 +289,7 @@ def test_two_processes_agree_and_resume(tmp_path):
 
 
 def test_two_processes_step_as_one_with_both_batches(tmp_path):
-    """The strict data set alone, whose objectives are means over pictures; the batch of one process is accumulated."""
+    """The strict data set alone, whose objectives are means over images; the batch of one process is accumulated."""
     model = {"dropout": 0.0, "xtcl_weight": 0.0, "mclm_weight": 0.0}
     settings = {
         "model": model,

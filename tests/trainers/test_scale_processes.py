@@ -38,7 +38,7 @@ def one_process(tmp_path_factory):
     ids=["halves", "three uneven", "uneven in chunks and tiles", "uneven with two optimisers, chunks, accumulation"],
 )
 def test_processes_train_as_one_does(tmp_path, one_process, shares, settings):
-    """Ten steps in float64: the loss of each, and the weights after them. Pictures recur across processes."""
+    """Ten steps in float64: the loss of each, and the weights after them. Images recur across processes."""
     accumulated = settings.get("gradient_accumulation_steps", 1)
     expected = one_process(accumulated)
     for rank in together(len(shares), train, tmp_path, shares=shares, **TEN_STEPS | settings):
@@ -78,8 +78,8 @@ def test_alone_there_is_nothing_to_gather():
     assert torch.equal(gather_labels(mask, counts), mask)
 
 
-def test_a_batch_may_have_more_texts_than_pictures():
-    """SMALR's: texts and pictures are gathered each by their own numbers, and labels match across processes."""
+def test_a_batch_may_have_more_texts_than_images():
+    """SMALR's: texts and images are gathered each by their own numbers, and labels match across processes."""
     [(loss, expected)] = together(1, smalr_loss_and_gradients, [6])
     found = together(2, smalr_loss_and_gradients, [5, 1])
     for value, _ in found:

@@ -144,4 +144,4 @@ def test_two_processes_see_everything_once(tmp_path):
     run_program(tmp_path / "shares.py", TESTS, tmp_path, launcher=TWO)
     one, other = ({tuple(pair) for pair in json.loads((tmp_path / f"{rank}.json").read_text())} for rank in (0, 1))
     assert len(one) == len(other) == 16
-    assert len(one | other) == 32  # 16 pictures with two captions each
+    assert len(one | other) == 32  # 16 images with two captions each

@@ -1,4 +1,4 @@
-"""Training on pictures with texts in several languages: its batches, and LIWE's own trainer."""
+"""Training on images with texts in several languages: its batches, and LIWE's own trainer."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,9 @@ from transformers import TrainerCallback, set_seed
 
 from babelens import LiweConfig, LiweModel, LiweProcessor, LiweTrainer, LiweTrainingArguments
 from babelens.configuration.errors import NonFiniteError
-from babelens.data.batching.captioned_pictures import CaptionedPictures
+from babelens.data.batching.captioned_images import CaptionedImages
 from babelens.processing.processing_liwe import frequent_characters
-from babelens.trainers.captioned_pictures import SentenceCollator
+from babelens.trainers.word_dual_encoder import SentenceCollator
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def processor(corpus):
 
 
 def test_languages_are_numbered_as_the_view_has_them(corpus, processor):
-    view = CaptionedPictures(corpus, ["fr", "en"], with_pictures=False)
+    view = CaptionedImages(corpus, ["fr", "en"], with_images=False)
     batch = SentenceCollator(processor, lambda *_: None, 2)(view.__getitems__([0, 1]), [1, 2])
     assert batch["language_ids"].tolist() == [0, 0, 1, 1] * 2
     french = processor(text=view.__getitems__([0])[0]["captions"]["fr"], language="fr")["input_ids"][0]
@@ -37,7 +37,7 @@ def test_languages_are_numbered_as_the_view_has_them(corpus, processor):
 
 
 def test_languages_of_a_batch_are_drawn_with_its_seeds(corpus, processor):
-    view = CaptionedPictures(corpus, ["fr", "en", "de"], with_pictures=False)
+    view = CaptionedImages(corpus, ["fr", "en", "de"], with_images=False)
     everything, some = (SentenceCollator(processor, lambda *_: None, 1, count) for count in (3, 2))
     examples = view.__getitems__([0, 1])
     assert everything(examples, [1, 2])["language_ids"].tolist() == [0, 1, 2] * 2
@@ -67,7 +67,7 @@ def liwe_trainer(corpus, processor, tmp_path):
     features = {f"{row}": np.random.default_rng(row).normal(size=12).astype("float32") for row in range(16)}
     model = LiweModel(LiweConfig(vocab_size=processor.vocab_size, image_feature_size=12, **tiny))
 
-    class View(CaptionedPictures):
+    class View(CaptionedImages):
         def __getitems__(self, indices):
             examples = super().__getitems__(indices)
             return [e | {"image_features": features[str(i)]} for e, i in zip(examples, indices, strict=True)]
@@ -84,7 +84,7 @@ def liwe_trainer(corpus, processor, tmp_path):
         precision="float32",
         lr_scheduler_type="constant",
     )
-    data = {"image_text": View(corpus, with_pictures=False)}
+    data = {"image_text": View(corpus, with_images=False)}
     return LiweTrainer(model, arguments, processing_class=processor, train_dataset=data)
 
 
@@ -112,9 +112,9 @@ def test_a_gradient_that_is_no_number_stops_liwe_before_its_weights(liwe_trainer
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"sentences_per_picture": 0}, "sentences_per_picture=0 must be at least 1"),
+        ({"sentences_per_image": 0}, "sentences_per_image=0 must be at least 1"),
         ({"languages_per_batch": 0}, "languages_per_batch=0 must be at least 1"),
-        ({"embed_chunk_size": 8}, "more texts than pictures"),
+        ({"embed_chunk_size": 8}, "more texts than images"),
     ],
 )
 def test_what_such_a_batch_cannot_have_is_refused(settings, complaint, tmp_path):

@@ -42,7 +42,7 @@ def test_partners_are_a_permutation_that_shows_something_else(seed):
     count = int(rng.integers(1, 9))
     ids = [f"image {number}" for number in rng.integers(4, size=6)] + ["most"] * count + ["x", "y", "z"]
     if 2 * max(map(ids.count, ids)) > len(ids):
-        with pytest.raises(InputError, match=f"{count} of the {len(ids)} pictures of a batch show 'most'"):
+        with pytest.raises(InputError, match=f"{count} of the {len(ids)} images of a batch show 'most'"):
             partners(ids, rng)
         return
     partner = partners(ids, rng)
@@ -56,7 +56,7 @@ def test_partners_are_drawn():
     assert met == set(range(1, 8))
 
 
-def test_a_single_picture_has_no_partner():
+def test_a_single_image_has_no_partner():
     with pytest.raises(InputError, match="1 of the 1"):
         partners(["one"], np.random.default_rng(0))
 
@@ -85,8 +85,8 @@ def test_strict_batch(processor, strict):
         assert processor.decode(said[said != -100]) == sides[1][0]
         assert np.array_equal(batch["region_features"][row], example["regions"])
     assert 2 < turned < 14
-    pictures = processor(images=[example["image"] for example in strict], return_tensors="pt")
-    assert torch.equal(batch["pixel_values"], pictures["pixel_values"])
+    images = processor(images=[example["image"] for example in strict], return_tensors="pt")
+    assert torch.equal(batch["pixel_values"], images["pixel_values"])
 
 
 def test_masked_words_are_those_of_the_first_text(processor, strict):
@@ -120,7 +120,7 @@ def test_weak_batch_has_nothing_masked_and_no_target(processor):
     assert all(ids[place] != ids[other] for place, other in enumerate(batch["partner"]))
 
 
-def test_pictures_go_through_a_transform(processor):
+def test_images_go_through_a_transform(processor):
     given = examples(weak_pairs(weak_corpus()))
     batch = TripletCollator(processor, transform=lambda images, seeds: torch.tensor(seeds))(given, SEEDS)
     assert batch["pixel_values"].tolist() == SEEDS

@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[2] / "support"
 
 
 def rows(count: int) -> list[dict[str, Any]]:
-    """A picture of its own and two captions in each row."""
+    """An image of its own and two captions in each row."""
     made = []
     for number in range(count):
         buffer = io.BytesIO()
@@ -153,7 +153,7 @@ def test_a_stream_without_the_language_is_refused():
 
 @pytest.mark.parametrize(("workers", "block_size"), [(0, 7), (2, 7), (2, 100)])
 def test_it_goes_on_exactly_wherever_it_stopped(tmp_path, workers, block_size):
-    """In the middle of blocks, passes and rounds of the workers, with pictures and seeds."""
+    """In the middle of blocks, passes and rounds of the workers, with images and seeds."""
     settings = {"count": 50, "workers": workers, "block_size": block_size, "size": 6}
     unbroken = loader(**settings)
     expected = []
@@ -213,8 +213,8 @@ def rows(shards):
         for number in range(500):
             buffer = io.BytesIO()
             PIL.Image.effect_noise((48, 48), 50).save(buffer, "PNG")
-            caption = {"language": "en", "text": f"picture {number} of shard {shard}"}
-            data = b"no picture" if number % 10 == 0 else buffer.getvalue()
+            caption = {"language": "en", "text": f"image {number} of shard {shard}"}
+            data = b"no image" if number % 10 == 0 else buffer.getvalue()
             yield {"image": {"bytes": data, "path": None}, "image_id": f"{shard} {number}", "captions": [caption]}
 
 features = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
@@ -231,7 +231,7 @@ for number, batch in enumerate(StreamLoader(mixture, len, length=batches), 1):
 
 
 def test_memory_stays_flat(tmp_path):
-    """Pictures, bad ones among them, through blocks and passes; the whole of the second part has 20 MB of pictures."""
+    """Images, bad ones among them, through blocks and passes; the whole of the second part has 20 MB of images."""
     (tmp_path / "long_run.py").write_text(LONG_RUN)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "long_run.py"), "450"], capture_output=True, text=True, timeout=240

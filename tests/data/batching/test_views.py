@@ -1,4 +1,4 @@
-"""Views give the examples that the captions promise, and read pictures only when asked."""
+"""Views give the examples that the captions promise, and read images only when asked."""
 
 import pickle
 from collections import Counter
@@ -28,7 +28,7 @@ CAPTIONS_OF_ROWS = [
     {"en": ["cat one", "cat two"], "de": ["Katze eins", "Katze zwei"]},  # as many: one to one
     {"en": ["dog"], "de": ["Hund", "Wauwau"], "ja": ["犬"]},  # all with all
     {"en": ["sun"]},
-    {"en": ["dog"], "de": ["Hund", "Köter"]},  # the second picture of what row 1 shows
+    {"en": ["dog"], "de": ["Hund", "Köter"]},  # the second image of what row 1 shows
 ]
 IMAGE_IDS = ["cat", "dog", "sun", "dog"]
 
@@ -89,12 +89,12 @@ class TestImageTextPairs:
             (COLOURS[0], "Katze zwei"),
         ]
 
-    def test_pictures_come_as_rgb_with_transparency_on_white(self) -> None:
+    def test_images_come_as_rgb_with_transparency_on_white(self) -> None:
         columns = {"image": [bytes_of((255, 0, 0, 0))], "captions": [{"en": "nothing"}]}
         [example] = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image())))
         assert (example["image"].mode, colour_of(example)) == ("RGB", (255, 255, 255))
 
-    def test_a_bad_picture_is_an_error_where_it_is_used_with_its_row(self, corpus: Dataset) -> None:
+    def test_a_bad_image_is_an_error_where_it_is_used_with_its_row(self, corpus: Dataset) -> None:
         cells = [bytes_of(COLOURS[0]), {"bytes": None, "path": "/nowhere/dog.png"}]
         columns = {"image": cells, "image_id": ["cat", "dog"], "captions": [{"en": "cat"}, {"en": "dog"}]}
         view = image_text_pairs(as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image())))
@@ -102,7 +102,7 @@ class TestImageTextPairs:
         with pytest.raises(BadImageError, match=r"image_id 'dog', row 1: /nowhere/dog\.png: no such file"):
             view[1]
 
-    def test_features_stand_in_for_pictures(self) -> None:
+    def test_features_stand_in_for_images(self) -> None:
         view = image_text_pairs(
             as_caption_corpus(Dataset.from_dict({"features": [[1.0, 2.0]], "captions": [{"en": "a"}]}))
         )
@@ -167,8 +167,8 @@ class TestTranslationPairs:
         pairs = Counter((e["language_a"], e["language_b"]) for e in translation_pairs(corpus))
         assert pairs == {("de", "en"): 5, ("en", "ja"): 1, ("de", "ja"): 2}
 
-    def test_no_picture_is_read(self) -> None:
-        cells = [{"bytes": b"no picture", "path": None}]
+    def test_no_image_is_read(self) -> None:
+        cells = [{"bytes": b"no image", "path": None}]
         columns = {"image": cells, "captions": [{"de": "a", "en": "b"}]}
         corpus = as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image()))
         assert texts(translation_pairs(corpus)) == [("a", "b")]
@@ -184,7 +184,7 @@ class TestTranslationPairs:
             translation_pairs(corpus, ("en", "de"))  # type: ignore[arg-type]
 
 
-def test_triplets_give_every_picture_with_every_pair_of_its_texts(corpus: Dataset) -> None:
+def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus: Dataset) -> None:
     view = triplets(corpus, [("en", "de")])
     assert [(colour_of(e), e["text_a"], e["text_b"]) for e in view] == [
         (COLOURS[0], "cat one", "Katze eins"),
@@ -234,7 +234,7 @@ class TestWeakPairs:
 
 
 class TestRetrievalSet:
-    def test_all_pictures_are_searched_and_all_of_a_thing_are_right(self, corpus: Dataset) -> None:
+    def test_all_images_are_searched_and_all_of_a_thing_are_right(self, corpus: Dataset) -> None:
         found = retrieval_set(corpus, "DE")
         assert [image.getpixel((0, 0)) for image in found.images] == list(COLOURS)
         assert found.image_ids == IMAGE_IDS
@@ -248,12 +248,12 @@ class TestRetrievalSet:
         corpus = as_caption_corpus(Dataset.from_dict(columns).cast_column("image", Image()))
         assert retrieval_set(corpus, "en").texts == ["a", "a"]
 
-    def test_pictures_without_a_caption_can_be_left_out(self, corpus: Dataset) -> None:
+    def test_images_without_a_caption_can_be_left_out(self, corpus: Dataset) -> None:
         found = retrieval_set(corpus, "ja", only_captioned=True)
         assert (found.image_ids, found.texts, found.text_to_images) == (["dog"], ["犬"], [[0]])
         assert found.images[0].getpixel((0, 0)) == COLOURS[1]
 
-    def test_pictures_can_be_sliced_and_counted_from_the_end(self, corpus: Dataset) -> None:
+    def test_images_can_be_sliced_and_counted_from_the_end(self, corpus: Dataset) -> None:
         images = retrieval_set(corpus, "en").images
         assert len(images) == 4
         assert [image.getpixel((0, 0)) for image in images[1:3]] == [COLOURS[1], COLOURS[2]]

@@ -28,7 +28,7 @@ def png(seed: int = 0) -> bytes:
     return buffer.getvalue()
 
 
-def pictures(captions: list[Any], column: str = "captions", **columns: list[Any]) -> Dataset:
+def image_dataset(captions: list[Any], column: str = "captions", **columns: list[Any]) -> Dataset:
     images = [{"bytes": png(seed), "path": None} for seed in range(len(captions))]
     dataset = Dataset.from_dict({column: captions, **columns, "image": images})
     return dataset.cast_column("image", Image())
@@ -89,7 +89,7 @@ class TestCaptions:
 
 class TestCaptionCorpus:
     def test_columns_stand_in_their_order_and_others_follow(self) -> None:
-        dataset = pictures(
+        dataset = image_dataset(
             [{"EN": "a"}, {"EN": "b"}],
             vendor=["x", "y"],
             split=["train", "test"],
@@ -117,14 +117,14 @@ class TestCaptionCorpus:
         assert np.array_equal(corpus[1]["image"], PIL.Image.open(BytesIO(png(1))))
 
     def test_a_corpus_stays_the_same_corpus(self) -> None:
-        corpus = as_caption_corpus(pictures([{"en": ["a", "b"]}, {"de": ["c"]}]))
+        corpus = as_caption_corpus(image_dataset([{"en": ["a", "b"]}, {"de": ["c"]}]))
         again = as_caption_corpus(corpus, images=ImageRules())
         assert again.data.column("captions").equals(corpus.data.column("captions"))
         assert (again.features, again.num_rows) == (corpus.features, 2)
 
     @pytest.mark.parametrize("column", ["caption", "text", "captions"])
     def test_a_plain_text_column_needs_a_language(self, column: str) -> None:
-        dataset = pictures(["eine Katze", "ein Hund"], column)
+        dataset = image_dataset(["eine Katze", "ein Hund"], column)
         with pytest.raises(CorpusError, match="row 0: 'eine Katze' comes without a language"):
             as_caption_corpus(dataset)
         corpus = as_caption_corpus(dataset, captions=CaptionRules(language="de"))
@@ -132,21 +132,21 @@ class TestCaptionCorpus:
         assert corpus.column_names == ["image", "image_id", "captions"]
 
     def test_rows_without_an_image_id_are_called_by_their_number(self) -> None:
-        assert list(as_caption_corpus(pictures([{"en": "a"}, {"en": "b"}]))["image_id"]) == ["0", "1"]
+        assert list(as_caption_corpus(image_dataset([{"en": "a"}, {"en": "b"}]))["image_id"]) == ["0", "1"]
 
     def test_only_the_languages_asked_for_are_kept_and_rows_that_have_one(self) -> None:
-        dataset = pictures([{"en": "a", "de": "b"}, {"en": "c"}, {"en": "d", "fr": "e"}])
+        dataset = image_dataset([{"en": "a", "de": "b"}, {"en": "c"}, {"en": "d", "fr": "e"}])
         corpus = as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "fr")))
         assert list(corpus["captions"]) == [[caption("de", "b")], [caption("fr", "e")]]
         assert list(corpus["image_id"]) == ["0", "2"]
 
     def test_a_language_that_nobody_wrote_in_is_refused(self) -> None:
-        dataset = pictures([{"en": ["a", "b"], "de": ["c"]}])
+        dataset = image_dataset([{"en": ["a", "b"], "de": ["c"]}])
         with pytest.raises(CorpusError, match=r"no captions in ja; there are en \(2\), de \(1\)"):
             as_caption_corpus(dataset, captions=CaptionRules(languages=("de", "ja")))
 
     def test_only_the_split_asked_for_is_kept(self) -> None:
-        dataset = pictures([{"en": "a"}, {"en": "b"}], split=["train", "test"])
+        dataset = image_dataset([{"en": "a"}, {"en": "b"}], split=["train", "test"])
         assert list(as_caption_corpus(dataset, split="test")["image_id"]) == ["1"]
         with pytest.raises(CorpusError, match="no split 'dev'; there are test, train"):
             as_caption_corpus(dataset, split="dev")
@@ -156,13 +156,16 @@ class TestCaptionCorpus:
         [
             (Dataset.from_dict({"caption": ["a"]}), "needs a column 'image'; the columns are caption"),
             (
-                pictures(["a"], "legend"),
+                image_dataset(["a"], "legend"),
                 "one column called 'captions' or 'caption' or 'text'; the columns are legend, image",
             ),
-            (pictures(["a"], "text", caption=["b"]), "in one column called .*; the columns are text, caption, image"),
-            (pictures([{"en": "a"}], image_id=[None]), "row 0: no image_id"),
-            (pictures([{"en": "a"}]).select([]), "there are no rows"),
-            (pictures([{"en": "a"}, {"en": "b"}, {"en": " "}]), "row 2: a text is empty"),
+            (
+                image_dataset(["a"], "text", caption=["b"]),
+                "in one column called .*; the columns are text, caption, image",
+            ),
+            (image_dataset([{"en": "a"}], image_id=[None]), "row 0: no image_id"),
+            (image_dataset([{"en": "a"}]).select([]), "there are no rows"),
+            (image_dataset([{"en": "a"}, {"en": "b"}, {"en": " "}]), "row 2: a text is empty"),
         ],
     )
     def test_what_is_no_corpus_is_refused(self, dataset: Dataset, message: str) -> None:
@@ -171,10 +174,10 @@ class TestCaptionCorpus:
 
     def test_an_unknown_language_is_refused_with_its_row(self) -> None:
         with pytest.raises(LanguageTagError, match="row 1: 'klingon' is not a language tag"):
-            as_caption_corpus(pictures([[caption("en", "a")], [caption("klingon", "nuqneH")]]))
+            as_caption_corpus(image_dataset([[caption("en", "a")], [caption("klingon", "nuqneH")]]))
 
     def test_languages_are_counted_the_most_frequent_first(self) -> None:
-        corpus = as_caption_corpus(pictures([{"en": ["a"], "de": ["b", "c"]}, {"ja": ["d"]}]))
+        corpus = as_caption_corpus(image_dataset([{"en": ["a"], "de": ["b", "c"]}, {"ja": ["d"]}]))
         assert list(languages_of(corpus).items()) == [("de", 2), ("en", 1), ("ja", 1)]
         assert languages_of(corpus.select([1])) == {"ja": 1}
 
@@ -190,15 +193,15 @@ class TestBadImages:
         columns = {"image": images, "captions": [{"en": "a"}, {"en": "b"}, {"en": "c"}], "image_id": ["x", "y", "z"]}
         return Dataset.from_dict(columns).cast_column("image", Image())
 
-    def test_a_bad_picture_is_refused_with_its_row(self) -> None:
-        with pytest.raises(BadImageError, match="row 1: picture of 100 bytes: "):
+    def test_a_bad_image_is_refused_with_its_row(self) -> None:
+        with pytest.raises(BadImageError, match="row 1: image of 100 bytes: "):
             as_caption_corpus(self.with_a_bad_one(), images=ImageRules())
 
-    def test_unchecked_pictures_are_not_opened(self) -> None:
+    def test_unchecked_images_are_not_opened(self) -> None:
         assert len(as_caption_corpus(self.with_a_bad_one())) == 3
 
     @pytest.mark.parametrize("streaming", [False, True])
-    def test_bad_pictures_are_left_out_counted_and_named(
+    def test_bad_images_are_left_out_counted_and_named(
         self, streaming: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
         dataset = self.with_a_bad_one()
@@ -209,38 +212,38 @@ class TestBadImages:
             assert [row["image_id"] for row in corpus] == ["x", "z"]
         [skipped] = rules.skipped
         assert (skipped.place, skipped.image_id) == (place, "y")
-        assert skipped.reason.startswith("picture of 100 bytes: ")
-        assert f"left out 1 pictures: {place}: {skipped.reason}" in caplog.messages
+        assert skipped.reason.startswith("image of 100 bytes: ")
+        assert f"left out 1 images: {place}: {skipped.reason}" in caplog.messages
 
     def test_one_warning_counts_all(self, caplog: pytest.LogCaptureFixture) -> None:
-        images = [{"bytes": b"no picture", "path": None}] * 300 + [{"bytes": png(), "path": None}] * 300
+        images = [{"bytes": b"no image", "path": None}] * 300 + [{"bytes": png(), "path": None}] * 300
         dataset = Dataset.from_dict({"image": images, "captions": [{"en": "a"}] * 600}).cast_column("image", Image())
         with caplog.at_level(logging.WARNING, logger="babelens"):
             assert len(as_caption_corpus(dataset, images=ImageRules(skip=True))) == 300
         [message] = caplog.messages
-        assert message.startswith("left out 300 pictures: row 0: picture of 10 bytes: not a picture")
+        assert message.startswith("left out 300 images: row 0: image of 10 bytes: not an image")
         assert message.endswith("; and 290 more")
 
     def test_rows_are_numbered_as_in_the_source_when_others_were_left_out(self) -> None:
-        dataset = pictures([{"de": "a"}, {"en": "b"}, {"en": "c"}])
+        dataset = image_dataset([{"de": "a"}, {"en": "b"}, {"en": "c"}])
         rules = ImageRules(max_pixels=63, skip=True, skipped=[])
         corpus_rules = CaptionRules(languages=("en",))
         as_caption_corpus(dataset.select([0, 1, 2]), captions=corpus_rules, images=ImageRules(max_pixels=64))
-        with pytest.raises(CorpusError, match="0 of 2 pictures can be read"):
+        with pytest.raises(CorpusError, match="0 of 2 images can be read"):
             as_caption_corpus(dataset, captions=corpus_rules, images=rules)
-        reason = f"picture of {len(png(1))} bytes: 8 x 8 pixels are more than the 63 allowed"
+        reason = f"image of {len(png(1))} bytes: 8 x 8 pixels are more than the 63 allowed"
         assert rules.skipped[0] == SkippedImage("row 1", "1", reason)
 
-    def test_a_row_without_a_picture_is_refused(self) -> None:
+    def test_a_row_without_an_image_is_refused(self) -> None:
         columns = {"image": [None], "captions": [{"en": "a"}]}
         dataset = Dataset.from_dict(columns, Features(image=Image(), captions={"en": Value("string")}))
-        with pytest.raises(BadImageError, match="row 0: no picture"):
+        with pytest.raises(BadImageError, match="row 0: no image"):
             as_caption_corpus(dataset, images=ImageRules())
 
 
 class TestStreams:
     def test_a_stream_gives_the_rows_of_the_dataset(self) -> None:
-        dataset = pictures([{"EN": "a", "de": "b"}, {"EN": "c"}, {"de": "d"}], image_id=["x", "y", "z"])
+        dataset = image_dataset([{"EN": "a", "de": "b"}, {"EN": "c"}, {"de": "d"}], image_id=["x", "y", "z"])
         rules = CaptionRules(languages=("de",))
         stream = as_caption_corpus(dataset.to_iterable_dataset(), captions=rules, images=ImageRules())
         corpus = as_caption_corpus(dataset, captions=rules)
@@ -249,9 +252,9 @@ class TestStreams:
         assert [row | {"image": None} for row in stream] == [row | {"image": None} for row in corpus]
         assert all(np.array_equal(a["image"], b["image"]) for a, b in zip(stream, corpus, strict=True))
 
-    def test_a_picture_without_a_name_is_called_by_its_content(self) -> None:
+    def test_an_image_without_a_name_is_called_by_its_content(self) -> None:
         """The number of its row would be another one for each of several workers."""
-        dataset = pictures([{"en": "a"}, {"en": "b"}, {"en": "c"}])
+        dataset = image_dataset([{"en": "a"}, {"en": "b"}, {"en": "c"}])
         stream = as_caption_corpus(dataset.to_iterable_dataset(num_shards=3))
         names = [row["image_id"] for row in stream]
         assert len(set(names)) == 3
@@ -259,7 +262,7 @@ class TestStreams:
         assert [row["image_id"] for row in again] == [names[2], names[0]]
 
     def test_errors_come_in_passing_with_the_row(self) -> None:
-        stream = as_caption_corpus(pictures([{"en": "a"}, {"en": " "}]).to_iterable_dataset())
+        stream = as_caption_corpus(image_dataset([{"en": "a"}, {"en": " "}]).to_iterable_dataset())
         with pytest.raises(BadTextError, match="row 1: a text is empty"):
             list(stream)
 

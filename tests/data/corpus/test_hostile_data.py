@@ -16,7 +16,7 @@ from datasets import Features, IterableDataset, List, Value
 
 from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, ImageError, LanguageTagError
 from babelens.data import load_captions, load_translations
-from babelens.data.batching.views import pictures_of
+from babelens.data.batching.views import images_of
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.processing.images import check_image, open_image
 
@@ -31,7 +31,7 @@ def encoded(format: str = "PNG", mode: str = "RGB") -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three pictures in a folder beside a fourth."""
+    """Three images in a folder beside a fourth."""
     (tmp_path / "secret.png").write_bytes(encoded())
     (tmp_path / "data").mkdir()
     for number in range(3):
@@ -105,7 +105,7 @@ class TestMetadata:
         assert corpus["image_id"][:] == [str(10**30), "1.5"]
         assert corpus["features"][0] == pytest.approx([1e30, -1, 0.5])
 
-    def test_links_to_pictures_elsewhere_are_followed(self, folder: Path) -> None:
+    def test_links_to_images_elsewhere_are_followed(self, folder: Path) -> None:
         (folder / "link.png").symlink_to("../secret.png")
         assert len(load_captions(with_metadata(folder, ROW | {"file_name": "link.png"}))) == 1
 
@@ -117,10 +117,10 @@ class TestMetadata:
             load_captions(folder)
         assert len(load_captions(folder, on_bad_image="skip")) == 1
 
-    def test_hardly_a_picture_that_can_be_read_is_refused_when_skipping(self, folder: Path) -> None:
+    def test_hardly_an_image_that_can_be_read_is_refused_when_skipping(self, folder: Path) -> None:
         names = ["0.png"] + [f"missing-{number}.png" for number in range(99)]
         with_metadata(folder, *({"file_name": name, "captions": {"en": "a"}} for name in names))
-        with pytest.raises(BadImageError, match=r"1 of 100 pictures can be read.*line 2: .*; and 96 more"):
+        with pytest.raises(BadImageError, match=r"1 of 100 images can be read.*line 2: .*; and 96 more"):
             load_captions(folder, on_bad_image="skip")
 
     def test_an_error_about_a_whole_column_names_the_file(self, folder: Path) -> None:
@@ -141,9 +141,9 @@ class TestParquet:
     @pytest.mark.parametrize(
         ("columns", "message"),
         [
-            ({"image": [1, 2]}, "row 0: the column 'image' is of type int64, not pictures"),
+            ({"image": [1, 2]}, "row 0: the column 'image' is of type int64, not images"),
             ({"image": [{"bytes": 1, "path": 2}] * 2}, "row 0: the column 'image' is of type struct"),
-            ({"image": [{"a": 1}] * 2}, "row 0: no picture"),
+            ({"image": [{"a": 1}] * 2}, "row 0: no image"),
             ({"image": PNGS, "image_id": pa.array(["a", None])}, "row 1: no image_id: None"),
             ({"image": PNGS, "image_id": [1.0, float("nan")]}, "row 1: no image_id: nan"),
             ({"image": PNGS, "image_id": ["a", ""]}, "row 1: no image_id: ''"),
@@ -176,9 +176,9 @@ class TestParquet:
     def test_features_that_are_none_are_refused_where_they_are_used(self, tmp_path: Path, bad: Any) -> None:
         table = pa.table({"caption": ["a", "b"], "features": pa.array([[1.0, 2.0], bad])})
         pq.write_table(table, tmp_path / "x.parquet")
-        features: Any = pictures_of(load_captions(tmp_path / "x.parquet", language="en"))
+        features: Any = images_of(load_captions(tmp_path / "x.parquet", language="en"))
         assert features[[0]].tolist() == [[1.0, 2.0]]
-        with pytest.raises(CorpusError, match="row 1: the features of a picture are a list of finite numbers"):
+        with pytest.raises(CorpusError, match="row 1: the features of an image are a list of finite numbers"):
             features[[0, 1]]
 
 
@@ -255,8 +255,8 @@ def test_translations_of_any_bytes(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
-def test_pictures_of_any_bytes(tmp_path: Path) -> None:
-    """Every broken file is an `ImageError`, or a picture after all."""
+def test_images_of_any_bytes(tmp_path: Path) -> None:
+    """Every broken file is an `ImageError`, or an image after all."""
     chance = random.Random(9)
     formats = {"PNG": "RGB", "JPEG": "RGB", "GIF": "P", "WEBP": "RGB", "TIFF": "L", "BMP": "RGB", "JPEG2000": "RGB"}
     good = [encoded(format, mode) for format, mode in formats.items()]
@@ -278,7 +278,7 @@ def test_pictures_of_any_bytes(tmp_path: Path) -> None:
     assert refused > 200
 
 
-def test_a_thousand_pictures_with_ten_bad_ones(folder: Path) -> None:
+def test_a_thousand_images_with_ten_bad_ones(folder: Path) -> None:
     bad = set(range(0, 1000, 100))
     for number in bad:
         (folder / f"bad-{number}.png").write_bytes(encoded()[: 20 + number // 10])

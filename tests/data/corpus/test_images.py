@@ -1,4 +1,4 @@
-"""Picture files: which are opened, where they may lie, and how many may be left out."""
+"""Image files: which are opened, where they may lie, and how many may be left out."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_skipping_is_for_a_few_of_many(bad: int, checked: int, refused: bool) ->
     if not refused:
         refuse_mostly_bad(reasons, checked)
         return
-    with pytest.raises(BadImageError, match=rf"^{checked - bad} of {checked} pictures can be read.* row 0: bad"):
+    with pytest.raises(BadImageError, match=rf"^{checked - bad} of {checked} images can be read.* row 0: bad"):
         refuse_mostly_bad(reasons, checked)
 
 
@@ -47,7 +47,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
             read(cell, "row 0")
 
 
-def test_a_link_to_a_picture_is_followed(tmp_path: Path) -> None:
+def test_a_link_to_an_image_is_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     PIL.Image.new("RGB", (3, 2), "red").save(tmp_path / "elsewhere" / "a.png")
     (tmp_path / "b.png").symlink_to("elsewhere/a.png")

@@ -53,8 +53,8 @@ def photos(tmp_path: Path) -> Path:
     return write_metadata(folder, RECORDS)
 
 
-class TestPictureFolder:
-    def test_pictures_and_captions_are_found(self, photos: Path) -> None:
+class TestImageFolder:
+    def test_images_and_captions_are_found(self, photos: Path) -> None:
         corpus = load_captions(photos)
         assert corpus.column_names == ["image", "image_id", "captions", "split", "artist"]
         assert list(corpus["captions"]) == [
@@ -66,9 +66,7 @@ class TestPictureFolder:
         assert list(corpus["artist"]) == ["Ada", None, None]
         assert image_text_pairs(corpus)[0]["image"].getpixel((0, 0)) == (255, 0, 0)
 
-    def test_pictures_are_found_from_another_working_folder(
-        self, photos: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_images_are_found_from_another_working_folder(self, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(photos.parent)
         corpus = load_captions("photos")
         monkeypatch.chdir(photos)
@@ -127,7 +125,7 @@ class TestPictureFolder:
         with pytest.raises(CorpusError, match="line 1: not UTF-8"):
             load_captions(photos)
 
-    def test_an_empty_list_of_pictures_is_refused(self, photos: Path) -> None:
+    def test_an_empty_list_of_images_is_refused(self, photos: Path) -> None:
         write_metadata(photos, [])
         with pytest.raises(CorpusError, match=r"metadata\.jsonl: there are no rows"):
             load_captions(photos)
@@ -148,7 +146,7 @@ def huge_png() -> bytes:
 class TestBadImages:
     @pytest.fixture
     def album(self, photos: Path, huge_png: bytes) -> Path:
-        """One good picture among a truncated, a huge, a missing one, and one in a format that is not read."""
+        """One good image among a truncated, a huge, a missing one, and one in a format that is not read."""
         PIL.Image.effect_noise((64, 64), 50).save(photos / "cut.jpg")
         (photos / "cut.jpg").write_bytes((photos / "cut.jpg").read_bytes()[:-500])
         (photos / "huge.png").write_bytes(huge_png)
@@ -162,7 +160,7 @@ class TestBadImages:
             ("cut.jpg", "truncated"),
             ("huge.png", "400000000 pixels"),
             ("missing.png", "no such file"),
-            ("drawing.svg", "not a picture, or in none of the formats JPEG"),
+            ("drawing.svg", "not an image, or in none of the formats JPEG"),
         ],
     )
     def test_each_is_refused_with_its_line_and_name(self, album: Path, name: str, message: str) -> None:
@@ -181,7 +179,7 @@ class TestBadImages:
         assert [image.image_id for image in skipped] == ["cut.jpg", "huge.png", "missing.png", "drawing.svg"]
         assert [image.place.split(",")[0].rsplit(maxsplit=1)[1] for image in skipped] == ["1", "2", "4", "5"]
         [message] = caplog.messages
-        assert message.startswith("left out 4 pictures: ")
+        assert message.startswith("left out 4 images: ")
         assert all(image.reason in message for image in skipped)
 
     def test_the_limit_of_pixels_is_the_users(self, photos: Path) -> None:
@@ -197,7 +195,7 @@ class TestBadImages:
         with pytest.raises(BadImageError, match=r"image_id 'missing\.png', row 3: .*missing\.png: no such file"):
             view[3]
 
-    def test_pictures_cannot_be_left_out_unchecked(self, photos: Path) -> None:
+    def test_images_cannot_be_left_out_unchecked(self, photos: Path) -> None:
         with pytest.raises(ValueError, match="needs check_images=True"):
             load_captions(photos, check_images=False, on_bad_image="skip")
 

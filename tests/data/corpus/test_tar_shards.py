@@ -20,7 +20,7 @@ from babelens.data.corpus.tar_shards import MAX_IMAGE_BYTES
 from babelens.data.corpus.text_files import MAX_BYTES
 
 
-def picture(shade: int = 0, format: str = "PNG") -> bytes:
+def image(shade: int = 0, format: str = "PNG") -> bytes:
     buffer = io.BytesIO()
     PIL.Image.new("RGB", (8, 8), (shade, shade, shade)).save(buffer, format)
     return buffer.getvalue()
@@ -45,7 +45,7 @@ def shards(tmp_path: Path) -> Path:
         for number in range(7):
             name = f"{shard}/{number}"
             captions = {"en": [f"en {name}", f"en {name} again"]} | ({"fr": f"fr {name}"} if number == 6 else {})
-            members |= {f"{name}.png": picture(shard), f"{name}.cls": b"5", f"{name}.json": {"captions": captions}}
+            members |= {f"{name}.png": image(shard), f"{name}.cls": b"5", f"{name}.json": {"captions": captions}}
         write_tar(tmp_path / f"train-{shard:03}.tar", members)
     return tmp_path
 
@@ -77,12 +77,12 @@ def test_shards_are_named_by_a_pattern(shards: Path, source: str, count: int) ->
 def test_captions_may_be_plain_text(tmp_path: Path, ending: str) -> None:
     format = {"jpg": "JPEG"}.get(ending, ending.upper())
     members = {
-        f"a.{ending}": picture(1, format),
+        f"a.{ending}": image(1, format),
         "a.txt": b"ein Hund",
-        f"b.{ending}": picture(2, format),
+        f"b.{ending}": image(2, format),
         "b.json": {"caption": "eine Katze", "width": 8},
         "b.txt": b"not this",
-        f"c.{ending}": picture(3, format),
+        f"c.{ending}": image(3, format),
         "c.json": {"caption": None},
         "c.txt": b"ein Fisch",
     }
@@ -97,7 +97,7 @@ def test_a_file_of_the_samples_name_is_not_taken_for_it(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "0.png").write_bytes(picture(255))
+    (tmp_path / "0" / "0.png").write_bytes(image(255))
     monkeypatch.chdir(tmp_path)
     assert next(iter(load_captions(shards, streaming=True)))["image"].getpixel((0, 0)) == (0, 0, 0)
 
@@ -114,16 +114,16 @@ def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
 @pytest.mark.parametrize(
     ("members", "error", "message"),
     [
-        ({"a.png": picture(), "a.json": b"{"}, CorpusError, "a: no JSON that can be used"),
-        ({"a.png": picture(), "a.json": [1]}, CorpusError, "a: a JSON object is expected"),
-        ({"a.png": picture(), "a.json": b'{"captions": {"en": "a", "en": "b"}}'}, CorpusError, "a: .*given twice"),
-        ({"a.png": picture(), "a.json": {"captions": {"klingonish": "a"}}}, LanguageTagError, "a: 'klingonish'"),
-        ({"a.png": picture(), "a.txt": b"\xff"}, CorpusError, "a: 'utf-8' codec"),
-        ({"a.png": picture()}, BadTextError, "a: 0 texts"),
-        ({"a.png": picture(), "a.json": b'{"caption": "\\ud800"}'}, CorpusError, "a: .*half of a surrogate pair"),
-        ({"a.png": picture(), "a.json": b"[" * 9000}, CorpusError, "a: JSON that is nested more than 32 deep"),
-        ({"a.txt": b"a"}, BadImageError, "row 0, image_id 'a': no picture"),
-        ({"a.png": b"?", "a.txt": b"a"}, BadImageError, "row 0, image_id 'a': picture of 1 bytes: not a picture"),
+        ({"a.png": image(), "a.json": b"{"}, CorpusError, "a: no JSON that can be used"),
+        ({"a.png": image(), "a.json": [1]}, CorpusError, "a: a JSON object is expected"),
+        ({"a.png": image(), "a.json": b'{"captions": {"en": "a", "en": "b"}}'}, CorpusError, "a: .*given twice"),
+        ({"a.png": image(), "a.json": {"captions": {"klingonish": "a"}}}, LanguageTagError, "a: 'klingonish'"),
+        ({"a.png": image(), "a.txt": b"\xff"}, CorpusError, "a: 'utf-8' codec"),
+        ({"a.png": image()}, BadTextError, "a: 0 texts"),
+        ({"a.png": image(), "a.json": b'{"caption": "\\ud800"}'}, CorpusError, "a: .*half of a surrogate pair"),
+        ({"a.png": image(), "a.json": b"[" * 9000}, CorpusError, "a: JSON that is nested more than 32 deep"),
+        ({"a.txt": b"a"}, BadImageError, "row 0, image_id 'a': no image"),
+        ({"a.png": b"?", "a.txt": b"a"}, BadImageError, "row 0, image_id 'a': image of 1 bytes: not an image"),
     ],
 )
 def test_what_cannot_be_used_is_named(
@@ -134,14 +134,14 @@ def test_what_cannot_be_used_is_named(
         list(load_captions(tmp_path / "odd.tar", streaming=True, language="en"))
 
 
-def test_bad_pictures_are_left_out_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    members = {f"{name}.png": b"?" if name == "b" else picture() for name in "abc"}
+def test_bad_images_are_left_out_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    members = {f"{name}.png": b"?" if name == "b" else image() for name in "abc"}
     write_tar(tmp_path / "a.tar", dict(sorted((members | {f"{name}.txt": b"x" for name in "abc"}).items())))
     skipped: list[SkippedImage] = []
     stream = load_captions(tmp_path / "a.tar", streaming=True, language="en", on_bad_image="skip", skipped=skipped)
     assert [row["image_id"] for row in stream] == ["a", "c"]
     assert [image.image_id for image in skipped] == ["b"]
-    assert "left out 1 pictures" in caplog.text
+    assert "left out 1 images" in caplog.text
 
 
 def test_shards_that_are_not_there_and_shards_at_hand_are_refused(shards: Path) -> None:

@@ -118,20 +118,20 @@ def test_languages_of_the_reference_figures_name_all_but_three(tag: str, cache: 
     assert emoji_manifest(cache_dir=cache)["languages"][tag] >= 1908
 
 
-def test_no_picture_is_on_two_sides(pixels: dict[str, dict[str, np.ndarray]], split_of: dict[str, str]) -> None:
-    for vendor, pictures in pixels.items():
-        splits_of_picture = defaultdict(set)
-        for identifier, picture in pictures.items():
-            splits_of_picture[hashlib.sha256(picture.tobytes()).digest()].add(split_of[identifier])
-        assert all(len(splits) == 1 for splits in splits_of_picture.values()), vendor
-        assert len(splits_of_picture) < len(pictures) or vendor == "fluent"  # there are some, so the test can fail
+def test_no_image_is_on_two_sides(pixels: dict[str, dict[str, np.ndarray]], split_of: dict[str, str]) -> None:
+    for vendor, images in pixels.items():
+        splits_of_image = defaultdict(set)
+        for identifier, image in images.items():
+            splits_of_image[hashlib.sha256(image.tobytes()).digest()].add(split_of[identifier])
+        assert all(len(splits) == 1 for splits in splits_of_image.values()), vendor
+        assert len(splits_of_image) < len(images) or vendor == "fluent"  # there are some, so the test can fail
 
 
 def test_no_near_copy_is_on_another_side(pixels: dict[str, dict[str, np.ndarray]], split_of: dict[str, str]) -> None:
-    """Peak signal-to-noise ratio below 30 dB between any two pictures of a vendor on different sides."""
-    for vendor, pictures in pixels.items():
-        splits = np.array([split_of[identifier] for identifier in pictures])
-        flat = np.stack([picture.ravel() for picture in pictures.values()]).astype(np.float32)
+    """Peak signal-to-noise ratio below 30 dB between any two images of a vendor on different sides."""
+    for vendor, images in pixels.items():
+        splits = np.array([split_of[identifier] for identifier in images])
+        flat = np.stack([image.ravel() for image in images.values()]).astype(np.float32)
         power = (flat**2).sum(axis=1)
         squared_error = (power[:, None] + power[None, :] - 2 * flat @ flat.T) / flat.shape[1]  # [N, N]
         squared_error[splits[:, None] == splits[None, :]] = np.inf
@@ -167,7 +167,7 @@ def test_series_are_on_one_side(english: dict[str, str], split_of: dict[str, str
     assert len({split_of[english[name]] for name in members}) == 1
 
 
-def test_every_source_is_named_with_its_licence(corpus: Dataset) -> None:
+def test_every_source_is_named_with_its_license(corpus: Dataset) -> None:
     for source in emoji_licenses():
         assert source["license"] in corpus.info.license
         assert source["attribution"] in corpus.info.citation

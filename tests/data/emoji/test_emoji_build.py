@@ -170,7 +170,7 @@ def test_keywords_can_be_captions_too(cache: Path) -> None:
     again = load_emoji("twemoji", languages="en", keyword_captions=2, cache_dir=cache)
     assert again["captions"][:] == both["captions"][:]
     other = load_emoji("noto", languages="en", keyword_captions=2, cache_dir=cache)
-    assert other["captions"][:] != both["captions"][:]  # drawn anew for every picture
+    assert other["captions"][:] != both["captions"][:]  # drawn anew for every image
 
 
 def test_languages_with_few_names_and_regional_locales_are_left_out(cache: Path) -> None:
@@ -201,7 +201,7 @@ def test_two_builds_are_the_same(cache: Path) -> None:
     table.unlink()
     assert emoji_manifest(cache_dir=cache) == manifest
     assert table.read_bytes() == content
-    assert manifest["pictures"] == {"twemoji": 3, "openmoji": 5, "fluent": 4, "noto": 5}
+    assert manifest["images"] == {"twemoji": 3, "openmoji": 5, "fluent": 4, "noto": 5}
     assert manifest["splits"]["test"]["categories"]["People & Body"] == 2
 
 
@@ -227,7 +227,7 @@ def test_another_size_is_another_table(cache: Path) -> None:
     assert {row["image"].size for row in load_emoji(cache_dir=cache)} == {(64, 64)}
 
 
-def test_pictures_lie_on_white() -> None:
+def test_images_lie_on_white() -> None:
     half = render(png("red"), 64)
     assert (half.mode, half.getpixel((10, 10)), half.getpixel((50, 10))) == ("RGB", (255, 0, 0), (255, 255, 255))
     wide = render(svg("blue", width=40, height=20), 64)
@@ -288,7 +288,7 @@ def run_command(*arguments: str) -> Result:
 
 def test_the_command_shows_the_benchmark(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emoji, "DEFAULT_CACHE", cache)
-    result = run_command("--sheet", str(cache / "sheet.png"), "--language", "DE", "--pictures", "8")
+    result = run_command("--sheet", str(cache / "sheet.png"), "--language", "DE", "--images", "8")
     assert result.exit_code == 0
     for line in (
         r"fluent .* 4 .* 80\.0%",
@@ -307,9 +307,9 @@ def test_the_command_prints_the_manifest(cache: Path, monkeypatch: pytest.Monkey
     assert json.loads(run_command("--json").stdout) == emoji_manifest(cache_dir=cache)
 
 
-def test_licences_name_every_source() -> None:
-    licences = {(each["name"], each["license"]) for each in emoji_licenses()}
-    assert licences == {
+def test_licenses_name_every_source() -> None:
+    licenses = {(each["name"], each["license"]) for each in emoji_licenses()}
+    assert licenses == {
         ("Unicode CLDR", "Unicode-3.0"),
         ("Twemoji", "CC-BY-4.0"),
         ("OpenMoji", "CC-BY-SA-4.0"),

@@ -17,14 +17,14 @@ PAINT = {"red": "#dd2e44", "orange": "#f4900c", "yellow": "#ffcc4d", "green": "#
 
 
 def drawing(colour: str, size: int) -> PIL.Image.Image:
-    """A square of that many pixels a side in the corner of a white picture."""
-    picture = PIL.Image.new("RGB", (16, 16), "white")
-    picture.paste(colour, (0, 0, size, size))
-    return picture
+    """A square of that many pixels a side in the corner of a white image."""
+    image = PIL.Image.new("RGB", (16, 16), "white")
+    image.paste(colour, (0, 0, size, size))
+    return image
 
 
 def emoji(count: int, *, vendor: str = "noto", split: str = "train", category: str | None = None) -> Dataset:
-    """Concepts that differ in name and picture, of all categories by turns, a yellow one after each red one."""
+    """Concepts that differ in name and image, of all categories by turns, a yellow one after each red one."""
     rows = []
     for number in range(count):
         buffer = BytesIO()
@@ -53,7 +53,7 @@ def rows(dataset: Dataset) -> list[tuple[Any, ...]]:
 
 
 class TestEntailment:
-    def test_every_picture_and_every_name_is_once_true_and_once_false(self) -> None:
+    def test_every_image_and_every_name_is_once_true_and_once_false(self) -> None:
         task = emoji_entailment(emoji(30), ["en", "de"])
         assert task.column_names == ["image", "image_id", "text", "language", "label"]
         assert task.features["label"].names == ["false", "true"]
@@ -88,19 +88,19 @@ class TestEntailment:
         task = emoji_entailment(both, "en")
         assert all(image_id.split()[0] == text.split()[1] for image_id, text, _, _ in rows(task))
 
-    def test_pictures_that_are_alike_are_never_given_one_anothers_names(self) -> None:
+    def test_images_that_are_alike_are_never_given_one_anothers_names(self) -> None:
         corpus = emoji(4)
         twin = corpus[0]["image"]
         corpus = corpus.map(lambda row, number: {"image": twin} if number == 2 else {}, with_indices=True)
         for seed in range(20):
             task = emoji_entailment(corpus, "en", seed=seed)
             assert not {("train 0", "en train 2"), ("train 2", "en train 0")} & {row[:2] for row in rows(task)}
-        with pytest.raises(CorpusError, match="too many of 2 pictures are alike"):
+        with pytest.raises(CorpusError, match="too many of 2 images are alike"):
             emoji_entailment(corpus.select([0, 2]), "en")
 
     def test_what_cannot_be_asked_is_refused(self) -> None:
         assert set(emoji_entailment(emoji(10), ["en", "ja"])["image_id"]) == {f"train {n}" for n in (1, 3, 5, 7, 9)}
-        with pytest.raises(CorpusError, match="no two pictures that can be told apart have names in fr"):
+        with pytest.raises(CorpusError, match="no two images that can be told apart have names in fr"):
             emoji_entailment(emoji(10), ["fr"])
         with pytest.raises(LanguageTagError):
             emoji_entailment(emoji(10), ["klingon"])
@@ -186,13 +186,13 @@ class TestMainColour:
         assert main_colour(drawing(paint, 8)) == name
 
     def test_half_of_what_is_painted_is_needed_and_enough(self) -> None:
-        picture = drawing("#dd2e44", 8)
-        picture.paste("#78b159", (0, 8, 8, 16))
-        assert main_colour(picture) in ("red", "green")
-        picture.paste("#55acee", (8, 0, 16, 8))
-        assert main_colour(picture) is None
+        image = drawing("#dd2e44", 8)
+        image.paste("#78b159", (0, 8, 8, 16))
+        assert main_colour(image) in ("red", "green")
+        image.paste("#55acee", (8, 0, 16, 8))
+        assert main_colour(image) is None
 
-    def test_an_empty_picture_has_none(self) -> None:
+    def test_an_empty_image_has_none(self) -> None:
         assert main_colour(drawing("#dd2e44", 3)) is None
         assert main_colour(drawing("#dd2e44", 4)) == "red"
 

@@ -78,8 +78,8 @@ def whole(tmp_path: Path) -> Callable[[Any], Path]:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Callable[..., Path]:
-    """A folder with pictures of these names, the first of width 1, the second of width 2, and so on."""
+def images(tmp_path: Path) -> Callable[..., Path]:
+    """A folder with images of these names, the first of width 1, the second of width 2, and so on."""
 
     def write(*names: str) -> Path:
         for width, name in enumerate(names, 1):
@@ -106,13 +106,13 @@ class TestXvnli:
         }
         assert dataset["image_id"][0] == "17"
 
-    def test_pictures_are_found_by_their_id(self, lines: Callable[..., Path], pictures: Callable[..., Path]) -> None:
-        folder = pictures("2487069642.jpg", "17.jpg")
+    def test_images_are_found_by_their_id(self, lines: Callable[..., Path], images: Callable[..., Path]) -> None:
+        folder = images("2487069642.jpg", "17.jpg")
         dataset = load_xvnli(lines(ENTAILED, CONTRADICTED), language="fr", images=folder)
         assert dataset.column_names == ["image", "image_id", "text", "language", "label", "pair_id"]
-        assert [picture.width for picture in dataset["image"]] == [1, 2]
+        assert [image.width for image in dataset["image"]] == [1, 2]
         (folder / "17.jpg").unlink()
-        with pytest.raises(BadImageError, match=r"test\.jsonl line 2: there is no picture .*17\.jpg"):
+        with pytest.raises(BadImageError, match=r"test\.jsonl line 2: there is no image .*17\.jpg"):
             load_xvnli(lines(ENTAILED, CONTRADICTED), language="fr", images=folder)
         with pytest.raises(CorpusError, match=r"test\.jsonl line 1: '\.\./17.*' leaves the folder"):
             load_xvnli(lines(ENTAILED | {"Flikr30kID": "../17.jpg"}), language="fr", images=folder)
@@ -154,9 +154,9 @@ class TestXvnli:
 
 
 class TestXgqa:
-    def test_questions_of_gqas_form(self, whole: Callable[[Any], Path], pictures: Callable[..., Path]) -> None:
+    def test_questions_of_gqas_form(self, whole: Callable[[Any], Path], images: Callable[..., Path]) -> None:
         dataset = load_xgqa(
-            whole({"202158855": QUESTION}), ["no", "black"], language="de", images=pictures("n406334.jpg")
+            whole({"202158855": QUESTION}), ["no", "black"], language="de", images=images("n406334.jpg")
         )
         assert dataset[0].pop("image").width == 1
         assert dataset.remove_columns("image")[0] == {
@@ -208,14 +208,14 @@ class TestXgqa:
                 load_answers(whole(labels))
 
 
-class TestTwoPictures:
-    def test_nlvr2_names_its_pictures_after_the_pair(
-        self, lines: Callable[..., Path], pictures: Callable[..., Path]
+class TestTwoImages:
+    def test_nlvr2_names_its_images_after_the_pair(
+        self, lines: Callable[..., Path], images: Callable[..., Path]
     ) -> None:
-        folder = pictures("dev-850-0-img0.png", "dev-850-0-img1.png", "73/train-1-2-img0.png", "73/train-1-2-img1.png")
+        folder = images("dev-850-0-img0.png", "dev-850-0-img1.png", "73/train-1-2-img0.png", "73/train-1-2-img1.png")
         training = BOTTLES | {"identifier": "train-1-2-0", "directory": 73, "label": "True"}
         dataset = load_nlvr2(lines(BOTTLES, training), language="id", images=folder)
-        assert [picture.width for side in ("left", "right") for picture in dataset[f"{side}_image"]] == [1, 3, 2, 4]
+        assert [image.width for side in ("left", "right") for image in dataset[f"{side}_image"]] == [1, 3, 2, 4]
         assert dataset.remove_columns(["left_image", "right_image"])[0] == {
             "left_image_id": "dev-850-0-img0",
             "right_image_id": "dev-850-0-img1",
@@ -226,10 +226,8 @@ class TestTwoPictures:
         }
         assert (dataset["label"][1], dataset.features["label"].names) == (1, ["false", "true"])
 
-    def test_marvl_says_its_language(self, lines: Callable[..., Path], pictures: Callable[..., Path]) -> None:
-        dataset = load_marvl(
-            lines(POTS, POTS | {"label": False}), images=pictures(POTS["left_img"], POTS["right_img"])
-        )
+    def test_marvl_says_its_language(self, lines: Callable[..., Path], images: Callable[..., Path]) -> None:
+        dataset = load_marvl(lines(POTS, POTS | {"label": False}), images=images(POTS["left_img"], POTS["right_img"]))
         assert [dataset[0].pop(f"{side}_image").width for side in ("left", "right")] == [1, 2]
         assert dataset.remove_columns(["left_image", "right_image"])[0] == {
             "left_image_id": "39-n-5",
@@ -257,23 +255,23 @@ class TestTwoPictures:
         with pytest.raises(error, match=message):
             load_marvl(lines(POTS | change))
 
-    def test_one_picture_of_two_is_not_enough(self, lines: Callable[..., Path], pictures: Callable[..., Path]) -> None:
-        with pytest.raises(BadImageError, match=r"line 1: there is no picture .*39-2\.jpg"):
-            load_marvl(lines(POTS), images=pictures(POTS["left_img"]))
+    def test_one_image_of_two_is_not_enough(self, lines: Callable[..., Path], images: Callable[..., Path]) -> None:
+        with pytest.raises(BadImageError, match=r"line 1: there is no image .*39-2\.jpg"):
+            load_marvl(lines(POTS), images=images(POTS["left_img"]))
 
 
 class TestXflickrco:
     def test_captions_are_a_corpus_for_retrieval(
-        self, lines: Callable[..., Path], pictures: Callable[..., Path]
+        self, lines: Callable[..., Path], images: Callable[..., Path]
     ) -> None:
-        folder = pictures(DOG["img_path"], KITCHEN["img_path"])
+        folder = images(DOG["img_path"], KITCHEN["img_path"])
         found = retrieval_set(load_xflickrco(lines(DOG, KITCHEN), language="zh", images=folder), "zh")
         assert found.texts == ["一只小狗。", "狗。", "厨房。"]
         assert found.image_ids == ["525968880.jpg", "COCO_val2014_000000448795.jpg"]
         assert found.text_to_images == [[0], [0], [1]]
-        assert [picture.width for picture in found.images] == [1, 2]
+        assert [image.width for image in found.images] == [1, 2]
 
-    def test_without_a_folder_pictures_are_known_by_id(self, lines: Callable[..., Path]) -> None:
+    def test_without_a_folder_images_are_known_by_id(self, lines: Callable[..., Path]) -> None:
         assert load_xflickrco(lines(DOG), language="zh").column_names == ["image_id", "captions"]
 
     def test_what_is_wrong_is_named_with_its_line(self, lines: Callable[..., Path]) -> None:

@@ -1,4 +1,4 @@
-"""Multi30K's parallel files and picture lists become a corpus of translations with pictures."""
+"""Multi30K's parallel files and image lists become a corpus of translations with images."""
 
 import gzip
 from pathlib import Path
@@ -24,7 +24,7 @@ def task(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_sentences_of_a_line_belong_to_the_picture_of_that_line(task: Path) -> None:
+def test_sentences_of_a_line_belong_to_the_image_of_that_line(task: Path) -> None:
     corpus = load_multi30k(task, "val", ["en", "de"], images=task / "images")
     assert corpus.column_names == ["image", "image_id", "captions"]
     rows = [(e["image"].width, e["image_id"], e["text_a"], e["text_b"]) for e in triplets(corpus, [("en", "de")])]
@@ -46,13 +46,13 @@ def test_what_is_missing_is_named(task: Path) -> None:
     with pytest.raises(CorpusError, match=r"there is no test\.txt or test_images\.txt, here or in image_splits"):
         load_multi30k(task, "test", ["en"])
     (task / "images" / "1029450589.jpg").unlink()
-    with pytest.raises(BadImageError, match=r"val\.txt line 2: there is no picture"):
+    with pytest.raises(BadImageError, match=r"val\.txt line 2: there is no image"):
         load_multi30k(task, "val", ["en", "de"], images=task / "images")
 
 
 def test_lines_that_do_not_match_are_refused(task: Path) -> None:
     (task / "raw" / "val.de.gz").write_bytes(gzip.compress(b"Ein Hund.\n"))
-    with pytest.raises(CorpusError, match="val has 1 sentences in de and 2 pictures"):
+    with pytest.raises(CorpusError, match="val has 1 sentences in de and 2 images"):
         load_multi30k(task, "val", ["en", "de"])
     (task / "raw" / "val.de.gz").write_bytes(gzip.compress(b"Ein Hund.\n\nEin Mann.\n"))
     with pytest.raises(CorpusError, match=r"val\.de\.gz line 2: the line is empty"):

@@ -1,4 +1,4 @@
-"""WIT's own files, in small: rows of one picture come together, pictures are found, bad rows are named."""
+"""WIT's own files, in small: rows of one image come together, images are found, bad rows are named."""
 
 import base64
 import csv
@@ -67,7 +67,7 @@ def wit(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """A folder of pictures at the paths of their addresses, which may be percent-encoded."""
+    """A folder of images at the paths of their addresses, which may be percent-encoded."""
     for width, name in enumerate(("9/93/Half_Dome,_Yosemite.jpg", "f/f6/Tonlesap.jpg"), 1):
         path = tmp_path / "images" / "wikipedia" / "commons" / name
         path.parent.mkdir(parents=True)
@@ -88,9 +88,7 @@ MOUNTAIN = [
 
 
 class TestTexts:
-    def test_rows_of_one_picture_come_together_and_each_text_once(
-        self, wit: Path, images: Path, tmp_path: Path
-    ) -> None:
+    def test_rows_of_one_image_come_together_and_each_text_once(self, wit: Path, images: Path, tmp_path: Path) -> None:
         stream = load_wit(wit, images, cache_dir=tmp_path / "cache")
         assert texts(stream) == {
             DOME: MOUNTAIN,
@@ -134,16 +132,16 @@ class TestTexts:
         assert texts(load_wit(wit, images, cache_dir=cache)) == {DOME: [*MOUNTAIN[:3], ("fr", "Le Half Dome")]}
 
 
-class TestPictures:
+class TestImages:
     def test_in_tar_files(self, wit: Path, images: Path, tmp_path: Path) -> None:
-        with tarfile.open(tmp_path / "pictures-0.tar", "w") as tar:
+        with tarfile.open(tmp_path / "images-0.tar", "w") as tar:
             tar.add(images / "wikipedia", "./wikipedia")
-        stream = load_wit(wit, tmp_path / "pictures-*.tar", cache_dir=tmp_path / "cache")
+        stream = load_wit(wit, tmp_path / "images-*.tar", cache_dir=tmp_path / "cache")
         assert {row["image_id"]: row["image"].width for row in stream} == {DOME: 1, LAKE: 2}
 
     def test_in_pixel_data(self, wit: Path, tmp_path: Path) -> None:
         lines = [(DOME, jpeg(3)), (LAKE, jpeg(4)), (DOME.replace("Dome", "Rome"), jpeg(5))]
-        content = "".join(f"{url}\t{base64.b64encode(picture).decode()}\t{url}\n" for url, picture in lines)
+        content = "".join(f"{url}\t{base64.b64encode(image).decode()}\t{url}\n" for url, image in lines)
         file = tmp_path / "train_image_pixels_part-00000.csv.gz"
         file.write_bytes(gzip.compress(content.encode()))
         stream = load_wit(wit, file, cache_dir=tmp_path / "cache")
@@ -166,7 +164,7 @@ class TestPictures:
         (images.parent / "secret.jpg").write_bytes(jpeg(9))
         address = f"https://upload.wikimedia.org/{name}"
         write(tmp_path / "wit.tsv", row("en", address, "a secret"), row("de", address, "geheim"))
-        with pytest.raises(BadImageError, match=r"\.jpg'?: (no picture|.*no such file)"):
+        with pytest.raises(BadImageError, match=r"\.jpg'?: (no image|.*no such file)"):
             list(load_wit(tmp_path / "wit.tsv", images, cache_dir=tmp_path / "cache"))
 
     def test_sources_that_are_none_are_refused(self, wit: Path, images: Path, tmp_path: Path) -> None:
@@ -175,16 +173,16 @@ class TestPictures:
                 load_wit(wit, source, cache_dir=tmp_path / "cache")
         with pytest.raises(CorpusError, match=r"none that ends in \.tsv or \.tsv\.gz"):
             load_wit(images, images, cache_dir=tmp_path / "cache")
-        (tmp_path / "pictures.csv").write_text(f"{DOME}\tno base64!\tpage\n")
-        with pytest.raises(BadImageError, match=r"pictures\.csv line 1: the picture is not in base64"):
-            load_wit(wit, tmp_path / "pictures.csv", cache_dir=tmp_path / "cache")
+        (tmp_path / "images.csv").write_text(f"{DOME}\tno base64!\tpage\n")
+        with pytest.raises(BadImageError, match=r"images\.csv line 1: the image is not in base64"):
+            load_wit(wit, tmp_path / "images.csv", cache_dir=tmp_path / "cache")
 
 
 BAD_ROWS = [
     ("en\tpage\n", CorpusError, "line 3: 2 cells, where the header has 17 columns"),
     ('en\t"page" \n', CorpusError, "line 3: not a row of cells between tabs"),
     (row("klingon", reference="Qo'noS"), LanguageTagError, "line 3: 'klingon'"),
-    (row("en", "Half_Dome.jpg", "a rock"), CorpusError, "line 3: 'Half_Dome.jpg' is no address of a picture"),
+    (row("en", "Half_Dome.jpg", "a rock"), CorpusError, "line 3: 'Half_Dome.jpg' is no address of an image"),
     (row("en", reference="long " * 3000), BadTextError, "line 3: a text of 14999 characters"),
 ]
 
