@@ -61,6 +61,12 @@ class RegionError(InputError):
     """The region features of an image are missing, or not of the form that the model reads."""
 
 
+class MissingRegionsError(RegionError, KeyError):
+    """A file of region features has none for an image."""
+
+    __str__ = Exception.__str__  # KeyError would quote the message
+
+
 class ArgumentError(BabelensError, TypeError):
     """A call has a keyword argument that the model or the processor does not know, or cannot use."""
 

@@ -132,7 +132,7 @@ class Rc3Encoder(MBartEncoder):
             InputError: without texts; an image is read beside one, if only `[BOS] [LANG]`.
             ArgumentError: for a keyword that nobody knows, and for `inputs_embeds`.
             InputError: for visual inputs that the model has no layer for, or of another size.
-            RegionError, RegionError, RegionError: for regions that it cannot use.
+            RegionError: for regions that it cannot use.
             InputError: for one image where it compares two, or two where it reads one.
             MissingLanguageError: for a text that does not end with a language's token.
             ValueError: for more tokens than there are positions.

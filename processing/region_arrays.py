@@ -20,7 +20,7 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
         called: how errors name the image.
 
     Raises:
-        RegionError, RegionError, RegionError: for other shapes.
+        RegionError: for other shapes.
         RegionError: for what is no number.
     """
     if hasattr(features, "numpy"):  # a tensor, on whatever device, with or without a gradient

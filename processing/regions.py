@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..configuration.errors import RegionError
+from ..configuration.errors import MissingRegionsError, RegionError
 from .region_arrays import check_regions
 
 _FEATURES = "features"
@@ -48,8 +48,8 @@ class RegionFeatures(Mapping[str, np.ndarray]):
     Raises:
         RegionError: for a path where nothing is; later, for what cannot be read.
         ImportError: when the library for the format is not installed.
-        RegionError: when an image is asked for that is not there.
-        RegionError, RegionError, RegionError: when one is asked for that the model cannot read.
+        MissingRegionsError: when an image is asked for that is not there.
+        RegionError: when one is asked for that the model cannot read.
     """
 
     def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> None:
@@ -62,7 +62,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
     def __getitem__(self, image_id: str) -> np.ndarray:
         called = f"{self.path}, image {image_id!r}"
         if image_id not in self:
-            raise RegionError(f"{called}: not there")
+            raise MissingRegionsError(f"{called}: not there")
         try:
             features = self._read(image_id)
         except RegionError:
@@ -208,7 +208,7 @@ class SeveralRegions(Mapping[str, np.ndarray]):
     """The regions of several files as one; of an image that several have, those of the first.
 
     Raises:
-        RegionError: when an image is asked for that is in none.
+        MissingRegionsError: when an image is asked for that is in none.
     """
 
     def __init__(self, *files: RegionFeatures) -> None:
@@ -218,7 +218,7 @@ class SeveralRegions(Mapping[str, np.ndarray]):
         for file in self.files:
             if image_id in file:
                 return file[image_id]
-        raise RegionError(f"{', '.join(str(file.path) for file in self.files)}, image {image_id!r}: not there")
+        raise MissingRegionsError(f"{', '.join(str(file.path) for file in self.files)}, image {image_id!r}: not there")
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(image_id for file in self.files for image_id in file))

@@ -39,7 +39,7 @@ class WholeCheckpointTrainer(Trainer):
         Raises:
             FileNotFoundError: when there is none.
             DamagedCheckpointError: when the checkpoint to go on from is not what was saved.
-            NonFiniteError, NonFiniteError: when the loss or its gradient becomes NaN or infinite.
+            NonFiniteError: when the loss or its gradient becomes NaN or infinite.
             NonFiniteError: when weights are, all the same.
             SaveError: when checkpoints cannot be saved to `args.output_dir`.
         """

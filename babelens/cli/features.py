@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from ..configuration.errors import BabelensError
 from ..data.corpus.images import SkippedImage
 from ..data.corpus.loading import load_captions
 from ..inference.ten_crops import CROP, RESIZE, TenCropFeatures, write_features
@@ -53,7 +54,7 @@ def features(
         raise typer.BadParameter(f"{crop} is more than --resize {resize}", param_hint="--crop")
     try:
         extract = TenCropFeatures.from_pretrained(model, resize=resize, crop=crop, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
+    except (BabelensError, OSError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
     skipped: list[SkippedImage] = []
     on_bad_image: Literal["skip", "error"] = "skip" if skip_bad_images else "error"

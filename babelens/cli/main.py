@@ -66,7 +66,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
             stream.reconfigure(errors="backslashreplace")
-    log = logging.getLogger(__package__)
+    log = logging.getLogger("babelens")
     log.addHandler(logging.StreamHandler())
     log.setLevel(logging.INFO)
     log.propagate = False

@@ -88,23 +88,23 @@ def _xgqa(answers: str, **options: Any) -> Dataset:
     return load_xgqa(answers=load_answers(answers), **options)
 
 
-def _few(corpus: Dataset, images: int | None) -> Dataset:
+def _few(corpus: Dataset, max_images: int | None) -> Dataset:
     """So many of the rows, spread evenly: a cross-encoder looks at every text with every image, which takes long."""
-    if images is None or images >= len(corpus):
+    if max_images is None or max_images >= len(corpus):
         return corpus
-    return corpus.select([len(corpus) * k // images for k in range(images)])
+    return corpus.select([len(corpus) * k // max_images for k in range(max_images)])
 
 
-def _xflickrco(images: int | None = None, **options: Any) -> Dataset:
-    return _few(load_xflickrco(**options), images)
+def _xflickrco(max_images: int | None = None, **options: Any) -> Dataset:
+    return _few(load_xflickrco(**options), max_images)
 
 
 def _captions(source: DataSource) -> list[TaskData]:
     """A caption corpus: the emoji benchmark, or what `load_captions` takes."""
     options = dict(source.options)
-    images = options.pop("images", None)
+    max_images = options.pop("max_images", None)
     corpus = load_emoji(**options) if source.source == EMOJI else load_captions(source.source, **options)
-    return [TaskData(_few(corpus, images), source.languages, source.language_pairs)]
+    return [TaskData(_few(corpus, max_images), source.languages, source.language_pairs)]
 
 
 def _multi30k(source: DataSource) -> list[TaskData]:
@@ -120,10 +120,10 @@ def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool
     if not source.languages:
         raise RecipeError("the emoji benchmark's tasks need languages")
     loading = dict(source.options)
-    images = loading.pop("images", None)
+    max_images = loading.pop("max_images", None)
     own = {name: loading.pop(name) for name in _TASK_OPTIONS if name in loading}
     corpus = load_emoji(**{"languages": source.languages if named else ["en"]} | loading)
-    return [TaskData(make(_few(corpus, images), source.languages, **own), source.languages)]
+    return [TaskData(make(_few(corpus, max_images), source.languages, **own), source.languages)]
 
 
 # Task -> source -> reader; the source "" stands for any other.

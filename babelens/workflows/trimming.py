@@ -172,7 +172,7 @@ def _load_model(source: str, **code: Any) -> PreTrainedModel:
     if not config.architectures:
         return load_model(AutoModel, source, dtype="auto", **code)
     name = config.architectures[0]
-    model_class = getattr(import_module(__package__), name, None) or getattr(transformers, name, None)
+    model_class = getattr(import_module("babelens"), name, None) or getattr(transformers, name, None)
     if model_class is None:
         raise VocabularyError(f"{source} holds a {name}, which neither babelens nor transformers has")
     return load_model(model_class, source, dtype="auto", **code)
