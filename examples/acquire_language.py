@@ -87,6 +87,8 @@ def parse_arguments() -> tuple[ModelArguments, DataArguments, MlaTrainingArgumen
             model_args, data_args, training_args = parser.parse_args_into_dataclasses()
         if training_args.push_to_hub and model_args.save_as == "adapter":
             raise ValueError("--push_to_hub needs --save_as model; `babelens push` publishes an adapter")
+        if training_args.languages:
+            raise ValueError("--languages: one language is acquired at a time, which --language names")
     except (BabelensError, OSError, ValueError) as error:
         parser.error(str(error))
     return model_args, data_args, training_args

@@ -31,7 +31,7 @@ from babelens import (
     Rc3TaskTrainingArguments,
 )
 from babelens.data import load_captions
-from babelens.processing.regions import RegionFeatures
+from babelens.processing.regions import open_regions
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.contrastive import TaskData
 
@@ -72,9 +72,10 @@ class DataArguments:
     eval_data: str | None = field(default=None, metadata={"help": "Data to evaluate on, in the same form."})
     train_split: str | None = field(default=None, metadata={"help": "Split of --train_data, where there are several."})
     eval_split: str | None = field(default=None, metadata={"help": "Split of --eval_data."})
-    languages: list[str] | None = field(
+    train_languages: list[str] | None = field(
         default=None, metadata={"help": "Languages to train on, such as 'en', the paper's choice; default: all."}
     )
+    eval_languages: list[str] | None = field(default=None, metadata={"help": "Languages to evaluate; default: all."})
     source_language: str | None = field(default=None, metadata={"help": "For translation: the language to read."})
     target_language: str | None = field(default=None, metadata={"help": "For translation: the language to write."})
 
@@ -136,11 +137,11 @@ def main() -> None:
 
     # ---- Data ----
     pairs = None
-    if model_args.task == TRANSLATION:
+    if data_args.source_language and data_args.target_language:
         pairs = [(data_args.source_language, data_args.target_language)]
     train_data = eval_data = None
     with training_args.main_process_first(desc="reading the data"):
-        if training_args.do_train:
+        if training_args.do_train and data_args.train_data:
             train_data = read_data(model_args.task, data_args.train_data, data_args.train_split)
         if data_args.eval_data:
             eval_data = read_data(model_args.task, data_args.eval_data, data_args.eval_split)
@@ -150,15 +151,15 @@ def main() -> None:
     regions = None
     if model_args.regions:
         sizes = {"region_size": model.config.region_size, "max_regions": model.config.max_regions}
-        regions = RegionFeatures(model_args.regions, **sizes)
+        regions = open_regions(model_args.regions, **sizes)
 
     # ---- Training and evaluation ----
     trainer = Rc3TaskTrainer(
         model=model,
         args=training_args,
         processing_class=AutoProcessor.from_pretrained(model_args.model_name_or_path),
-        train_dataset=None if train_data is None else TaskData(train_data, data_args.languages, pairs),
-        eval_dataset=None if eval_data is None else TaskData(eval_data, pairs=pairs),
+        train_dataset=None if train_data is None else TaskData(train_data, data_args.train_languages, pairs),
+        eval_dataset=None if eval_data is None else TaskData(eval_data, data_args.eval_languages, pairs),
         regions=regions,
     )
     if training_args.do_train:

@@ -125,6 +125,8 @@ def parse_arguments() -> tuple[ModelArguments, DataArguments, ContrastiveTrainin
             raise ValueError("--do_train needs --captions")
         if training_args.do_eval and not data_args.eval_captions:
             raise ValueError("--do_eval needs --eval_captions")
+        if model_args.preset and not training_args.do_train:
+            raise ValueError("--preset makes a new model, which needs --do_train")
     except (BabelensError, OSError, ValueError) as error:
         parser.error(str(error))
     return model_args, data_args, training_args
@@ -159,12 +161,11 @@ def model_and_processor(
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Makes a new model, or loads the one to go on from: the checkpoint's, or the one that was named."""
     model_class, processor_class, _ = METHODS[model_args.method]
-    start = checkpoint or model_args.model_name_or_path
-    if start is None:
+    if model_args.preset and checkpoint is None:
         processor = new_processor(model_args, corpora)
-        return model_class(
-            load_preset(model_args.preset, text_config={"vocab_size": len(processor.tokenizer)})
-        ), processor
+        config = load_preset(model_args.preset, text_config={"vocab_size": len(processor.tokenizer)})
+        return model_class(config), processor
+    start = checkpoint or model_args.model_name_or_path
     model, processor = AutoModel.from_pretrained(start), AutoProcessor.from_pretrained(start)
     if model.config.model_type == "align":
         model = MuralModel.from_align(model)
@@ -196,7 +197,7 @@ def main() -> None:
     corpora: dict[str, Dataset] = {}
     eval_corpus = None
     with training_args.main_process_first(desc="reading the data"):
-        if training_args.do_train:
+        if training_args.do_train and data_args.captions:
             main_task = "triplet" if model_args.method == "etcl" else "image_text"
             corpora[main_task] = read_captions(
                 data_args.captions, data_args.train_split, data_args.caption_language, data_args.max_train_samples
