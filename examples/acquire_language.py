@@ -94,10 +94,10 @@ def parse_arguments() -> tuple[ModelArguments, DataArguments, MlaTrainingArgumen
     return model_args, data_args, training_args
 
 
-def with_room_for_languages(
+def wrapped(
     native: PreTrainedModel, native_processor: ProcessorMixin, model_args: ModelArguments, translations: Dataset
 ) -> tuple[MlaModel, MlaProcessor]:
-    """Wraps a dual encoder in an MLA model that has acquired no language yet."""
+    """Makes an MLA model of a plain dual encoder, with the vocabulary of all languages that it will acquire."""
     width, table = native.config.text_config.hidden_size, None
     if model_args.vocab_size:
         texts = (caption["text"] for row in translations["captions"] for caption in row)
@@ -110,20 +110,52 @@ def with_room_for_languages(
         tokenizer = AutoTokenizer.from_pretrained(model_args.vocabulary)
         table = AutoModel.from_pretrained(model_args.vocabulary, dtype=torch.float32).get_input_embeddings().weight
         vocab_size, width = table.shape
-    processor = MlaProcessor.for_native(
-        native.config, native_processor, tokenizer, native_language=model_args.native_language
-    )
+    options = {"native_language": model_args.native_language}
     model = MlaModel.from_native(
         native,
-        native_language=model_args.native_language,
         acquirer_size=model_args.acquirer_size,
         vocab_size=vocab_size,
         embedding_size=width,
         sep_token_id=tokenizer.sep_token_id,
+        **options,
     )
     if table is not None:
         model.get_input_embeddings().load_state_dict({"weight": table})
+    return model, MlaProcessor.for_native(native.config, native_processor, tokenizer, **options)
+
+
+def learner(
+    base: Embedder, language: str, model_args: ModelArguments, translations: Dataset
+) -> tuple[MlaModel, MlaProcessor]:
+    """Makes room for the language in the base model, which is wrapped where it has acquired none before.
+
+    Raises:
+        BabelensError: when an adapter is asked for of a language that the base model has acquired already.
+    """
+    model, processor = base.model, base.processor
+    if not isinstance(model, MlaModel):
+        model, processor = wrapped(model, processor, model_args, translations)
+    # The languages of a model share an embedding: only the first one may still change it.
+    model.config.train_embedding = not set(model.config.languages) - {language}
+    if language not in model.config.languages:
+        model.add_language(language)
+        processor.languages = list(model.config.languages)
+    elif model_args.save_as == "adapter":
+        raise BabelensError(
+            f"{model_args.model_name_or_path} has acquired {language!r} already: going on needs --save_as model"
+        )
     return model, processor
+
+
+def save(trainer: MlaTrainer, language: str, model_args: ModelArguments) -> None:
+    """Saves the whole model, or the language as an adapter with the tokenizer that reads its texts."""
+    if model_args.save_as == "model":
+        trainer.save_model()  # and the processor, and the code that loads both without this package
+    elif trainer.is_world_process_zero():
+        name, folder = model_args.model_name_or_path, trainer.args.output_dir
+        base = str(Path(name).resolve()) if Path(name).is_dir() else name
+        save_adapter(trainer.model, language, folder, base_model=base)
+        trainer.processing_class.multilingual_tokenizer.save_pretrained(folder)
 
 
 def main() -> None:
@@ -134,7 +166,7 @@ def main() -> None:
     )
     set_seed(training_args.seed)
 
-    # ---- Model: a plain dual encoder is wrapped; one that has acquired languages gets room for one more ----
+    # ---- Model and data ----
     base = Embedder.from_pretrained(model_args.model_name_or_path, dtype=torch.float32)
     native_language = getattr(base.model.config, "native_language", model_args.native_language)
     with training_args.main_process_first(desc="reading the data"):
@@ -146,19 +178,7 @@ def main() -> None:
     language = pairs[0]["language_a"]  # as babelens writes the tag
     native_texts = [pair["text_b"] for pair in pairs[:COMPARED]]
     before = base.encode_text(native_texts, language=native_language)  # [N, d]
-    if isinstance(base.model, MlaModel):
-        model, processor = base.model, base.processor
-    else:
-        model, processor = with_room_for_languages(base.model, base.processor, model_args, translations)
-    if language in model.config.languages and model_args.save_as == "adapter":
-        raise BabelensError(
-            f"{model_args.model_name_or_path} has acquired {language!r} already: going on needs --save_as model"
-        )
-    # The languages of a model share an embedding: only the first one may still change it.
-    model.config.train_embedding = not set(model.config.languages) - {language}
-    if language not in model.config.languages:
-        model.add_language(language)
-        processor.languages = list(model.config.languages)
+    model, processor = learner(base, language, model_args, translations)
 
     # ---- Training ----
     training_args.languages = [language]
@@ -172,30 +192,17 @@ def main() -> None:
     if checkpoint:
         logger.info("Training goes on from %s", checkpoint)
     result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    save(trainer, language, model_args)
+    trainer.save_state()
     trainer.log_metrics("train", result.metrics)
     trainer.save_metrics("train", result.metrics)
-    trainer.save_state()
-
-    # ---- Saving ----
-    if model_args.save_as == "model":
-        trainer.save_model()  # and the processor, and the code that loads both without this package
-    elif trainer.is_world_process_zero():
-        name = model_args.model_name_or_path
-        save_adapter(
-            model,
-            language,
-            training_args.output_dir,
-            base_model=str(Path(name).resolve()) if Path(name).is_dir() else name,
-        )
-        processor.multilingual_tokenizer.save_pretrained(training_args.output_dir)
 
     # ---- Evaluation: the native language is what it was, and the new one finds images ----
     embedder = Embedder(model, processor, batch_size=base.batch_size)
-    after = embedder.encode_text(native_texts, language=native_language)
+    after = embedder.encode_text(native_texts, language=native_language)  # [N, d]
     metrics = {"eval_native_change": float(np.abs(after - before).max())}
     if data_args.eval_captions:
-        eval_corpus = load_captions(data_args.eval_captions)
-        results = evaluate_retrieval(embedder, eval_corpus, [native_language, language])
+        results = evaluate_retrieval(embedder, load_captions(data_args.eval_captions), [native_language, language])
         metrics |= {f"eval_{name}_{tag}": value for tag, numbers in results.items() for name, value in numbers.items()}
     trainer.log_metrics("eval", metrics)
     trainer.save_metrics("eval", metrics)

@@ -198,6 +198,11 @@ def test_an_adapter_is_one_of_peft_and_english_stays_what_it_was(data, run, run_
 def test_going_on_with_a_language_and_a_vocabulary_of_its_own(data, run_here, tmp_path):
     first = of_french(data, tmp_path / "first", save_as="model", vocab_size=150)
     run_here("acquire_language", *first)
+    acquired = weights(AutoModel.from_pretrained(tmp_path / "first"))
+    shutil.rmtree(tmp_path / "first/checkpoint-4")
+    run_here("acquire_language", *first)  # from the last checkpoint
+    assert_same(weights(AutoModel.from_pretrained(tmp_path / "first")), acquired)
+
     again = {"model_name_or_path": tmp_path / "first", "captions": data / "shapes", "language": "de"}
     with pytest.raises(SystemExit, match="needs --save_as model"):
         run_here("acquire_language", *of_french(data, tmp_path / "x", model_name_or_path=tmp_path / "first"))
