@@ -13,7 +13,7 @@ from tiny_training import shapes_trainer
 
 from babelens.trainers.sharding import check_shardable
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "accelerate"
 FSDP = EXAMPLES / "fsdp.yaml"
 
 

@@ -1,0 +1,311 @@
+"""The scripts in `examples/` do what they say, each run as a program on tiny data."""
+
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from peft import PeftModel
+from tiny_native import saved, tiny_bert, tiny_clip
+from tiny_rc3_tasks import colour_rows, save_pretrained_rc3
+from tiny_training import assert_same, weights, write_shapes
+from transformers import AutoModel, AutoProcessor
+
+from babelens import Embedder, EtclModel, MlaModel, MuralModel, Rc3ForVisualEntailment
+from babelens.data import load_captions
+from babelens.evaluation import evaluate_retrieval
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = ("train_dual_encoder", "acquire_language", "finetune_rc3")
+ACQUIRE = ["--model_name_or_path", "clip", "--language", "de", "--translations", "pairs.tsv"]
+TEXTS = ["a red square", "a blue dot"]
+# The same on every machine; two checkpoints in four steps.
+TRAINING = {
+    "max_steps": 4,
+    "save_steps": 2,
+    "per_device_train_batch_size": 8,
+    "use_cpu": True,
+    "precision": "float32",
+    "report_to": "none",
+    "disable_tqdm": True,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """What people bring: shapes with captions in English and German, translations into French, and models."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "shapes").mkdir()
+    write_shapes(folder / "shapes", ("en", "de"))
+    saved(tiny_clip(), folder / "clip")
+    saved(tiny_bert(), folder / "bert")
+    save_pretrained_rc3(folder / "rc3")
+    colour_rows(["en", "de"]).save_to_disk(folder / "entailment")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Runs an example as a program and returns what it printed."""
+    cache = tmp_path_factory.mktemp("cache")
+    settings = {"HF_HOME": str(cache), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+    def run(script: str, *arguments: str, cwd: Path | None = None, **environment: str) -> str:
+        command = [sys.executable, str(EXAMPLES / f"{script}.py"), *arguments]
+        env = os.environ | settings | environment
+        done = subprocess.run(command, cwd=cwd or cache, env=env, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def run_here(monkeypatch):
+    """Runs an example within this process, which has imported everything already."""
+
+    def run_here(script: str, *arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", [f"{script}.py", *arguments])
+        runpy.run_path(str(EXAMPLES / f"{script}.py"), run_name="__main__")
+
+    return run_here
+
+
+def options(**settings: Any) -> list[str]:
+    """Arguments of the command line."""
+    arguments = []
+    for name, value in (TRAINING | settings).items():
+        arguments += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return arguments
+
+
+def of_mural(data: Path, output: Path, **settings: Any) -> dict[str, Any]:
+    """Settings of `train_dual_encoder.py` for a small MURAL."""
+    shapes = data / "shapes"
+    given = {"preset": "mural-tiny", "image_size": 32, "vocab_size": 200, "do_train": True, "do_eval": True}
+    sources = {"captions": shapes, "translations": shapes / "pairs.tsv", "eval_captions": shapes}
+    return given | sources | {"output_dir": output} | settings
+
+
+def results(folder: Path, part: str) -> dict[str, float]:
+    return json.loads((folder / f"{part}_results.json").read_text(encoding="utf-8"))
+
+
+# ---- Dual encoders ----
+
+
+@pytest.fixture(scope="module")
+def mural(data, run, tmp_path_factory) -> Path:
+    """What `train_dual_encoder.py` leaves of a MURAL. Not to be changed."""
+    folder = tmp_path_factory.mktemp("runs") / "mural"
+    printed = run("train_dual_encoder", *options(**of_mural(data, folder)))
+    assert "train metrics" in printed and "eval_mean_recall_de" in printed
+    return folder
+
+
+def test_a_trained_dual_encoder_is_saved_and_measured_in_each_language(mural, data):
+    found, corpus = results(mural, "eval"), load_captions(data / "shapes")
+    expected = evaluate_retrieval(Embedder.from_pretrained(mural), corpus, ["de", "en"])
+    assert {f"eval_{name}_{tag}" for tag in expected for name in expected[tag]} | {"eval_mean_recall"} == set(found)
+    assert found["eval_t2i_r10_de"] == pytest.approx(expected["de"]["t2i_r10"])
+    assert isinstance(AutoModel.from_pretrained(mural), MuralModel)
+    assert results(mural, "train")["train_loss"] > 0 and found.items() <= results(mural, "all").items()
+
+
+def test_an_interrupted_run_goes_on_from_its_last_checkpoint(mural, data, run, tmp_path):
+    folder = tmp_path / "mural"
+    shutil.copytree(mural, folder)
+    shutil.rmtree(folder / "checkpoint-4")
+    (folder / "model.safetensors").unlink()
+    run("train_dual_encoder", *options(**of_mural(data, folder)))
+    assert_same(weights(AutoModel.from_pretrained(folder)), weights(AutoModel.from_pretrained(mural)))
+    assert json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] == 4
+
+
+def test_settings_stand_in_a_json_file_and_etcl_begins_with_a_mural(mural, data, run_here, tmp_path):
+    settings = of_mural(data, tmp_path / "etcl", method="etcl", model_name_or_path=mural, do_eval=False)
+    settings = TRAINING | settings | {"preset": None, "task_weights": {"text_text": 0.3}, "optim": "lamb"}
+    file = tmp_path / "etcl.json"
+    file.write_text(json.dumps(settings, default=str), encoding="utf-8")
+    run_here("train_dual_encoder", str(file))
+    assert isinstance(AutoModel.from_pretrained(tmp_path / "etcl"), EtclModel)
+
+
+def test_align_has_no_translations_and_a_trained_model_is_evaluated_alone(data, run_here, tmp_path):
+    settings = of_mural(data, tmp_path / "align", method="align", preset="align-tiny", max_train_samples=8)
+    del settings["translations"]
+    run_here("train_dual_encoder", *options(**settings))
+    alone = {"do_train": False, "model_name_or_path": tmp_path / "align", "max_eval_samples": 4}
+    settings = of_mural(data, tmp_path / "alone", method="align", eval_languages=["de"]) | alone
+    del settings["translations"], settings["preset"]
+    run_here("train_dual_encoder", *options(**settings))
+    found = results(tmp_path / "alone", "eval")
+    assert found["eval_n_images_de"] == 4 and "eval_n_images_en" not in found
+
+
+def test_a_run_is_pushed_as_trainer_does(mural, data, run_here, tmp_path, monkeypatch):
+    pushed: list[dict[str, Any]] = []  # a run that is saved is pushed as well
+    monkeypatch.setattr("transformers.Trainer.init_hf_repo", lambda self, token=None: None)
+    monkeypatch.setattr("transformers.Trainer.push_to_hub", lambda self, **card: pushed.append(card))
+    settings = of_mural(data, tmp_path / "run", push_to_hub=True, save_strategy="no", max_steps=1, do_eval=False)
+    run_here("train_dual_encoder", *options(**settings))
+    assert pushed[-1] == {"language": ["de", "en", "fr"], "tags": ["mural"]}
+
+
+# ---- One more language ----
+
+
+def of_french(data: Path, output: Path, **settings: Any) -> list[str]:
+    given = {"model_name_or_path": data / "clip", "language": "FR", "translations": data / "shapes/pairs.tsv"}
+    sizes = {"vocabulary": data / "bert", "acquirer_size": 8}
+    return options(**given | sizes | {"output_dir": output, "learning_rate": 0.01} | settings)
+
+
+def test_an_adapter_is_one_of_peft_and_english_stays_what_it_was(data, run, run_here, tmp_path):
+    folder = tmp_path / "fr"
+    run("acquire_language", *of_french(data, folder))
+    assert results(folder, "eval")["eval_native_change"] == 0
+    assert results(folder, "train")["train_loss"] > 0
+    clip, acquired = Embedder.from_pretrained(data / "clip"), Embedder.from_pretrained(folder)
+    assert np.array_equal(clip.encode_text(TEXTS, language="en"), acquired.encode_text(TEXTS, language="en"))
+    adapted = PeftModel.from_pretrained(AutoModel.from_pretrained(data / "clip"), folder)
+    tokens = acquired.processor(text=["carré rouge"], language="fr", return_tensors="pt")
+    tokens.pop("language_ids")
+    found = adapted.get_text_features(**tokens).pooler_output.detach().numpy()
+    expected = acquired.encode_text(["carré rouge"], language="fr")
+    assert np.allclose(found / np.linalg.norm(found), expected, atol=1e-6)
+
+    # A second language on top, by a vocabulary that both share, and with images.
+    write_shapes(tmp_path, ("en", "de"))
+    given = {"language": "de", "captions": tmp_path, "eval_captions": tmp_path, "save_as": "model"}
+    both = tmp_path / "both"
+    run_here("acquire_language", *of_french(data, both, model_name_or_path=folder, **given))
+    model = AutoModel.from_pretrained(both)
+    assert isinstance(model, MlaModel) and model.config.languages == ["fr", "de"]
+    french = Embedder(model, AutoProcessor.from_pretrained(both)).encode_text(["carré rouge"], language="fr")
+    assert np.array_equal(french, expected)
+    assert {"eval_native_change", "eval_t2i_r1_de", "eval_t2i_r1_en"} <= set(results(both, "eval"))
+
+
+def test_going_on_with_a_language_and_a_vocabulary_of_its_own(data, run_here, tmp_path):
+    first = of_french(data, tmp_path / "first", save_as="model", vocab_size=150)
+    run_here("acquire_language", *first)
+    acquired = weights(AutoModel.from_pretrained(tmp_path / "first"))
+    shutil.rmtree(tmp_path / "first/checkpoint-4")
+    run_here("acquire_language", *first)  # from the last checkpoint
+    assert_same(weights(AutoModel.from_pretrained(tmp_path / "first")), acquired)
+
+    again = {"model_name_or_path": tmp_path / "first", "captions": data / "shapes", "language": "de"}
+    with pytest.raises(SystemExit, match="needs --save_as model"):
+        run_here("acquire_language", *of_french(data, tmp_path / "x", model_name_or_path=tmp_path / "first"))
+    run_here("acquire_language", *of_french(data, tmp_path / "second", **again, save_as="model"))
+    assert AutoModel.from_pretrained(tmp_path / "second").config.languages == ["fr", "de"]
+
+
+# ---- RC3 ----
+
+
+def of_task(data: Path, output: Path, task: str, source: str, **settings: Any) -> list[str]:
+    given = {"task": task, "model_name_or_path": data / "rc3", "do_train": True, "do_eval": True}
+    return options(
+        **given | {"train_data": data / source, "eval_data": data / source, "output_dir": output} | settings
+    )
+
+
+def test_rc3_is_fine_tuned_on_a_task_with_labels(data, run, tmp_path):
+    run("finetune_rc3", *of_task(data, tmp_path, "visual-entailment", "entailment", train_languages=["en"]))
+    found = results(tmp_path, "eval")
+    assert {"eval_accuracy", "eval_accuracy_de", "eval_accuracy_en"} <= set(found)
+    model = Rc3ForVisualEntailment.from_pretrained(tmp_path)
+    assert model.config.id2label == {0: "false", 1: "true"}
+
+
+@pytest.mark.parametrize("task", ["image-text-retrieval", "translation"])
+def test_rc3_is_fine_tuned_on_captions(data, run_here, tmp_path, task):
+    pair = {"source_language": "en", "target_language": "de"} if task == "translation" else {"eval_languages": "de"}
+    run_here("finetune_rc3", *of_task(data, tmp_path, task, "shapes", **pair))
+    name = "eval_bleu_en-de" if task == "translation" else "eval_r1_de"
+    assert name in results(tmp_path, "eval")
+
+
+def test_rc3_reads_regions(data, run_here, tmp_path):
+    (tmp_path / "regions").mkdir()
+    for name in {row["image_id"] for row in colour_rows(["en"]).remove_columns("image")}:
+        np.save(tmp_path / "regions" / f"{name}.npy", np.ones((3, 6), dtype=np.float32))
+    given = of_task(data, tmp_path / "run", "visual-entailment", "entailment", max_steps=1, do_eval=False)
+    run_here("finetune_rc3", *given, "--regions", str(tmp_path / "regions"))
+    with pytest.raises(SystemExit, match=r"^error: .*no such file"):
+        run_here("finetune_rc3", *given, "--regions", str(tmp_path / "nothing"))
+
+
+# ---- The notebook ----
+
+
+def test_the_tutorial_runs_to_its_end(run, tmp_path):
+    printed = run("tutorial", cwd=tmp_path, TUTORIAL_STEPS="2")
+    assert "greatest change of an English embedding: 0.0" in printed
+    assert "greatest difference to the model that was saved" in printed
+    assert AutoModel.from_pretrained(tmp_path / "runs/tutorial/model").config.languages == ["fr"]
+
+
+# ---- The command line ----
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_lists_what_the_readme_shows(script, run_here, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_here(script, "--help")
+    assert ended.value.code == 0
+    known = set(re.findall(r"--\w+", capsys.readouterr().out))
+    readme = (EXAMPLES / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(rf"^python examples/{script}\.py .*", readme, re.MULTILINE)
+    assert lines
+    for line in lines:
+        assert {word for word in shlex.split(line) if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "message"),
+    [
+        ("train_dual_encoder", ["--preset", "mural-tiny", "--stpes", "3"], "--stpes"),
+        ("train_dual_encoder", ["--preset", "mural-tyni"], "there is no preset 'mural-tyni'"),
+        ("train_dual_encoder", ["--preset", "mural-tiny", "--method", "etcl"], "no preset of --method etcl"),
+        ("train_dual_encoder", [], "give either --preset"),
+        ("train_dual_encoder", ["--preset", "mural-tiny"], "--preset makes a new model"),
+        ("train_dual_encoder", ["--preset", "mural-tiny", "--do_train"], "--do_train needs --captions"),
+        ("train_dual_encoder", ["--preset", "mural-tiny", "--do_eval"], "--do_eval needs --eval_captions"),
+        ("train_dual_encoder", ["--preset", "mural-tiny", "--text_length_groups", "0"], "text_length_groups=0"),
+        ("acquire_language", ["--language", "de"], "--model_name_or_path"),
+        ("acquire_language", [*ACQUIRE, "--push_to_hub"], "--push_to_hub needs --save_as model"),
+        ("acquire_language", [*ACQUIRE, "--languages", "de", "fr"], "one language is acquired at a time"),
+        ("finetune_rc3", ["--model_name_or_path", "x", "--task", "poetry"], "invalid choice: 'poetry'"),
+        ("finetune_rc3", ["--model_name_or_path", "x", "--task", "translation"], "needs --source_language"),
+    ],
+)
+def test_a_wrong_argument_is_one_error(script, given, message, run_here, capsys, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        run_here(script, "--output_dir", str(tmp_path), *given)
+    usage, error, *more = capsys.readouterr().err.strip().splitlines()
+    assert ended.value.code == 2 and usage.startswith("usage:") and message in error and not more
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"captions": "no/such/photos"}, "no/such/photos: no such file"),
+        ({"vocab_size": 20}, "--vocab_size: .*too small"),
+        ({"languages": ["it"]}, "no row has texts in it"),
+    ],
+)
+def test_what_is_wrong_with_data_is_one_sentence(data, run_here, tmp_path, changes, message):
+    settings = of_mural(data, tmp_path, do_eval=False) | changes
+    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
+        run_here("train_dual_encoder", *options(**settings))
