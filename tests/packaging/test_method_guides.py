@@ -1,0 +1,104 @@
+"""What the guides of the methods show works: their examples run, and the defaults that they state are the code's."""
+
+import ast
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tiny_native import saved, tiny_clip
+from tiny_training import write_shapes
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import babelens
+from babelens.command_line import app
+from babelens.recipe import find_recipe
+
+GUIDES = Path(__file__).parents[2] / "docs/methods"
+METHODS = ["mural", "align", "etcl", "mla", "mla-student", "rc3", "smalr", "liwe", "consistency"]
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(GUIDES.glob("*.md"))}
+CLIP = "openai/clip-vit-base-patch32"  # which a test has no network for
+BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"^### `([A-Z]\w+)`\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
+DEFAULT = re.compile(r"^\| `(\w+)` \| `(.+?)` \|", re.MULTILINE)
+
+
+def section(guide: str, heading: str) -> str:
+    """The part of a guide under a heading of the second level."""
+    return TEXTS[guide].partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands of babelens in the blocks of a text, each as its words."""
+    lines = "\n".join(code for language, _, code in BLOCK.findall(text) if language == "bash").replace("\\\n", " ")
+    return [shlex.split(line, comments=True)[1:] for line in lines.splitlines() if line.startswith("babelens ")]
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch, make_mural):
+    """The working directory of an example: `photos` and `pairs.tsv`, a CLIP, and a MURAL's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", tmp_path / "cache")
+    Path("photos").mkdir()
+    write_shapes(Path("photos"))
+    Path("photos/pairs.tsv").rename("pairs.tsv")
+    saved(tiny_clip(), Path("clip"))
+    for part in make_mural():
+        part.save_pretrained("runs/start")
+    return tmp_path
+
+
+def test_every_method_has_a_guide():
+    assert {*METHODS, "index", "options"} == TEXTS.keys()
+
+
+@pytest.mark.parametrize("guide", METHODS)
+def test_the_example_runs(guide, photos):
+    example = section(guide, "Example").replace(CLIP, "clip")
+    if guide != "mural":
+        example = example.replace("runs/mural", "runs/start")  # another guide's result
+    names = {}
+    for language, title, code in BLOCK.findall(example):
+        if title:
+            Path(title).write_text(code, encoding="utf-8")
+        elif language == "bash":
+            for words in commands(f"```bash\n{code}```"):
+                done = CliRunner().invoke(app, words)
+                assert done.exit_code == 0, f"{words}: {done.output}\n{done.exception!r}"
+        elif language == "python":
+            exec(compile(code, f"{guide}.md", "exec"), names)
+
+
+@pytest.mark.parametrize("guide", TEXTS)
+def test_commands_have_their_options(guide):
+    known = get_command(app).commands
+    for name, *words in commands(TEXTS[guide]):
+        options = {option for each in known[name].params for option in (*each.opts, *each.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= options, f"babelens {name} {words}"
+
+
+@pytest.mark.parametrize("guide", TEXTS)
+def test_recipes_exist(guide):
+    for row in re.findall(r"^\| (`(?:mural|mla|etcl|rc3|emoji)/.+?) \|", section(guide, "Recipes"), re.MULTILINE):
+        first, *others = re.findall(r"`(.+?)`", row.partition("(")[0])
+        for name in (first, *others):
+            path = name if "/" in name else f"{first.rpartition('/')[0]}/{name}"
+            assert find_recipe(path).is_file()
+
+
+@pytest.mark.parametrize("guide", TEXTS)
+def test_defaults_are_those_of_the_code(guide):
+    for name, table in TABLE.findall(TEXTS[guide]):
+        fields = getattr(babelens, name).__dataclass_fields__
+        rows = DEFAULT.findall(table)
+        assert rows
+        for field, stated in rows:
+            assert field in fields, f"{name}.{field}"
+            default = fields[field].default
+            assert _plain(ast.literal_eval(stated)) == _plain(default), f"{name}.{field}: {default!r}"
+
+
+def _plain(value):
+    return json.loads(json.dumps(value, default=str))
