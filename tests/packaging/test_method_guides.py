@@ -1,4 +1,5 @@
-"""What the guides of the methods show works: their examples run, and the defaults that they state are the code's."""
+"""What the guides of the methods show works: their examples run, and the defaults that they state are the code's. The
+commands of the results are there as well."""
 
 import ast
 import json
@@ -7,20 +8,18 @@ import shlex
 from pathlib import Path
 
 import pytest
-from tiny_native import saved, tiny_clip
-from tiny_training import write_shapes
+from doc_pages import BLOCK, DOCS, blocks, pages, write_example_data
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import babelens
-from babelens.command_line import app
-from babelens.recipe import find_recipe
+from babelens.cli.main import app
+from babelens.workflows.recipe_file import find_recipe
 
-GUIDES = Path(__file__).parents[2] / "docs/methods"
 METHODS = ["mural", "align", "etcl", "mla", "mla-student", "rc3", "smalr", "liwe", "consistency"]
-TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(GUIDES.glob("*.md"))}
+TEXTS = pages("methods")
+SHOWN = {f"{folder}/{name}": text for folder in ("methods", "results") for name, text in pages(folder).items()}
 CLIP = "openai/clip-vit-base-patch32"  # which a test has no network for
-BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^### `([A-Z]\w+)`\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 DEFAULT = re.compile(r"^\| `(\w+)` \| `(.+?)` \|", re.MULTILINE)
 
@@ -32,7 +31,7 @@ def section(guide: str, heading: str) -> str:
 
 def commands(text: str) -> list[list[str]]:
     """The commands of babelens in the blocks of a text, each as its words."""
-    lines = "\n".join(code for language, _, code in BLOCK.findall(text) if language == "bash").replace("\\\n", " ")
+    lines = "\n".join(blocks(text, "bash")).replace("\\\n", " ")
     return [shlex.split(line, comments=True)[1:] for line in lines.splitlines() if line.startswith("babelens ")]
 
 
@@ -41,10 +40,7 @@ def photos(tmp_path, monkeypatch, make_mural):
     """The working directory of an example: `photos` and `pairs.tsv`, a CLIP, and a MURAL's folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", tmp_path / "cache")
-    Path("photos").mkdir()
-    write_shapes(Path("photos"))
-    Path("photos/pairs.tsv").rename("pairs.tsv")
-    saved(tiny_clip(), Path("clip"))
+    write_example_data(tmp_path)
     for part in make_mural():
         part.save_pretrained("runs/start")
     return tmp_path
@@ -71,12 +67,18 @@ def test_the_example_runs(guide, photos):
             exec(compile(code, f"{guide}.md", "exec"), names)
 
 
-@pytest.mark.parametrize("guide", TEXTS)
-def test_commands_have_their_options(guide):
+@pytest.mark.parametrize("text", SHOWN.values(), ids=SHOWN)
+def test_commands_have_their_options(text):
     known = get_command(app).commands
-    for name, *words in commands(TEXTS[guide]):
+    for name, *words in commands(text):
         options = {option for each in known[name].params for option in (*each.opts, *each.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= options, f"babelens {name} {words}"
+
+
+@pytest.mark.parametrize("name", pages("results"))
+def test_benchmarks_exist(name):
+    for script in re.findall(r"python (benchmarks/\w+\.py)", pages("results")[name]):
+        assert (DOCS.parent / script).is_file()
 
 
 @pytest.mark.parametrize("guide", TEXTS)
