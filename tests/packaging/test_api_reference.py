@@ -1,0 +1,93 @@
+"""docs/api holds every public name, under a path that exists, and its examples run."""
+
+import ast
+import importlib
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from doc_pages import BLOCK, blocks, pages, write_example_data
+from tiny_rc3_tasks import save_pretrained_rc3
+from typer.main import get_command
+
+import babelens
+from babelens import Rc3ForImageTextRetrieval
+from babelens.cli.main import app
+from babelens.modeling.losses import __name__ as LOSSES
+
+PAGES = pages("api")
+DIRECTIVES = [path for text in PAGES.values() for path in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)]
+SHOWN = [code for folder in ("api", "methods") for text in pages(folder).values() for code in blocks(text, "python")]
+PROMISED_LOSSES = [
+    "contrastive_loss",
+    "triple_contrastive_loss",
+    "interpolated_contrastive_loss",
+    "relevance_regularization",
+    "top_violation_triplet_loss",
+]
+PACKAGES = ["babelens", "babelens.data", "babelens.inference", "babelens.evaluation"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, make_mural, make_mla, make_smalr, make_liwe):
+    """Where the examples run: images with captions, translations, and a tiny model of each kind in `runs`."""
+    folder = tmp_path_factory.mktemp("api")
+    write_example_data(folder)
+    for name, make in {"mural": make_mural, "mla": make_mla, "smalr": make_smalr, "liwe": make_liwe}.items():
+        for part in make():
+            part.save_pretrained(folder / "runs" / name)
+    save_pretrained_rc3(folder / "runs/rc3", visual="patches")
+    judge = Rc3ForImageTextRetrieval.from_pretrained(folder / "runs/rc3")
+    for part in (judge, babelens.Rc3Processor.from_pretrained(folder / "runs/rc3")):
+        part.save_pretrained(folder / "runs/itr")
+    return folder
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_has_an_entry(package):
+    names = importlib.import_module(package).__all__
+    assert set(names) <= {path.rpartition(".")[2] for path in DIRECTIVES}
+
+
+def test_every_promised_loss_has_an_entry():
+    assert {f"{LOSSES}.{name}" for name in PROMISED_LOSSES} <= set(DIRECTIVES)
+
+
+@pytest.mark.parametrize("path", DIRECTIVES)
+def test_entries_exist(path):
+    package, _, name = path.rpartition(".")
+    assert hasattr(importlib.import_module(package), name)
+    assert DIRECTIVES.count(path) == 1
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_run(page, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", tmp_path / "cache")
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)  # trainers write into `runs`
+    names = {}
+    for language, title, code in BLOCK.findall(PAGES[page]):
+        if language == "python" and not title:  # the title says what a test does not have
+            exec(compile(code, f"docs/api/{page}.md", "exec"), names)
+
+
+@pytest.mark.parametrize("code", SHOWN)
+def test_imports_exist(code):
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "babelens":
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, alias.name) for alias in node.names)
+
+
+def test_every_command_is_written():
+    path = Path(__file__).parents[2] / "docs/hooks.py"
+    spec = importlib.util.spec_from_file_location("docs_hooks", path)
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    written = hooks.command_line_reference(app)
+    assert hooks.PLACEHOLDER in PAGES["command-line"]
+    for name, command in get_command(app).commands.items():
+        section = written.partition(f"\n## `babelens {name}`\n")[2].partition("\n## ")[0]
+        assert all(f"`{option.opts[0]}" in section for option in command.params), name

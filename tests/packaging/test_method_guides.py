@@ -1,0 +1,106 @@
+"""What the guides of the methods show works: their examples run, and the defaults that they state are the code's. The
+commands of the results are there as well."""
+
+import ast
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from doc_pages import BLOCK, DOCS, blocks, pages, write_example_data
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import babelens
+from babelens.cli.main import app
+from babelens.workflows.recipe_file import find_recipe
+
+METHODS = ["mural", "align", "etcl", "mla", "mla-student", "rc3", "smalr", "liwe", "consistency"]
+TEXTS = pages("methods")
+SHOWN = {f"{folder}/{name}": text for folder in ("methods", "results") for name, text in pages(folder).items()}
+CLIP = "openai/clip-vit-base-patch32"  # which a test has no network for
+TABLE = re.compile(r"^### `([A-Z]\w+)`\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
+DEFAULT = re.compile(r"^\| `(\w+)` \| `(.+?)` \|", re.MULTILINE)
+
+
+def section(guide: str, heading: str) -> str:
+    """The part of a guide under a heading of the second level."""
+    return TEXTS[guide].partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands of babelens in the blocks of a text, each as its words."""
+    lines = "\n".join(blocks(text, "bash")).replace("\\\n", " ")
+    return [shlex.split(line, comments=True)[1:] for line in lines.splitlines() if line.startswith("babelens ")]
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch, make_mural):
+    """The working directory of an example: `photos` and `pairs.tsv`, a CLIP, and a MURAL's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", tmp_path / "cache")
+    write_example_data(tmp_path)
+    for part in make_mural():
+        part.save_pretrained("runs/start")
+    return tmp_path
+
+
+def test_every_method_has_a_guide():
+    assert {*METHODS, "index", "options"} == TEXTS.keys()
+
+
+@pytest.mark.parametrize("guide", METHODS)
+def test_the_example_runs(guide, photos):
+    example = section(guide, "Example").replace(CLIP, "clip")
+    if guide != "mural":
+        example = example.replace("runs/mural", "runs/start")  # another guide's result
+    names = {}
+    for language, title, code in BLOCK.findall(example):
+        if title:
+            Path(title).write_text(code, encoding="utf-8")
+        elif language == "bash":
+            for words in commands(f"```bash\n{code}```"):
+                done = CliRunner().invoke(app, words)
+                assert done.exit_code == 0, f"{words}: {done.output}\n{done.exception!r}"
+        elif language == "python":
+            exec(compile(code, f"{guide}.md", "exec"), names)
+
+
+@pytest.mark.parametrize("text", SHOWN.values(), ids=SHOWN)
+def test_commands_have_their_options(text):
+    known = get_command(app).commands
+    for name, *words in commands(text):
+        options = {option for each in known[name].params for option in (*each.opts, *each.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= options, f"babelens {name} {words}"
+
+
+@pytest.mark.parametrize("name", pages("results"))
+def test_benchmarks_exist(name):
+    for script in re.findall(r"python (benchmarks/\w+\.py)", pages("results")[name]):
+        assert (DOCS.parent / script).is_file()
+
+
+@pytest.mark.parametrize("guide", TEXTS)
+def test_recipes_exist(guide):
+    for row in re.findall(r"^\| (`(?:mural|mla|etcl|rc3|emoji)/.+?) \|", section(guide, "Recipes"), re.MULTILINE):
+        first, *others = re.findall(r"`(.+?)`", row.partition("(")[0])
+        for name in (first, *others):
+            path = name if "/" in name else f"{first.rpartition('/')[0]}/{name}"
+            assert find_recipe(path).is_file()
+
+
+@pytest.mark.parametrize("guide", TEXTS)
+def test_defaults_are_those_of_the_code(guide):
+    for name, table in TABLE.findall(TEXTS[guide]):
+        fields = getattr(babelens, name).__dataclass_fields__
+        rows = DEFAULT.findall(table)
+        assert rows
+        for field, stated in rows:
+            assert field in fields, f"{name}.{field}"
+            default = fields[field].default
+            assert _plain(ast.literal_eval(stated)) == _plain(default), f"{name}.{field}: {default!r}"
+
+
+def _plain(value):
+    return json.loads(json.dumps(value, default=str))
