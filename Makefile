@@ -7,6 +7,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
+DOCS_VENV ?= .venv-docs
 PEERS ?= .peers
 METHOD ?=
 MINUTES ?=
@@ -16,9 +17,15 @@ WORKERS ?= auto
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 BENCH_INSTALLED := $(BENCH_VENV)/installed
+DOCS_INSTALLED := $(DOCS_VENV)/installed
+
+# Without the notice of the theme's authors about their next program.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs
+# The requirements of the extra `docs` alone: the site is built from the sources as text, and needs no torch.
+DOCS_REQUIREMENTS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-peers test-data check format build bench-env clean
+.PHONY: help demo test test-peers test-data check format docs docs-serve build bench-env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,13 +52,19 @@ format: $(INSTALLED) ## Format the code and mend what lint can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(DOCS_INSTALLED) ## Build the documentation's site into site/; a broken link or reference is an error
+	$(MKDOCS) build --strict
+
+docs-serve: $(DOCS_INSTALLED) ## Show the documentation at http://127.0.0.1:8000, and again after each change
+	$(MKDOCS) serve
+
 build: $(INSTALLED) ## Build the wheel and the source distribution into dist/
 	$(BIN)/python -m build
 
 bench-env: $(BENCH_INSTALLED) ## Make .venv-bench, where benchmarks/ find the libraries that they compare with
 
 clean: ## Remove the virtual environments, builds and caches; what was trained in runs/ stays
-	rm -rf $(VENV) $(BENCH_VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(DOCS_VENV) $(PEERS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: python-version
@@ -61,6 +74,12 @@ python-version:
 $(INSTALLED): pyproject.toml constraints.txt | python-version
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(DOCS_INSTALLED): pyproject.toml constraints.txt | python-version
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -c '$(DOCS_REQUIREMENTS)' > $(DOCS_VENV)/requirements.txt
+	$(DOCS_VENV)/bin/python -m pip install -c constraints.txt -r $(DOCS_VENV)/requirements.txt
 	@touch $@
 
 $(BENCH_INSTALLED): pyproject.toml constraints.txt benchmarks/requirements.txt | python-version
