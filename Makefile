@@ -7,7 +7,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
-DOCS_VENV ?= .venv-docs
 PEERS ?= .peers
 METHOD ?=
 MINUTES ?=
@@ -17,12 +16,10 @@ WORKERS ?= auto
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 BENCH_INSTALLED := $(BENCH_VENV)/installed
-DOCS_INSTALLED := $(DOCS_VENV)/installed
+DOCS_INSTALLED := $(VENV)/docs-installed
 
 # Without the notice of the theme's authors about their next program.
-MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs
-# The requirements of the extra `docs` alone: the site is built from the sources as text, and needs no torch.
-DOCS_REQUIREMENTS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-peers test-data check format docs docs-serve build bench-env clean
@@ -64,7 +61,7 @@ build: $(INSTALLED) ## Build the wheel and the source distribution into dist/
 bench-env: $(BENCH_INSTALLED) ## Make .venv-bench, where benchmarks/ find the libraries that they compare with
 
 clean: ## Remove the virtual environments, builds and caches; what was trained in runs/ stays
-	rm -rf $(VENV) $(BENCH_VENV) $(DOCS_VENV) $(PEERS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(PEERS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: python-version
@@ -76,10 +73,8 @@ $(INSTALLED): pyproject.toml constraints.txt | python-version
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
 	@touch $@
 
-$(DOCS_INSTALLED): pyproject.toml constraints.txt | python-version
-	$(PYTHON) -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python -c '$(DOCS_REQUIREMENTS)' > $(DOCS_VENV)/requirements.txt
-	$(DOCS_VENV)/bin/python -m pip install -c constraints.txt -r $(DOCS_VENV)/requirements.txt
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(BENCH_INSTALLED): pyproject.toml constraints.txt benchmarks/requirements.txt | python-version
