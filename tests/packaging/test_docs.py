@@ -87,7 +87,8 @@ def test_links_lead_to_files_and_headings_that_exist(document):
         target, _, anchor = link.partition("#")
         path = document.parent / target if target else document
         assert path.exists(), link
-        assert not anchor or anchor in anchors(path), link
+        # Headings of the reference are written when the site is built, which refuses links to others.
+        assert not anchor or path.parent.name == "api" or anchor in anchors(path), link
 
 
 def test_every_page_is_in_the_navigation():
