@@ -16,9 +16,13 @@ WORKERS ?= auto
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 BENCH_INSTALLED := $(BENCH_VENV)/installed
+DOCS_INSTALLED := $(VENV)/docs-installed
+
+# Without the notice of the theme's authors about their next program.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-peers test-data check format build bench-env clean
+.PHONY: help demo test test-peers test-data check format docs docs-serve build bench-env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,13 +49,19 @@ format: $(INSTALLED) ## Format the code and mend what lint can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(DOCS_INSTALLED) ## Build the documentation's site into site/; a broken link or reference is an error
+	$(MKDOCS) build --strict
+
+docs-serve: $(DOCS_INSTALLED) ## Show the documentation at http://127.0.0.1:8000, and again after each change
+	$(MKDOCS) serve
+
 build: $(INSTALLED) ## Build the wheel and the source distribution into dist/
 	$(BIN)/python -m build
 
 bench-env: $(BENCH_INSTALLED) ## Make .venv-bench, where benchmarks/ find the libraries that they compare with
 
 clean: ## Remove the virtual environments, builds and caches; what was trained in runs/ stays
-	rm -rf $(VENV) $(BENCH_VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(PEERS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: python-version
@@ -61,6 +71,10 @@ python-version:
 $(INSTALLED): pyproject.toml constraints.txt | python-version
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(BENCH_INSTALLED): pyproject.toml constraints.txt benchmarks/requirements.txt | python-version

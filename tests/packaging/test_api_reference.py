@@ -82,7 +82,7 @@ def test_imports_exist(code):
 
 
 def test_every_command_is_written():
-    path = Path(__file__).parents[2] / "docs/hooks.py"
+    path = Path(__file__).parents[2] / "docs/tools/command_line.py"
     spec = importlib.util.spec_from_file_location("docs_hooks", path)
     hooks = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hooks)

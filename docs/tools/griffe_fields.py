@@ -13,7 +13,7 @@ STRICT = "huggingface_hub.dataclasses.strict"
 
 
 class FieldsExtension(griffe.Extension):
-    """`extensions: [docs/griffe_fields.py]` among mkdocstrings' options."""
+    """`extensions: [docs/tools/griffe_fields.py]` among mkdocstrings' options."""
 
     def on_class_instance(self, *, cls: griffe.Class, **kwargs: Any) -> None:
         """Marks strict configurations as dataclasses."""

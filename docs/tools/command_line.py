@@ -9,7 +9,7 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 COMMAND_LINE = "api/command-line.md"
-PLACEHOLDER = "<!-- the commands, written by docs/hooks.py -->"
+PLACEHOLDER = "<!-- the commands, written by docs/tools/command_line.py -->"
 
 
 def command_line_reference(app: typer.Typer, name: str = "babelens") -> str:
@@ -19,13 +19,6 @@ def command_line_reference(app: typer.Typer, name: str = "babelens") -> str:
     without_title = re.sub(r"\A# .*\n+", "", inspect.cleandoc(written))
     # The list of commands has their descriptions cut short; the page's table of contents names them.
     return re.sub(r"^\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", without_title, flags=re.MULTILINE)
-
-
-def on_files(files: Any, config: Any) -> Any:
-    """Leaves the hooks themselves out of the site."""
-    for file in [file for file in files if file.src_uri.endswith(".py")]:
-        files.remove(file)
-    return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
