@@ -122,7 +122,11 @@ def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
         ({"a.png": picture(), "a.txt": b"\xff"}, CorpusError, "a: 'utf-8' codec"),
         ({"a.png": picture()}, BadTextError, "a: 0 texts"),
         ({"a.png": picture(), "a.json": b'{"caption": "\\ud800"}'}, CorpusError, "a: .*half of a surrogate pair"),
-        ({"a.png": picture(), "a.json": b"[" * 9000}, CorpusError, "a: JSON that is nested more than 32 deep"),
+        (
+            {"a.png": picture(), "a.json": b"[" * 9000 + b"]" * 9000},
+            CorpusError,
+            "a: JSON that is nested more than 32 deep",
+        ),
         ({"a.txt": b"a"}, BadImageError, "row 0, image_id 'a': no picture"),
         ({"a.png": b"?", "a.txt": b"a"}, BadImageError, "row 0, image_id 'a': picture of 1 bytes: not a picture"),
     ],
