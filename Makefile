@@ -40,9 +40,10 @@ test-peers: $(INSTALLED) ## Run transformers' and peft's own test suites on ever
 test-data: $(INSTALLED) ## Build the emoji benchmark from its sources (npm registry) and check it
 	$(BIN)/python -m pytest -m data tests
 
-check: $(INSTALLED) ## Check formatting, lint and types
+check: $(INSTALLED) ## Check formatting, lint, spelling and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/typos
 	$(BIN)/mypy -p babelens
 
 format: $(INSTALLED) ## Format the code and mend what lint can mend

@@ -142,7 +142,7 @@ def test_no_word_with_a_vector_gives_zeros():
 
 
 def test_trained_vectors_factorise_the_positive_mutual_information():
-    captions = ["a red car", "a red bus", "a dog", "a dog runs runs"]
+    captions = ["a red car", "a red bus", "a bus", "a dog", "a dog runs runs"]  # no two words in the same captions
     words = ["a", "red", "dog", "car", "bus", "runs"]
     counts = np.zeros((6, 6))
     for caption in captions:

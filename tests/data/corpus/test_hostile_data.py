@@ -65,7 +65,7 @@ class TestMetadata:
             (ROW | {"file_name": "x/../../secret.png"}, "leaves the folder"),
             (ROW | {"file_name": "/etc/hostname"}, "leaves the folder"),
             (ROW | {"file_name": "\ud800.png"}, "half of a surrogate pair"),
-            (ROW | {"file_name": "0\0.png"}, "null byte"),
+            (ROW | {"file_name": "0\0.png"}, "null (byte|character)"),
             (ROW | {"captions": {"en": "\udfff"}}, r"'\\udfff' is half of a surrogate pair"),
             (ROW | {"artist": "\ud800"}, "half of a surrogate pair"),
             (ROW | {"captions": [{"language": ["en"], "text": "a"}]}, r"\['en'\] is not a language"),

@@ -121,7 +121,11 @@ def test_a_torn_shard_is_refused(shards: Path, kept: float) -> None:
         ({"a.png": image(), "a.txt": b"\xff"}, CorpusError, "a: 'utf-8' codec"),
         ({"a.png": image()}, BadTextError, "a: 0 texts"),
         ({"a.png": image(), "a.json": b'{"caption": "\\ud800"}'}, CorpusError, "a: .*half of a surrogate pair"),
-        ({"a.png": image(), "a.json": b"[" * 9000}, CorpusError, "a: JSON that is nested more than 32 deep"),
+        (
+            {"a.png": image(), "a.json": b"[" * 9000 + b"]" * 9000},
+            CorpusError,
+            "a: JSON that is nested more than 32 deep",
+        ),
         ({"a.txt": b"a"}, BadImageError, "row 0, image_id 'a': no image"),
         ({"a.png": b"?", "a.txt": b"a"}, BadImageError, "row 0, image_id 'a': image of 1 bytes: not an image"),
     ],

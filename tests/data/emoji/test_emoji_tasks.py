@@ -88,7 +88,7 @@ class TestEntailment:
         task = emoji_entailment(both, "en")
         assert all(image_id.split()[0] == text.split()[1] for image_id, text, _, _ in rows(task))
 
-    def test_images_that_are_alike_are_never_given_one_anothers_names(self) -> None:
+    def test_images_that_are_alike_are_never_given_each_others_names(self) -> None:
         corpus = emoji(4)
         twin = corpus[0]["image"]
         corpus = corpus.map(lambda row, number: {"image": twin} if number == 2 else {}, with_indices=True)
