@@ -29,14 +29,19 @@ _METRICS = {
     "bleu": ("sacrebleu", "BLEU"),
     "chrf": ("chrf", "chrF"),
 }
-_TEXTS = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-_TEXTS.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def _environment(texts: Path | None) -> jinja2.Environment:
+    folders = [Path(__file__).parent, *([texts] if texts else [])]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    return environment
 
 
 def placeholder_repository(model_name: str) -> str:
@@ -44,13 +49,18 @@ def placeholder_repository(model_name: str) -> str:
     return f"your-name/{model_name}"
 
 
-def write_card(folder: str | Path, facts: ModelCardFacts) -> Path:
+def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
     """Writes into a model's folder: `README.md`, the images of its examples, and what an Inference Endpoint needs.
+
+    Args:
+        folder: the model's folder.
+        facts: what the card says of this model.
+        texts: a folder with the text `<method>.md` of a method that another package registers.
 
     Raises:
         ValueError: when there is no text for the method, or the license of the weights cannot be told from the data's.
     """
-    card = model_card(facts)
+    card = model_card(facts, texts=texts)
     for shown in facts.examples:
         path = Path(folder) / shown.file_name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,11 +72,11 @@ def write_card(folder: str | Path, facts: ModelCardFacts) -> Path:
     return path
 
 
-def model_card(facts: ModelCardFacts) -> ModelCard:
-    """The card as an object of `huggingface_hub`; errors as in `write_card`."""
+def model_card(facts: ModelCardFacts, *, texts: Path | None = None) -> ModelCard:
+    """The card as an object of `huggingface_hub`; arguments and errors as in `write_card`."""
     license = facts.license or weights_license(facts.training_data)
     try:
-        template = _TEXTS.get_template(f"{facts.text}.md")
+        template = _environment(texts).get_template(f"{facts.text}.md")
     except jinja2.TemplateNotFound as error:
         raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
     text = template.render(

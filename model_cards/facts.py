@@ -232,11 +232,13 @@ def _describe_hardware(processes: int) -> str:
 
 
 def retrieval_results(
-    report: Mapping[str, Mapping[str, float]], *, dataset: str, command: str
+    report: Mapping[str, Mapping[str, float]], *, dataset: str, command: str, note: str = ""
 ) -> list[RetrievalResult]:
     """Results of one dataset from what `evaluate_retrieval` returned, or the JSON file it was written to."""
     return [
-        RetrievalResult(dataset=dataset, language=normalize_language(language), scores=scores, command=command)
+        RetrievalResult(
+            dataset=dataset, language=normalize_language(language), scores=scores, command=command, note=note
+        )
         for language, scores in report.items()
     ]
 

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from ..configuration.errors import RecipeError
+from ..configuration.merging import merged
 
 RECIPES = Path(str(files("babelens.recipes")))
 
@@ -118,16 +119,6 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if start.resolve() in above:
         raise RecipeError(f"{path}: extends: {name!r} comes back to {start.name}, which extends it")
     return merged(_read(start, above), content)
-
-
-def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Nested settings with nested changes; lists are replaced as a whole."""
-    nested = {
-        k: merged(settings[k], v)
-        for k, v in changes.items()
-        if isinstance(settings.get(k), dict) and isinstance(v, dict)
-    }
-    return settings | changes | nested
 
 
 def with_key(settings: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from ..trainers.checkpoints import newest_checkpoint
 from ..trainers.saving import written_whole
 from .recipe import PROCESSOR, Recipe
 from .record import RunRecord, flattened
+from .training import CHECKPOINTS
 
 if TYPE_CHECKING:
     from .base import RecipeRun
 
-CHECKPOINTS = "checkpoints"
 # What is for people, or for the report; data is known by its digest, wherever it lies and however it is read.
 _UNRECORDED = re.compile(
     r"(license|license_name|report|unseen_languages|validation|test)\b.*|train\.[^.]+\.(license|attribution)"
@@ -43,14 +43,14 @@ def resumed_processor(run: "RecipeRun") -> ProcessorMixin | None:
     """
     folder = run.output / CHECKPOINTS
     _record(run).check(folder, may_change=lambda key: _MAY_CHANGE.fullmatch(key) is not None)
-    stages = (newest_checkpoint(folder / stage.name) for stage in reversed(run.stages))
+    stages = (newest_checkpoint(folder / stage.name) for stage in reversed(run.recipe.all_stages))
     saved = folder / PROCESSOR if (folder / PROCESSOR).is_dir() else next(filter(None, stages), None)
     return None if saved is None else load_processor(AutoProcessor, saved)
 
 
 def _record(run: "RecipeRun") -> RunRecord:
-    streams = {f"train.{task}" for task in run.streams} if run.recipe.task is None else set()
-    return RunRecord(_settings(run.recipe, streams), run.data_digests())
+    streams = {f"train.{task}" for task in run.data.streams}
+    return RunRecord(_settings(run.recipe, streams), run.data.digests())
 
 
 def _settings(recipe: Recipe, streams: set[str]) -> dict[str, Any]:

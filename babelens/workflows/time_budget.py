@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, Train
 
 from .base import RecipeRun
 from .recipe import Recipe, Stage
+from .training import StagedTraining
 
 # The arguments that count steps, all but the number of steps itself.
 _COUNTS = ("warmup_steps", "eval_steps", "save_steps", "logging_steps")
@@ -39,8 +40,7 @@ class StageTime:
 
 def stages_of(recipe: Recipe) -> list[Stage]:
     """The stages of a recipe, each with all of its training arguments; one without a name when it says none."""
-    stages = recipe.stages or [Stage("", list(recipe.train))]
-    return [dataclasses.replace(stage, training=recipe.training | stage.training) for stage in stages]
+    return [dataclasses.replace(stage, training=recipe.training | stage.training) for stage in recipe.all_stages]
 
 
 def steps_of(recipe: Recipe) -> int:
@@ -86,24 +86,24 @@ def stage_times(run: RecipeRun) -> list[StageTime]:
     """Times some steps of each stage of a run, on copies of its model that are then thrown away."""
     stages = stages_of(run.recipe)
     set_seed(run.recipe.training.get("seed", 42))
-    processor = run.make_processor()
-    model = run.make_model(processor)
+    processor = run.builder.make_processor()
+    model = run.builder.make_model(processor)
     times = []
-    for number, stage in enumerate(stages):
-        times.append(_stage_time(run, stage, copy.deepcopy(model), processor))
-        if number + 1 < len(stages):
-            model = run.next_model(model)
+    for index, stage in enumerate(stages):
+        times.append(_stage_time(run.training, stage, copy.deepcopy(model), processor))
+        if index + 1 < len(stages):
+            model = run.builder.next_model(model)
     return times
 
 
-def _stage_time(run: RecipeRun, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> StageTime:
+def _stage_time(
+    training: StagedTraining, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin
+) -> StageTime:
     quiet = {"save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
-    trial = copy.copy(run)  # with the data that it has loaded
     timer = _Timer()
     with tempfile.TemporaryDirectory() as folder:
-        trial.output = Path(folder)
         changed = dataclasses.replace(stage, training=stage.training | quiet)
-        trainer = trial.stage_trainer(changed, model, processor)
+        trainer = training.stage_trainer(changed, model, processor, output=Path(folder))
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(timer)
         trainer.train()

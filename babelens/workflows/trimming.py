@@ -27,7 +27,7 @@ from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, voca
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.output_lock import locked
 from ..trainers.saving import prepare_saving, written_whole
-from .base import recipe_run
+from .base import recipe_data
 from .recipe import load_recipe
 
 # Of a processor with two tokenizers, the one to trim stands first.
@@ -148,9 +148,9 @@ def gather_texts(
     for source in translations:
         _collect(found, load_translations(source, on_incomplete="skip"))
     if recipe is not None:
-        run = recipe_run(load_recipe(recipe), Path(), "")
-        for language in tags or [*run.image_languages, *run.pair_languages]:
-            found.setdefault(language, []).extend(run.captions.get(language, ()))
+        data = recipe_data(load_recipe(recipe))
+        for language in tags or [*data.image_languages, *data.pair_languages]:
+            found.setdefault(language, []).extend(data.captions.get(language, ()))
     if found:
         for tag in tags or ():
             if not found.get(tag):
@@ -172,7 +172,9 @@ def _load_model(source: str, **code: Any) -> PreTrainedModel:
     if not config.architectures:
         return load_model(AutoModel, source, dtype="auto", **code)
     name = config.architectures[0]
-    model_class = getattr(import_module(__package__), name, None) or getattr(transformers, name, None)
+    model_class = getattr(import_module(__package__.partition(".")[0]), name, None) or getattr(
+        transformers, name, None
+    )
     if model_class is None:
         raise VocabularyError(f"{source} holds a {name}, which neither babelens nor transformers has")
     return load_model(model_class, source, dtype="auto", **code)
