@@ -88,7 +88,7 @@ class AcquisitionChoices:
 
     @property
     def seed(self) -> int:
-        return int(self.training.get("seed", MlaTrainingArguments.seed))
+        return self.training.get("seed", 42)  # transformers' default
 
     @property
     def batch_size(self) -> int:

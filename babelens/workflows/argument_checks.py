@@ -21,7 +21,7 @@ from ..processing.text_augmentation import TextAugmentation
 from ..trainers.arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .recipe import check_languages
 from .recipe_file import did_you_mean
-from .recipe_types import check_known, value_of
+from .recipe_types import as_meant, check_known, value_of
 
 # transformers' own; what babelens adds is checked by its classes.
 _POSITIVE = (
@@ -64,8 +64,8 @@ def check_arguments(arguments_class: type[TrainingArguments], given: Mapping[str
     Raises:
         RecipeError: for an argument that the class does not have or cannot use.
     """
-    fields = {f.name: f for f in dataclasses.fields(arguments_class) if f.init and f.name not in _NOT_GIVEN}
-    for name, value in given.items():
+    fields = _fields_of(arguments_class)
+    for name, value in _with_switches(arguments_class, given).items():
         key = f"{where}.{name}"
         check_known(name, fields, f"{where}.")
         value_of(fields[name].type, value, key)
@@ -97,13 +97,32 @@ def made_arguments(
     """
     check_arguments(arguments_class, given, where)
     try:
-        arguments = arguments_class(**own, **given)
+        arguments = arguments_class(**own, **_with_switches(arguments_class, given))
     except (TypeError, ValueError, ImportError, NotImplementedError) as error:
         raise RecipeError(f"{where}: {error}") from error
     if arguments.dataloader_persistent_workers and not arguments.dataloader_num_workers:
         raise RecipeError(f"{where}.dataloader_persistent_workers: there are none; set dataloader_num_workers as well")
     _check_scheduler(arguments, where)
     return arguments
+
+
+def _fields_of(arguments_class: type[TrainingArguments]) -> dict[str, dataclasses.Field]:
+    return {f.name: f for f in dataclasses.fields(arguments_class) if f.init and f.name not in _NOT_GIVEN}
+
+
+def _with_switches(arguments_class: type[TrainingArguments], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with the words `on`, `off`, `yes` and `no` as each argument means them: true or false, and for
+    what has a name for nothing, that name."""
+    meant = dict(given)
+    fields = _fields_of(arguments_class)
+    for name, value in given.items():
+        if name.endswith("_strategy") and value == "off":
+            meant[name] = "no"
+        elif name == "report_to" and value in ("off", "no"):
+            meant[name] = "none"
+        elif name in fields:
+            meant[name] = as_meant(fields[name].type, value)
+    return meant
 
 
 def _check_range(name: str, value: Any, key: str) -> None:

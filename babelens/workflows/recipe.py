@@ -8,6 +8,7 @@ checked: one that the method does not read is refused by name, and so is a value
 """
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -24,13 +25,15 @@ from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.weak import weakly_aligned_emoji
 from ..registry import METHODS, imported
 from .recipe_file import RECIPES as RECIPES, did_you_mean, find_recipe as find_recipe, read_recipe, with_key
-from .recipe_types import build, check_known, value_of
+from .recipe_types import as_meant, build, check_known, value_of
 
 if TYPE_CHECKING:
     from .base import Workflow
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
+
+_NO_OPTIONS = ("source", "skipped", "corpus")  # arguments of loaders that a recipe does not give
 
 # A stage's checkpoints lie in a folder of its name, beside what a run keeps under these.
 TEXT_MODEL, PROCESSOR = KEPT_FOLDERS = ("text_model", "processor")
@@ -93,16 +96,29 @@ class DataSource:
         return [(a, b) for a, b in normal if a != b or isinstance(given, list)]
 
     def loader(self, *, translations: bool = False) -> Callable[..., Dataset | IterableDataset]:
-        """What reads the corpus, with `options`."""
+        """The function that reads the corpus, but for `options`."""
         if self.source == WEAK_EMOJI:
             return _load_weak_emoji
         if self.source == EMOJI:
             return load_emoji
         return partial(load_translations if translations else load_captions, self.source)
 
+    def option_types(self, *, translations: bool = False) -> dict[str, Any]:
+        """The names that `options` may have, each with the type of its values."""
+        functions: list[Any] = [self.loader(translations=translations)]
+        if self.source == WEAK_EMOJI:
+            functions = [load_emoji, weakly_aligned_emoji]
+        parameters = {name: p for function in functions for name, p in inspect.signature(function).parameters.items()}
+        return {name: p.annotation for name, p in parameters.items() if name not in _NO_OPTIONS}
+
+    def loader_options(self, *, translations: bool = False) -> dict[str, Any]:
+        """`options` as the loader takes them: of `on` and `off`, true and false."""
+        kinds = self.option_types(translations=translations)
+        return {name: as_meant(kinds.get(name), value) for name, value in self.options.items()}
+
     def load(self, *, translations: bool = False) -> Dataset | IterableDataset:
         """The caption corpus, or the translation corpus."""
-        return self.loader(translations=translations)(**self.options)
+        return self.loader(translations=translations)(**self.loader_options(translations=translations))
 
 
 def _load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:

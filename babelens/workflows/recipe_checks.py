@@ -2,7 +2,6 @@
 not after hours of training."""
 
 import dataclasses
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,7 @@ from ..configuration.languages import normalize_languages
 from ..configuration.presets import list_presets, preset_facts
 from ..configuration.pretrained import load_config
 from ..data.corpus.corpus import languages_of
-from ..data.emoji.benchmark import load_emoji, published_manifest
-from ..data.emoji.weak import weakly_aligned_emoji
+from ..data.emoji.benchmark import published_manifest
 from ..model_cards.facts import DataSource as CardSource
 from ..model_cards.licenses import check_hub_license, weights_license
 from ..registry import METHODS
@@ -29,8 +27,6 @@ from .recipe_types import check_known, value_of
 
 if TYPE_CHECKING:
     from .base import RecipeRun
-
-_NO_OPTIONS = ("source", "skipped", "corpus")
 
 
 # ---- Before data is read ----
@@ -121,26 +117,17 @@ def _sources(run: "RecipeRun") -> list[tuple[str, DataSource]]:
 def _check_source(run: "RecipeRun", key: str, source: DataSource) -> None:
     """A source of captions or translations: the options of its loader, and the languages that its task takes."""
     task = key.removeprefix("train.")
+    known = source.option_types(translations=task in run.data.translation_tasks)
     for name, value in source.options.items():
-        known = _options_of(source, translations=task in run.data.translation_tasks)
         check_known(name, known, f"{key}.options.")
         value_of(known[name], value, f"{key}.options.{name}")
-    if key == "validation" and source.options.get("streaming"):
+    if key == "validation" and source.loader_options().get("streaming"):
         raise RecipeError(f"{key}.options.streaming: evaluation ranks all images at once, and a stream has no end")
     if source.pairs is not None and task not in run.data.paired_tasks:
         raise RecipeError(f"{key}.pairs: {task} takes captions by languages, not by pairs of them")
     for pair in source.language_pairs or ():
         if pair[0] == pair[1] and not run.data.pairs_with_itself:
             raise RecipeError(f"{key}.pairs: {list(pair)} names one language twice, which is no translation")
-
-
-def _options_of(source: DataSource, *, translations: bool) -> dict[str, Any]:
-    """The keyword arguments of a source's loader, with their types."""
-    functions: list[Any] = [source.loader(translations=translations)]
-    if source.source == WEAK_EMOJI:
-        functions = [load_emoji, weakly_aligned_emoji]
-    parameters = {name: p for function in functions for name, p in inspect.signature(function).parameters.items()}
-    return {name: p.annotation for name, p in parameters.items() if name not in _NO_OPTIONS}
 
 
 def _check_report(run: "RecipeRun") -> None:

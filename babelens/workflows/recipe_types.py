@@ -11,6 +11,10 @@ from huggingface_hub.dataclasses import type_validator
 from ..configuration.errors import RecipeError
 from .recipe_file import did_you_mean, shown
 
+# Words that stand for true and false where nothing else can be meant. YAML 1.2, which recipes are written in, reads
+# them as texts, so that `no` may be Norwegian.
+_SWITCHES = {"on": True, "yes": True, "off": False, "no": False}
+
 _NAMES = {
     str: "a text",
     int: "a whole number",
@@ -53,11 +57,12 @@ def check_known(key: object, known: Any, place: str = "") -> None:
 
 
 def value_of(kind: Any, value: Any, where: str) -> Any:
-    """A value as a field of a type has it, its dataclasses built.
+    """A value as a field of a type has it: its dataclasses built, `on` and `off` as true and false.
 
     Raises:
         RecipeError: for a value of another type, and a number that is not finite.
     """
+    value = as_meant(kind, value)
     part = _dataclass_in(kind)
     if part is not None and not (value is None and type(None) in get_args(kind)):
         if get_origin(kind) is list and isinstance(value, list):
@@ -72,6 +77,13 @@ def value_of(kind: Any, value: Any, where: str) -> Any:
         raise RecipeError(f"{where} must be {_described(kind)}, not {shown(value)}")
     check_finite(value, where)
     return value
+
+
+def as_meant(kind: Any, value: Any) -> Any:
+    """A value, or true or false for `on`, `yes`, `off` or `no` where the type has truth values and no texts."""
+    kinds = get_args(kind) or (kind,)
+    is_switch = bool in kinds and str not in kinds and isinstance(value, str)
+    return _SWITCHES.get(value, value) if is_switch else value
 
 
 def check_finite(value: Any, where: str) -> None:

@@ -96,7 +96,7 @@ MURAL = [
     ("tokenizer.vocab_size", "many", "tokenizer.vocab_size must be a whole number, not 'many'"),
     ("tokenizer.vocab_size", 8.5, "tokenizer.vocab_size must be a whole number, not 8.5"),
     ("tokenizer.vocab_size", True, "tokenizer.vocab_size must be a whole number, not True"),
-    ("tokenizer.lowercase", "no", "tokenizer.lowercase must be true or false, not 'no'"),
+    ("tokenizer.lowercase", "never", "tokenizer.lowercase must be true or false, not 'never'"),
     ("tokenizer.languages", ["xx"], "tokenizer: languages: 'xx' names no registered language"),
     ("tokenizer.languages", ["sw"], "tokenizer.languages: the data has no text in 'sw', only in de, en, fr"),
     ("tokenizer.languages", "en", "tokenizer.languages must be a list of texts, not 'en'"),
@@ -135,7 +135,7 @@ MURAL = [
     ("train.text_text.pairs", [["en", "xx"]], "train.text_text: pairs: 'xx' names no registered language"),
     ("train.image_text.options", ["streaming"], "train.image_text.options must be a mapping"),
     ("train.image_text.options", {"streming": True}, "train.image_text.options.streming; did you mean 'streaming'"),
-    ("train.image_text.options", {"streaming": "yes"}, "train.image_text.options.streaming must be true or false"),
+    ("train.image_text.options", {"streaming": "maybe"}, "train.image_text.options.streaming must be true or false"),
     ("train.image_text.options", {"check_images": False, "on_bad_image": "skip"}, "on_bad_image='skip' needs"),
     ("train.image_text.options", {"split": 3}, "train.image_text.options.split must be a text"),
     ("train.image_text.license", "my license", "train.image_text.license: .*'my license'"),
@@ -192,7 +192,7 @@ MURAL = [
     ("training.adam_beta2", 1.0, "training.adam_beta2=1.0 must be at least 0 and below 1"),
     ("training.weight_decay", -0.1, "training.weight_decay=-0.1 must be 0 or more"),
     ("training.save_steps", 0, "training.save_steps=0 must be positive"),
-    ("training.use_cpu", "yes", "training.use_cpu must be true or false, not 'yes'"),
+    ("training.use_cpu", "cpu", "training.use_cpu must be true or false, not 'cpu'"),
     ("training.optim", "lam", "training.optim: there is no 'lam'; did you mean 'lamb'"),
     ("training.lr_scheduler_type", "cosin", "training.lr_scheduler_type: there is no 'cosin'; did you mean 'cosine'"),
     ("training.lr_scheduler_type", "cosine_with_min_lr", "training.lr_scheduler_kwargs: "),
@@ -358,6 +358,34 @@ def test_norwegian_is_a_language_and_no_a_strategy(folder, tmp_path):
     file.write_text(text + "unseen_languages: [no, nb]\n")
     recipe = load_recipe(file, {"training.save_strategy": "no", "training.learning_rate": 1})
     assert recipe.unseen_languages == ["no", "nb"] and recipe.training["learning_rate"] == 1
+
+
+def test_on_and_off_are_what_each_key_means_by_them(folder, tmp_path):
+    """Unquoted, as people write them."""
+    file = tmp_path / "switches.yaml"
+    content = mural(folder)
+    for section, key in (("training", "report_to"), ("training", "use_cpu")):
+        del content[section][key]
+    words = "  eval_strategy: no\n  save_strategy: off\n  report_to: off\n  use_cpu: on\n  bf16: no\n  fp16: off\n"
+    text = yaml.safe_dump({key: value for key, value in content.items() if key != "training"})
+    settings = "".join(f"  {key}: {value}\n" for key, value in content["training"].items())
+    file.write_text(f"{text}training:\n{settings}{words}")
+    options = {"check_images": "no", "streaming": "off"}
+    recipe = load_recipe(file, {"tokenizer.lowercase": "off", "train.image_text.options": options})
+    assert recipe.tokenizer.lowercase is False
+    assert recipe.train["image_text"].loader_options() == {"check_images": False, "streaming": False}
+    assert len(recipe.train["image_text"].load()) == 16
+    arguments = recipe_run(recipe, tmp_path / "run", "").training.arguments(recipe.all_stages[0])
+    assert (arguments.eval_strategy, arguments.save_strategy, arguments.report_to) == ("no", "no", [])
+    assert (arguments.use_cpu, arguments.bf16, arguments.fp16) == (True, False, False)
+
+
+def test_the_language_no_is_norwegian_wherever_a_language_stands(folder, tmp_path):
+    file = tmp_path / "norwegian.yaml"
+    content = mural(folder)
+    content["train"]["image_text"]["languages"] = "LANGUAGES"
+    file.write_text(yaml.safe_dump(content).replace("LANGUAGES", "[en, no]"))
+    assert load_recipe(file).train["image_text"].tags == ["en", "no"]
 
 
 def test_settings_on_the_command_line_are_yaml_1_2_too(folder, tmp_path):
