@@ -20,7 +20,7 @@ from ..processing.image_augmentation import ImageAugmentation
 from ..processing.text_augmentation import TextAugmentation
 from ..trainers.arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .recipe import check_languages
-from .recipe_file import did_you_mean
+from .recipe_file import did_you_mean, in_one_line
 from .recipe_types import as_meant, check_known, value_of
 
 # transformers' own; what babelens adds is checked by its classes.
@@ -99,7 +99,7 @@ def made_arguments(
     try:
         arguments = arguments_class(**own, **_with_switches(arguments_class, given))
     except (TypeError, ValueError, ImportError, NotImplementedError) as error:
-        raise RecipeError(f"{where}: {error}") from error
+        raise RecipeError(f"{where}: {in_one_line(error)}") from error
     if arguments.dataloader_persistent_workers and not arguments.dataloader_num_workers:
         raise RecipeError(f"{where}.dataloader_persistent_workers: there are none; set dataloader_num_workers as well")
     _check_scheduler(arguments, where)

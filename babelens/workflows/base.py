@@ -1,11 +1,14 @@
 """A recipe, run: from data to a model folder that holds the model, its processor, its evaluation and its card."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import set_seed
 
+from ..configuration.errors import RecipeError
 from ..configuration.pretrained import refuse_kernels
 from ..trainers.saving import written_whole
 from .building import ModelBuilder
@@ -76,11 +79,12 @@ class RecipeRun:
         Raises:
             RecipeError: for a recipe that does not fit its method.
         """
-        self.training.check_tasks()
-        check_recipe(self)
-        if not self.trust_remote_code:
-            refuse_kernels(asdict(self.recipe.model), "model")
-        self.builder.check()
+        with self._file_named():
+            self.training.check_tasks()
+            check_recipe(self)
+            if not self.trust_remote_code:
+                refuse_kernels(asdict(self.recipe.model), "model")
+            self.builder.check()
 
     def train(self, *, resume: bool = False) -> Any:
         """Trains and saves model and processor; returns the trainer of the last stage.
@@ -94,6 +98,10 @@ class RecipeRun:
             FileExistsError: when `output` holds a run already and `resume` was not asked for.
             SaveError: when nothing can be saved to `output`.
         """
+        with self._file_named():
+            return self._train(resume=resume)
+
+    def _train(self, *, resume: bool) -> Any:
         has_run = self.training.has_begun()
         if has_run and not resume:
             raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
@@ -119,6 +127,17 @@ class RecipeRun:
             write_evaluation(self.output, "tokenizer", self.builder.unknown_rates(processor))
         trainer.accelerator.wait_for_everyone()
         return trainer
+
+    @contextmanager
+    def _file_named(self) -> Iterator[None]:
+        """Puts the recipe's file before what is wrong with the recipe."""
+        try:
+            yield
+        except RecipeError as error:
+            file = self.recipe.file
+            if file is None or str(error).startswith(f"{file}: "):
+                raise
+            raise RecipeError(f"{file}: {error}") from error
 
     def report(self) -> dict[str, Any] | None:
         """The results that the recipe asks for, measured on the saved model; also in `output/evaluation`. None for a

@@ -252,6 +252,8 @@ class Recipe:
     unseen_languages: list[str] = field(default_factory=list)
     license: str | None = None
     license_name: str | None = None
+    # The file that the recipe was read from, for error messages.
+    file: Path | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if not self.train:
@@ -288,6 +290,11 @@ class Recipe:
     def keys_of_new_models(cls) -> list[str]:
         """The keys that describe a new model."""
         return [f.name for f in dataclasses.fields(cls) if f.metadata == OF_NEW_MODEL]
+
+    @classmethod
+    def key_names(cls) -> list[str]:
+        """All keys that a recipe of the class may have."""
+        return [f.name for f in dataclasses.fields(cls) if f.init]
 
 
 @dataclass(frozen=True)
@@ -334,9 +341,11 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
     try:
         for dotted, value in (overrides or {}).items():
             content = with_key(content, dotted, value)
-        return _built(content)
+        recipe = _built(content)
     except RecipeError as error:
         raise RecipeError(f"{path}: {error}") from error
+    object.__setattr__(recipe, "file", path)
+    return recipe
 
 
 def _built(content: dict[str, Any]) -> Recipe:
@@ -346,7 +355,7 @@ def _built(content: dict[str, Any]) -> Recipe:
         raise RecipeError(f"method is missing; there are {', '.join(METHODS)}")
     method = value_of(str, content["method"], "method")
     recipe_class = workflow_of(method, content.get("task")).recipe
-    own = {f.name for f in dataclasses.fields(recipe_class)}
+    own = recipe_class.key_names()
     foreign = {key: _methods_by_key()[key] for key in content if key not in own and key in _methods_by_key()}
     for key, others in foreign.items():
         if content[key] is not None:
@@ -382,6 +391,6 @@ def _methods_by_key() -> dict[str, list[str]]:
     methods: dict[str, list[str]] = {}
     for name, method in METHODS.items():
         workflows = [imported(reference) for reference in (method.workflow, method.task_workflow) if reference]
-        for key in dict.fromkeys(f.name for workflow in workflows for f in dataclasses.fields(workflow.recipe)):
+        for key in dict.fromkeys(key for workflow in workflows for key in workflow.recipe.key_names()):
             methods.setdefault(key, []).append(name)
     return methods

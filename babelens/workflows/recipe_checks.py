@@ -22,7 +22,7 @@ from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from .argument_checks import check_names
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, TokenizerSource, check_languages
-from .recipe_file import did_you_mean
+from .recipe_file import did_you_mean, in_one_line
 from .recipe_types import check_known, value_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
     except (TypeError, ValueError, StrictDataclassError) as error:
         if isinstance(error, RecipeError):
             raise
-        raise RecipeError(f"{key}: {error}") from error
+        raise RecipeError(f"{key}: {in_one_line(error)}") from error
 
 
 def _sources(run: "RecipeRun") -> list[tuple[str, DataSource]]:

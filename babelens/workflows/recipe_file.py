@@ -143,6 +143,11 @@ def _with_keys(settings: dict[str, Any], keys: list[str], value: Any, dotted: st
     return settings | {key: value}
 
 
+def in_one_line(error: BaseException) -> str:
+    """The message of another library's error, whose lines would stand apart from the recipe's file and key."""
+    return " ".join(str(error).split())
+
+
 def shown(value: Any) -> str:
     """A value in an error, cut where it is long."""
     text = repr(value)

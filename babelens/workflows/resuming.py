@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What is for people, or for the report; data is known by its digest, wherever it lies and however it is read.
 _UNRECORDED = re.compile(
-    r"(license|license_name|report|unseen_languages|validation|test)\b.*|train\.[^.]+\.(license|attribution)"
+    r"(file|license|license_name|report|unseen_languages|validation|test)\b.*|train\.[^.]+\.(license|attribution)"
 )
 _READING = re.compile(r"(train\.[^.]+)\.(source|options\b.*)")
 # What a run goes on with when it has changed, as a warning says: its weights are in the checkpoint.

@@ -290,6 +290,8 @@ SETTINGS = [
 def test_a_wrong_value_is_refused_by_name(refuse, folder, key, value, message):
     error = refuse(yaml.safe_dump(set_in(mural(folder), key, value), allow_unicode=True))
     assert _says(error, message)
+    if isinstance(error, RecipeError):
+        assert "wrong.yaml: " in str(error) and "\n" not in str(error)
 
 
 @pytest.mark.parametrize(("make", "key", "value", "message"), OTHERS)
