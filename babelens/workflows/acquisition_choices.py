@@ -16,16 +16,16 @@ _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
 
 @dataclass
 class AcquisitionChoices:
-    """What to learn, and from what.
+    """The model, the language, the data and the training of one acquisition.
 
     Args:
         base: folder or Hub id of the model that learns.
-        language: to acquire.
-        translations: what `load_translations` takes; pairs of `language` and the native language.
+        language: BCP-47 tag of the language to acquire.
+        translations: a source of `load_translations`: pairs of `language` and the native language.
         output: the adapter's folder.
-        captions: what `load_captions` takes; images with captions in `language`, for language exposure.
-        native_language: what a plain base model reads; default: English. For a plain base model only, as are the
-            following four: a model that has acquired languages has settled them.
+        captions: a source of `load_captions`: images with captions in `language`, for language exposure.
+        native_language: the language that a plain base model reads; default: English. This and the following
+            four are for a plain base model only: a model that has acquired languages has settled them.
         vocabulary: folder or Hub id of a model or a tokenizer: the acquired languages' vocabulary, and first values of
             its table; default: M-BERT's.
         new_vocabulary: train a vocabulary of that many word pieces on the translations instead.

@@ -1,4 +1,4 @@
-"""The trainer's arguments as recipes and commands give them: known, of their type, within their range.
+"""Checking the trainer's arguments in recipes and commands: each is known, of its type and within its range.
 
 transformers' `TrainingArguments` take what they are given: a learning rate that is a text, batches of 0 examples, a
 seed below zero are errors in the middle of a run, or of no effect at all. Here each is refused beforehand, by name.
@@ -50,14 +50,15 @@ _NOT_NEGATIVE = (
 )
 _BELOW_ONE = ("adam_beta1", "adam_beta2", "label_smoothing_factor")
 _SEEDS = ("seed", "data_seed")
-# Said by whoever runs the training.
+# Arguments of the run itself.
 _NOT_GIVEN = ("output_dir", "resume_from_checkpoint", "do_train", "do_predict", "local_rank")
 
 
 def check_arguments(arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str) -> None:
-    """
+    """Checks each argument by itself.
+
     Args:
-        arguments_class: of the trainer.
+        arguments_class: the trainer's class of arguments.
         given: some of its arguments.
         where: the recipe's key that they stand under, such as `training`.
 
@@ -87,10 +88,13 @@ def check_arguments(arguments_class: type[TrainingArguments], given: Mapping[str
 def made_arguments(
     arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str, **own: Any
 ) -> TrainingArguments:
-    """The arguments, once they are known to be usable together.
+    """The trainer's arguments, checked one by one and together.
 
     Args:
-        own: what whoever runs the training says, such as `output_dir`.
+        arguments_class: the trainer's class of arguments.
+        given: the recipe's arguments.
+        where: the recipe's key that they stand under.
+        own: arguments of the run itself, such as `output_dir`.
 
     Raises:
         RecipeError: for arguments that cannot be had, or contradict each other.
@@ -166,7 +170,7 @@ def _is_enumeration(kind: Any) -> bool:
 
 
 def _check_augmentation(given: Mapping[str, Any], where: str) -> None:
-    """What changes images and texts, whose settings are mappings of their own; lists stand for tuples."""
+    """Checks the settings of image and text augmentation, which are mappings of their own, with lists for tuples."""
     for name, augmentation in (("image_augmentation", ImageAugmentation), ("text_augmentation", TextAugmentation)):
         settings = given.get(name)
         if settings is None:
@@ -188,7 +192,8 @@ def _check_augmentation(given: Mapping[str, Any], where: str) -> None:
 
 
 def _check_scheduler(arguments: TrainingArguments, where: str) -> None:
-    """Has the schedule made for a weight of its own: some need arguments, and others take none."""
+    """Makes the schedule for a weight of its own, to see whether its arguments fit: some schedules need arguments, and
+    others take none."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
     try:
         get_scheduler(

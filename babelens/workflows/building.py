@@ -61,7 +61,7 @@ class ModelBuilder:
         assert start is not None
         return start
 
-    # ---- The seam: what a method may define ----
+    # ---- Parts that a method may define ----
 
     def check(self) -> None:
         """Checks whether the model can be built, as far as that is known before data is read.

@@ -171,7 +171,7 @@ class MlaStudentBuilder(MlaBuilder):
 
 
 def _without_pooler(model: PreTrainedModel) -> nn.Module:
-    """What a student takes of a text encoder: checkpoints of masked-language modeling have no pooler."""
+    """The parts of a text encoder that a student takes: checkpoints of masked-language modeling have no pooler."""
     return nn.ModuleList(module for name, module in model.named_children() if name != "pooler")
 
 

@@ -45,7 +45,7 @@ class RegionsSource:
     Args:
         features: a file or folder of computed ones (`open_regions`), or a list of such.
         detector: an object detector of transformers, a folder or a Hub id.
-        grid: cells on each side of a raster over what the recipe's `backbone` sees.
+        grid: N, for an N×N grid of features of the recipe's `backbone`.
     """
 
     features: str | list[str] | None = None
@@ -56,7 +56,7 @@ class RegionsSource:
         if sum(value is not None for value in (self.features, self.detector, self.grid)) != 1:
             raise RecipeError("give either features, a detector or a grid")
         if self.grid is not None and self.grid < 1:
-            raise RecipeError(f"grid is a number of cells, not {self.grid}")
+            raise RecipeError(f"grid must be at least 1 cell, not {self.grid}")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from .recipe import EMOJI, DataSource
 _LANGUAGE = "{language}"
 _TASK_OPTIONS = ("hard_negatives", "seed")  # of the emoji benchmark's tasks; other options are `load_emoji`'s
 
-# Whatever reads a source gives its parts: what is evaluated together.
+# Reads a source, in parts that are evaluated separately.
 Reader = Callable[[DataSource], list[TaskData]]
 
 
@@ -88,7 +88,7 @@ def texts_of(corpus: Dataset) -> dict[str, list[str]]:
 
 
 def _by_language(load: Callable[..., Dataset], source: DataSource, *, says_language: bool) -> list[TaskData]:
-    """A part for each language, read from a file of its own. A file that does not say its language is told."""
+    """A part for each language, read from a file of its own; `says_language` is for files that name theirs."""
     named = any(_LANGUAGE in value for value in source.options.values() if isinstance(value, str))
     if source.languages is None and named:
         raise RecipeError(f"options with {_LANGUAGE} need languages")
@@ -128,7 +128,7 @@ def _captions(source: DataSource) -> list[TaskData]:
 
 def _multi30k(source: DataSource) -> list[TaskData]:
     if not source.language_pairs:
-        raise RecipeError("pairs: say from which language into which, such as [[en, de]]")
+        raise RecipeError("pairs: name the languages to translate from and into, such as [[en, de]]")
     languages = list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
     corpus = load_multi30k(languages=languages, **source.options)
     return [TaskData(corpus, None, source.language_pairs)]

@@ -46,15 +46,15 @@ class DataSource:
     """Where captions or translations come from.
 
     Args:
-        source: `emoji`; `emoji-weak`, its names against keywords in other languages; or whatever `load_captions` or
-            `load_translations` take: a folder, a file, a Hub id.
+        source: `emoji`; `emoji-weak`, its names paired with keywords in other languages; or a source of
+            `load_captions` or `load_translations`: a folder, a file, a Hub id.
         options: keyword arguments of the loader, such as `streaming: true`; the recipe then needs `max_steps`, an
             existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
         languages: languages of image-text pairs; default: all.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
             combinations.
-        license: SPDX identifier of the data's license, for the card; the emoji benchmark knows its own.
-        attribution: whom to name, for the card.
+        license: SPDX identifier of the data's license, for the card; not needed for the emoji benchmark.
+        attribution: the people or the organisation to name on the card.
     """
 
     source: str
@@ -66,7 +66,7 @@ class DataSource:
 
     def __post_init__(self) -> None:
         if not self.source:
-            raise RecipeError("source is empty: say where the data is")
+            raise RecipeError("source is empty: name the folder, file or Hub id of the data")
         check_languages(self.languages, "languages")
         if isinstance(self.pairs, dict):
             if sorted(self.pairs) != ["from", "to"]:
@@ -155,8 +155,8 @@ class TokenizerSource:
         vocab_size: number of word pieces to train.
         languages: whose captions the pieces are trained on; default: the languages of the training data.
         lowercase: fold case.
-        continuing_subword_prefix: what marks WordPiece's pieces inside of words, by default `##`; with "" a piece is
-            the same wherever it stands.
+        continuing_subword_prefix: the mark of WordPiece's pieces inside of words, by default `##`; with "" a piece
+            is the same at the beginning of a word and inside.
         from_pretrained: a folder or Hub id instead.
     """
 
@@ -170,7 +170,7 @@ class TokenizerSource:
         if (self.vocab_size is None) == (self.from_pretrained is None):
             raise RecipeError("give either vocab_size or from_pretrained")
         if self.vocab_size is not None and self.vocab_size < 1:
-            raise RecipeError(f"vocab_size is a number of word pieces, not {self.vocab_size}")
+            raise RecipeError(f"vocab_size must be at least 1 word piece, not {self.vocab_size}")
         check_languages(self.languages, "languages")
         if self.from_pretrained:
             for key in dataclasses.fields(self):
@@ -180,14 +180,14 @@ class TokenizerSource:
 
 @dataclass(frozen=True)
 class ImageSizes:
-    """Side lengths in pixels: images are resized to `resize`, of which `crop` is seen."""
+    """Side lengths in pixels: images are resized to `resize`, and cropped to `crop` at the centre."""
 
     resize: int = 346
     crop: int = 289
 
     def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.resize:
-            raise RecipeError(f"crop: of {self.resize} pixels, 1 to {self.resize} can be seen, not {self.crop}")
+            raise RecipeError(f"crop: must be from 1 to the {self.resize} pixels of resize, not {self.crop}")
 
 
 @dataclass(frozen=True)
@@ -195,10 +195,10 @@ class Stage:
     """A part of a training run that has its own tasks, arguments and schedule, and goes on from the one before.
 
     Args:
-        name: of its folder of checkpoints.
-        tasks: of the recipe's `train`.
-        training: what replaces the recipe's `training` in this stage.
-        languages: of captions in this stage, in place of those in `train`.
+        name: the name of its folder of checkpoints.
+        tasks: the tasks that are trained, among those of the recipe's `train`.
+        training: arguments that replace those of the recipe's `training` in this stage.
+        languages: the languages of captions in this stage, in place of those in `train`.
     """
 
     name: str
@@ -237,8 +237,8 @@ class Recipe:
         stages: the stages of training, in their order; default: one with all tasks.
         report: the benchmark that is reported at the end: `emoji`, or none.
         unseen_languages: languages for the report that the model was never trained on.
-        license: license of the weights as a Hub identifier; default: what follows from the data's, `other` when that
-            is unknown.
+        license: license of the weights as a Hub identifier; default: the strictest of the
+            data's licenses, `other` when one of them is unknown.
         license_name: the name of the license, with `license: other`.
     """
 
@@ -311,7 +311,7 @@ class DualEncoderRecipe(Recipe):
 
 
 def check_languages(tags: Collection[str] | None, key: str) -> None:
-    """Raises a `RecipeError` for what is no language, and for an empty list of languages."""
+    """Raises a `RecipeError` for a tag that is not a language, and for an empty list of languages."""
     if tags is not None and not len(tags) and key in ("languages", "pairs.from", "pairs.to"):
         raise RecipeError(f"{key} is empty: name some, or leave it out")
     for tag in tags or ():

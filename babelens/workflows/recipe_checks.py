@@ -1,5 +1,5 @@
-"""Whether a recipe can be run to its end: what does not fit its method, its data or the Hub is refused beforehand, and
-not after hours of training."""
+"""Checking whether a recipe can be run to its end: what does not fit its method, its data or the Hub is refused before
+the training, and not after hours of it."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -90,11 +90,11 @@ def check_start(run: "RecipeRun") -> None:
     types = run.builder.starts or ((run.recipe.method,) if not run.builder.overrides_start else ())
     if source is None or not types:
         return
-    found = load_config(source, **run.builder.code).model_type
-    if found not in types:
+    model_type = load_config(source, **run.builder.code).model_type
+    if model_type not in types:
         raise RecipeError(
-            f"model.from_pretrained: {source} holds a model of type {found!r}, and {run.recipe.method} goes on from "
-            f"{' or '.join(types)}"
+            f"model.from_pretrained: {source} holds a model of type {model_type!r}, and {run.recipe.method} goes on "
+            f"from {' or '.join(types)}"
         )
 
 
@@ -110,8 +110,8 @@ def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
 
 
 def _sources(run: "RecipeRun") -> list[tuple[str, DataSource]]:
-    found = [(f"train.{task}", source) for task, source in run.recipe.train.items()]
-    return found + ([("validation", run.recipe.validation)] if run.recipe.validation else [])
+    sources = [(f"train.{task}", source) for task, source in run.recipe.train.items()]
+    return sources + ([("validation", run.recipe.validation)] if run.recipe.validation else [])
 
 
 def _check_source(run: "RecipeRun", key: str, source: DataSource) -> None:
@@ -200,7 +200,7 @@ def check_arguments_fit(run: "RecipeRun", arguments: Sequence[TrainingArguments]
 
 
 def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
-    """Reads the data, and looks whether it has what the recipe takes of it.
+    """Reads the data, and checks whether it has the languages and as many examples as the recipe needs.
 
     Args:
         arguments: of each stage.
@@ -212,14 +212,14 @@ def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None
     if run.recipe.task_name is not None:
         return  # tasks check their data themselves, which have forms of their own
     present = {task: languages_of(corpus) for task, corpus in run.data.corpora.items() if task not in run.data.streams}
-    for task, found in present.items():
+    for task, languages in present.items():
         source = run.recipe.train[task]
-        _check_present(source.tags, found, f"train.{task}.languages")
+        _check_present(source.tags, languages, f"train.{task}.languages")
         pairs = source.language_pairs or ()
-        _check_present([tag for pair in pairs for tag in pair], found, f"train.{task}.pairs")
+        _check_present([tag for pair in pairs for tag in pair], languages, f"train.{task}.pairs")
         for stage in run.recipe.all_stages:
             if task in stage.tasks and task not in run.data.translation_tasks:
-                _check_present(stage.tags, found, f"stage {stage.name!r}: languages")
+                _check_present(stage.tags, languages, f"stage {stage.name!r}: languages")
     for key, vocabulary in vars(run.recipe).items():
         if isinstance(vocabulary, TokenizerSource) and vocabulary.languages and not run.data.streams:
             _check_present(normalize_languages(vocabulary.languages), run.data.captions, f"{key}.languages")
@@ -227,8 +227,8 @@ def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None
         streamed = [task for task in stage.tasks if isinstance(run.data.corpora[task], IterableDataset)]
         if streamed and args.max_steps < 1:
             raise RecipeError(
-                f"training.max_steps: train.{streamed[0]} is a stream, which does not say how long it is; say how "
-                "many steps to train"
+                f"training.max_steps: train.{streamed[0]} is a stream, whose length is unknown: give the "
+                "number of steps"
             )
     for stage, args in list(zip(run.recipe.all_stages, arguments, strict=True))[
         1:
@@ -249,14 +249,14 @@ def _check_evaluated_languages(run: "RecipeRun", arguments: Sequence[TrainingArg
         wanted = getattr(args, "eval_languages", None)
         if wanted and run.recipe.validation is not None:
             where = stage.training_key
-            found = languages_of(run.data.validation)
-            _check_present(normalize_languages(wanted), found, f"{where}.eval_languages")
+            languages = languages_of(run.data.validation)
+            _check_present(normalize_languages(wanted), languages, f"{where}.eval_languages")
 
 
-def _check_present(wanted: Sequence[str] | None, found: Any, key: str) -> None:
+def _check_present(wanted: Sequence[str] | None, present: Any, key: str) -> None:
     for tag in wanted or ():
-        if tag not in found:
-            raise RecipeError(f"{key}: the data has no text in {tag!r}, only in {', '.join(found)}")
+        if tag not in present:
+            raise RecipeError(f"{key}: the data has no text in {tag!r}, only in {', '.join(present)}")
 
 
 def _check_reported_languages(run: "RecipeRun") -> None:

@@ -55,7 +55,7 @@ class Reporting:
         self.data: Any = data
         self.output, self.command, self.trust_remote_code = output, command, trust_remote_code
 
-    # ---- The seam: what a method may define ----
+    # ---- Parts that a method may define ----
 
     def report(self) -> dict[str, Any] | None:
         """The results that the recipe asks for with `report`: the answers to the emoji benchmark's four questions;

@@ -76,8 +76,8 @@ class SmalrBuilder(WordsBuilder):
         }
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The latent vocabulary becomes part of the model that is trained next, which is as the recipe says, even if
-        another recipe's run has learned the vocabulary."""
+        """The latent vocabulary becomes part of the model that is trained next. `model.overrides` hold for that model,
+        even if the run of another recipe learned the vocabulary."""
         if not isinstance(model, SmalrLatentModel):
             return model
         return self.with_backbone(SmalrModel.from_latent(model, **self.recipe.model.overrides))
@@ -89,7 +89,7 @@ class SmalrBuilder(WordsBuilder):
 
     @cached_property
     def _own_words(self) -> dict[str, list[str]]:
-        """The words of each language but those that are mapped to another one's."""
+        """The words of each language that have embeddings of their own."""
         least, dictionary = self.words.min_frequency, self.words.dictionary
         thresholds = dict.fromkeys(dictionary.files, max(least, dictionary.threshold)) if dictionary else {}
         return {
@@ -108,14 +108,16 @@ class SmalrBuilder(WordsBuilder):
                 known = ", ".join(self.data.languages)
                 raise RecipeError(f"words.dictionary: the model has no language {language!r}; it has {known}")
         if dictionary.target in dictionary.files:
-            raise RecipeError(f"words.dictionary.files: {dictionary.target!r} is what the others are translated to")
+            raise RecipeError(
+                f"words.dictionary.files: {dictionary.target!r} is the target, into which the others are translated"
+            )
         targets = self._own_words[dictionary.target]
-        found = {}
+        mapped: dict[str, dict[str, str]] = {}
         for language, path in dictionary.files.items():
             rare = self._frequent_words(language, self.words.min_frequency)[len(self._own_words[language]) :]
-            found[language] = dictionary_words(path, rare, language, targets, dictionary.target)
-            logger.info("%s: a dictionary maps %d of %d rare words", language, len(found[language]), len(rare))
-        return found
+            mapped[language] = dictionary_words(path, rare, language, targets, dictionary.target)
+            logger.info("%s: a dictionary maps %d of %d rare words", language, len(mapped[language]), len(rare))
+        return mapped
 
     def _frequent_words(self, language: str, least: int) -> list[str]:
         size = self.words.max_size
@@ -134,7 +136,7 @@ class SmalrBuilder(WordsBuilder):
     def _vectors(self, processor: ProcessorMixin) -> Tensor:
         """The vectors of all languages' words, [words, word size]."""
         size = self._config(processor).word_size
-        found = [
+        matrices = [
             word_vectors(
                 vocabulary.words,
                 language,
@@ -144,7 +146,7 @@ class SmalrBuilder(WordsBuilder):
             ).matrix
             for language, vocabulary in processor.vocabularies.items()
         ]
-        return torch.cat([torch.from_numpy(matrix) for matrix in found])
+        return torch.cat([torch.from_numpy(matrix) for matrix in matrices])
 
 
 def _word_indices(model: SmalrModel, processor: ProcessorMixin, language: str, words: Iterable[str]) -> Tensor:

@@ -1,5 +1,4 @@
-"""Recipes that fit into the time that there is: steps of a run are timed, and its schedule is made as much shorter as
-the machine is too slow for it."""
+"""Fitting a recipe into a given time: some steps are timed, and the schedule is shortened in proportion."""
 
 import copy
 import dataclasses
@@ -25,10 +24,10 @@ _ROUND = 10
 
 @dataclasses.dataclass(frozen=True)
 class StageTime:
-    """What a stage of a recipe takes on this machine.
+    """The time that a stage of a recipe takes on this machine.
 
     Args:
-        steps: that the recipe says.
+        steps: the number of steps in the recipe.
         step: seconds of a step, data included.
         evaluation: seconds of the evaluations in the course of it, as many for a shortened stage.
     """
@@ -39,18 +38,18 @@ class StageTime:
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """The stages of a recipe, each with all of its training arguments; one without a name when it says none."""
+    """The stages of a recipe, each with all of its training arguments."""
     return [dataclasses.replace(stage, training=recipe.training | stage.training) for stage in recipe.all_stages]
 
 
 def steps_of(recipe: Recipe) -> int:
-    """The steps of a recipe, in all stages; each says its `max_steps`."""
+    """The number of steps of a recipe, in all stages, of which each has `max_steps`."""
     return sum(stage.training["max_steps"] for stage in stages_of(recipe))
 
 
 def with_steps(recipe: Recipe, steps: int) -> Recipe:
-    """The recipe in so many steps, in all stages: each has its share, with warm-up, evaluations and checkpoints at the
-    same parts of the way."""
+    """The recipe with so many steps in all its stages together. Each stage keeps its share of them, and warm-up,
+    evaluations and checkpoints keep theirs of the stage."""
     own = steps_of(recipe)
     if steps == own:
         return recipe
@@ -70,14 +69,14 @@ def _with_share(stage: Stage, share: float) -> Stage:
 
 
 def steps_within(seconds: float, times: Sequence[StageTime], *, fewest: int) -> int:
-    """How many steps, of all stages together, fit into a time: at most the recipe's, at least `fewest`."""
+    """The number of steps, of all stages together, that fit into a time: at most the recipe's, at least `fewest`."""
     own, fixed = sum(stage.steps for stage in times), seconds_of(times, 0)
     share = (seconds - fixed) / (seconds_of(times, own) - fixed)
     return min(max(math.floor(own * share / _ROUND) * _ROUND, fewest), own)
 
 
 def seconds_of(times: Sequence[StageTime], steps: int) -> float:
-    """What so many steps, of all stages together, take with the evaluations in between."""
+    """The seconds that so many steps, of all stages together, take with the evaluations in between."""
     share = steps / sum(stage.steps for stage in times)
     return sum(share * stage.steps * stage.step + stage.evaluation for stage in times)
 

@@ -21,7 +21,7 @@ FINISHED = "finished"
 
 
 def is_finished(stage: Path) -> bool:
-    """Whether the folder holds what a stage ended with, rather than a part of it."""
+    """Whether a stage's folder holds its final model, completely saved."""
     return (stage / "config.json").is_file()
 
 
@@ -31,7 +31,7 @@ class StagedTraining:
     Args:
         recipe: the recipe.
         data: its data.
-        builder: the builder of its model, which says how a stage's model becomes that of the next.
+        builder: the builder of its model, which turns the model of a stage into that of the next.
         output: the model's folder; checkpoints lie in `output/checkpoints/<stage>`.
     """
 
@@ -41,7 +41,7 @@ class StagedTraining:
         self.builder: Any = builder
         self.output = output
 
-    # ---- The seam: what a method may define ----
+    # ---- Parts that a method may define ----
 
     @cached_property
     def trainer_class(self) -> Any:

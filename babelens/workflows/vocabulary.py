@@ -20,8 +20,8 @@ def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading:
 
     Args:
         source: folder or Hub id of the tokenizer.
-        tokenizer: what was loaded from there.
-        loading: what `load_model` takes, such as `trust_remote_code`.
+        tokenizer: the tokenizer that was loaded from there.
+        loading: arguments of `load_model`, such as `trust_remote_code`.
 
     Returns:
         `None` when there is a tokenizer and no model.

@@ -20,7 +20,7 @@ from .reporting import Reporting
 
 @dataclass(frozen=True)
 class DictionarySource:
-    """Which rare words have the embedding of a word of another language instead of their own.
+    """A dictionary, by which rare words share the embedding of a word of another language.
 
     Args:
         files: MUSE's dictionaries, from each language to `target`: a word and its translation in every line.
@@ -43,13 +43,12 @@ class WordsSource:
     """The words of a word-level model (SMALR), taken from the captions of its languages.
 
     Args:
-        max_size: of each language's vocabulary, its most frequent words; default: all.
-        min_frequency: leave out words that occur less often.
+        max_size: size of each language's vocabulary, which has its most frequent words; default: all.
+        min_frequency: words that occur less often are left out.
         vectors: FastText's `.vec` or `.vec.gz` files by language.
-        train_vectors: train vectors on the captions of languages that have no file.
-        dictionary: map rare words to those of another language; for a model whose other words have embeddings of
-            their own.
-        max_text_length: words that are read of a text.
+        train_vectors: whether vectors are trained on the captions of languages that have no file.
+        dictionary: a dictionary for rare words; for a model whose other words have embeddings of their own.
+        max_text_length: number of words after which texts are cut.
     """
 
     max_size: int | None = None
@@ -63,7 +62,7 @@ class WordsSource:
         check_languages(self.vectors, "vectors")
         for name in ("max_size", "min_frequency", "max_text_length"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise RecipeError(f"{name} is a number of words, not {getattr(self, name)}")
+                raise RecipeError(f"{name} must be at least 1, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ MURAL = [
     # the processor
     ("tokenizer", None, "tokenizer: a model trained from scratch needs one"),
     ("tokenizer", {}, "tokenizer: give either vocab_size or from_pretrained"),
-    ("tokenizer.vocab_size", 0, "tokenizer: vocab_size is a number of word pieces, not 0"),
+    ("tokenizer.vocab_size", 0, "tokenizer: vocab_size must be at least 1 word piece, not 0"),
     ("tokenizer.vocab_size", "many", "tokenizer.vocab_size must be a whole number, not 'many'"),
     ("tokenizer.vocab_size", 8.5, "tokenizer.vocab_size must be a whole number, not 8.5"),
     ("tokenizer.vocab_size", True, "tokenizer.vocab_size must be a whole number, not True"),
@@ -240,7 +240,7 @@ OTHERS = [
     (student, "text_model.preset", "rc3-tiny", "text_model.preset: 'rc3-tiny' has no text_config"),
     (student, "text_model.preset", "mkd", "text_model.preset: there is no preset 'mkd'"),
     (student, "text_model.training.max_steps", "x", "text_model.training.max_steps must be a whole number"),
-    (smalr, "words.min_frequency", 0, "words: min_frequency is a number of words, not 0"),
+    (smalr, "words.min_frequency", 0, "words: min_frequency must be at least 1, not 0"),
     (smalr, "words.vectors", {"xx": "x.vec"}, "words: vectors: 'xx' names no"),
     (smalr, "words.dictionary", {"files": {"de": "x"}}, "words.dictionary.threshold is missing"),
     (smalr, "training.sentences_per_image", 0, "training: sentences_per_image=0 must be at least 1"),
@@ -250,7 +250,7 @@ OTHERS = [
     (student, "text_model.training.save_strategy", "steps", "text_model.training.save_strategy: .*no checkpoints"),
     (rc3, "report", "emoji", "report: there is no 'emoji'"),
     (rc3, "regions", {"grid": 2, "detector": "x"}, "regions: give either features, a detector or a grid"),
-    (rc3, "regions", {"grid": 0}, "regions: grid is a number of cells, not 0"),
+    (rc3, "regions", {"grid": 0}, "regions: grid must be at least 1 cell, not 0"),
     (rc3, "training.data_set_batch_sizes", {"weeak": 8}, "training.data_set_batch_sizes: there is no 'weeak'"),
     (rc3, "task", "visual-entailmentt", "task: there is no 'visual-entailmentt'"),
 ]
