@@ -142,3 +142,6 @@ def register() -> None:
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)
     for method in METHODS.values():
         register_method(method)
+
+
+register()  # whoever imports this module, such as a workflow in the process of a command, uses the Auto classes

@@ -25,7 +25,7 @@ from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regi
 from .rc3_task_data import joined, languages_in, read_task_data, texts_of
 from .recipe import EMOJI, DataSource, Stage
 from .record import corpus_digest
-from .reporting import WATCHED, Reporting, write_evaluation
+from .reporting import Reporting, validation_note, write_evaluation
 
 TaskReport = dict[str, Results]  # by test set
 
@@ -195,7 +195,7 @@ class Rc3TaskReporting(Reporting):
             return []
         name = f"Validation data ({self.recipe.validation.source})"
         results = self.report_results(self._evaluate({name: [self.data.validation]}))
-        return [replace(result, note=WATCHED) for result in results]
+        return [replace(result, note=validation_note(trainer)) for result in results]
 
     def card_facts(self, trainer: Any, report: TaskReport | None) -> TaskCardFacts:
         task, start = self.recipe.rc3_task, self.recipe.model.from_pretrained or ""

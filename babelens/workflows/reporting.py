@@ -23,13 +23,18 @@ from .recipe import EMOJI, WEAK_EMOJI, Recipe
 logger = logging.getLogger(__name__)
 
 EVALUATION = "evaluation"
-WATCHED = "The training was evaluated on these data, and they may have decided when it ended."
+_WATCHED = "The model was evaluated on these data during its training as well."
 
 
 def write_evaluation(output: Path, name: str, content: Any) -> None:
     """Writes results as JSON to `output/evaluation/<name>.json`."""
     with written_whole(output / EVALUATION) as scratch:
         (scratch / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def validation_note(trainer: Any) -> str:
+    """The sentence below the results on validation data on which the model was evaluated during training, too."""
+    return "" if trainer.args.eval_strategy == "no" else _WATCHED
 
 
 class Reporting:
@@ -89,7 +94,7 @@ class Reporting:
         recalls = evaluate_retrieval(embedder, self.data.validation, languages)
         write_evaluation(self.output, "validation", recalls)
         dataset = f"Validation data ({self.recipe.validation.source})"
-        return list(retrieval_results(recalls, dataset=dataset, command=self.command, note=WATCHED))
+        return list(retrieval_results(recalls, dataset=dataset, command=self.command, note=validation_note(trainer)))
 
     def card_sources(self) -> list[CardSource]:
         """The sources of the training data."""
