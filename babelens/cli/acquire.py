@@ -160,6 +160,7 @@ def acquire(
             "seed": seed,
         },
     )
+    acquisition.load()
     _show_samples(acquisition, console)
     with locked(output):
         with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log

@@ -2,10 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,11 +18,10 @@ from ..configuration.languages import normalize_language
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.images import SkippedImage
 from ..data.corpus.loading import load_captions
+from ..data.corpus.sampling import evenly_spread
 from ..data.emoji.benchmark import VENDORS, emoji_licenses, emoji_manifest, load_emoji, published_manifest
 from .console import plain_console
 from .embed import SKIP_HELP
-
-Item = TypeVar("Item")
 
 
 def data(
@@ -74,7 +72,7 @@ def data(
     else:
         _show_corpus(plain_console(), statistics)
     if sheet:
-        rows = _rows_of_all_vendors(corpus, images) if source is None else _spread(range(len(corpus)), images)
+        rows = _rows_of_all_vendors(corpus, images) if source is None else evenly_spread(len(corpus), images)
         _draw_sheet(corpus.select(rows), language, sheet)
         typer.echo(f"Contact sheet of {len(rows)} images: {sheet}", err=True)
 
@@ -190,10 +188,5 @@ def _rows_of_all_vendors(corpus: Dataset, images: int) -> list[int]:
     for row, image_id in enumerate(corpus["image_id"]):
         rows_of.setdefault(image_id, []).append(row)
     drawn_by_all = [rows for rows in rows_of.values() if len(rows) == len(VENDORS)]
-    return [row for rows in _spread(drawn_by_all, max(1, images // len(VENDORS))) for row in rows]
-
-
-def _spread(items: Sequence[Item], number: int) -> list[Item]:
-    """`number` items at even distances, or all when there are fewer."""
-    number = min(number, len(items))
-    return [items[index * len(items) // number] for index in range(number)]
+    chosen = evenly_spread(len(drawn_by_all), max(1, images // len(VENDORS)))
+    return [row for index in chosen for row in drawn_by_all[index]]

@@ -64,14 +64,15 @@ def demo(
     console = plain_console()
     output = output or Path("runs") / f"demo-{method}"
     recipe = load_recipe(DEMOS[method])
-    run = recipe_run(recipe, output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    command = shlex.join(["babelens", *sys.argv[1:]])
+    run = recipe_run(recipe, output, command)
     run.check()
-    language = _known_language(language, run.readable_languages)
+    language = _known_language(language, run.data.readable_languages)
     with locked(output):
         chosen = _steps(run, 60 * minutes, steps, console)
-        run.recipe = with_steps(recipe, chosen)
         if steps is None:  # what the card names repeats the run
-            run.command += f" --steps {chosen}"
+            command += f" --steps {chosen}"
+        run = recipe_run(with_steps(recipe, chosen), output, command)
         trainer = run.train(resume=True)
         report = run.report()
         run.write_card(trainer, report)
@@ -85,7 +86,7 @@ def _steps(run: RecipeRun, seconds: float, asked: int | None, console: Console) 
     begun = None
     if kept.is_file():
         begun = json.loads(kept.read_text(encoding="utf-8"))["steps"]
-    elif newest_checkpoint(run.output / CHECKPOINTS / run.stages[0].name):
+    elif newest_checkpoint(run.output / CHECKPOINTS / run.recipe.all_stages[0].name):
         begun = own  # by a version that always took all
     if begun is not None:
         if asked not in (None, begun):

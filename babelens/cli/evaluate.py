@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ..configuration.errors import HubUnreachableError, ModelFolderError
+from ..configuration.errors import HubUnreachableError, ModelFolderError, ModelKindError
 from ..configuration.files import written_file
 from ..configuration.pretrained import load_config
 from ..data.corpus.corpus import languages_of
@@ -18,8 +18,9 @@ from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder
 from ..inference.reranking import Reranker
 from ..registry import METHODS
-from ..workflows.base import recipe_run
-from ..workflows.rc3_tasks import Rc3TaskRun, TaskReport
+from ..trainers.rc3_tasks import Rc3Task
+from ..workflows.base import recipe_data
+from ..workflows.rc3_tasks import Rc3TaskRecipe, TaskReport, evaluate_task
 from ..workflows.recipe import load_recipe
 from .embed import GRID_HELP, REGIONS_HELP, load_cross_encoder, load_embedder
 from .options import TrustRemoteCode
@@ -108,8 +109,8 @@ def evaluate(
     with `--recipe`, on the task's own test data and by its own measure.
     """
     if recipe:
-        report, run = _task_report(model, recipe, batch_size, trust_remote_code)
-        _show(report, output, as_json, lambda: print_task_report(report, run.task))
+        report, task = _task_report(model, recipe, batch_size, trust_remote_code)
+        _show(report, output, as_json, lambda: print_task_report(report, task))
         return
     if languages is not None and not _tags(languages):
         raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
@@ -162,14 +163,16 @@ def _show(results: Mapping[str, Any], output: Path | None, as_json: bool, draw: 
         draw()
 
 
-def _task_report(model: str, recipe: str, batch_size: int, trust_remote_code: bool) -> tuple[TaskReport, Rc3TaskRun]:
-    """The numbers of a model on the test data of a recipe of fine-tuning, and that recipe's run."""
-    run = recipe_run(load_recipe(recipe), Path(model), command="")
-    if not isinstance(run, Rc3TaskRun) or not run.recipe.test:
+def _task_report(model: str, recipe: str, batch_size: int, trust_remote_code: bool) -> tuple[TaskReport, Rc3Task]:
+    """The numbers of a model on the test data of a recipe of fine-tuning, and that recipe's task."""
+    loaded = load_recipe(recipe)
+    if not isinstance(loaded, Rc3TaskRecipe) or not loaded.test:
         raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
     try:
-        return run.evaluate(model, batch_size=batch_size, trust_remote_code=trust_remote_code), run
-    except TypeError as error:
+        tests = recipe_data(loaded).tests
+        report = evaluate_task(loaded, tests, model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+        return report, loaded.rc3_task
+    except ModelKindError as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
 
 
@@ -191,7 +194,7 @@ def _is_for_tasks(model: str) -> bool:
         method = METHODS.get(load_config(model).model_type)
     except ModelFolderError:
         return False
-    return method is not None and method.task_run is not None
+    return method is not None and method.task_workflow is not None
 
 
 def _tags(languages: str) -> list[str]:

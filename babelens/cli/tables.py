@@ -12,15 +12,15 @@ from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
 from ..evaluation.ranking import RECALL_AT
 from ..trainers.rc3_tasks import Rc3Task
 from ..workflows.base import EVALUATION, RecipeRun
-from ..workflows.rc3_tasks import Rc3TaskRun, TaskReport
+from ..workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
 from .console import plain_console
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
     """The results of a run as tables, what its vocabulary cannot spell, and where everything was written."""
-    if isinstance(run, Rc3TaskRun):
+    if isinstance(run.recipe, Rc3TaskRecipe):
         if report:
-            print_task_report(report, run.task, console, trained=run.image_languages)
+            print_task_report(report, run.recipe.rc3_task, console, trained=run.data.image_languages)
     else:
         if report:
             print_emoji_report(report, console)
