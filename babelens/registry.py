@@ -30,7 +30,9 @@ from .modeling.modeling_liwe import LiweModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
-from .modeling.modeling_rc3 import Rc3Model, task_models
+from .modeling.modeling_rc3 import Rc3Model
+from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
+from .modeling.modeling_rc3_tasks import TASK_MODELS
 from .modeling.modeling_smalr import SmalrModel
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor
@@ -118,7 +120,7 @@ METHODS = {
             "babelens.trainers.rc3:Rc3Trainer",
             run="babelens.workflows.rc3:Rc3Run",
             task_run="babelens.workflows.rc3_tasks:Rc3TaskRun",
-            heads=task_models(),
+            heads=(Rc3ForPreTraining, *TASK_MODELS),
         ),
     )
 }

@@ -9,6 +9,10 @@ from transformers import AutoConfig, PreTrainedConfig
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
 
+# The first ids of every vocabulary of characters; known characters follow from `SPECIAL_IDS` on.
+PADDING_ID, UNKNOWN_ID = 0, 1
+SPECIAL_IDS = 2
+
 
 @strict
 class LiweConfig(HubCodeMixin, StrictConfig):

@@ -6,14 +6,14 @@ The defaults are the paper's: CLIP ViT-B/32, five languages beside English, acqu
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_native_guided import NativeGuidedConfig
+from .configuration_mla_base import MlaBaseConfig
 
 
 @strict
-class MlaConfig(NativeGuidedConfig):
+class MlaConfig(MlaBaseConfig):
     """`languages` stand in the order in which they were acquired; `language_ids` are places in `known_languages`.
 
-    Args, beside `NativeGuidedConfig`'s:
+    Args, beside `MlaBaseConfig`'s:
         vocab_size: Of the vocabulary that the acquired languages share.
         embedding_size: Width of its table.
         sep_token_id: Its [SEP], at which texts end and whose state is pooled.

@@ -10,16 +10,16 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .configuration_native_guided import NativeGuidedConfig
+from .configuration_mla_base import MlaBaseConfig
 
 M_BERT = {"vocab_size": 119_547}  # bert-base-multilingual-cased
 
 
 @strict
-class MlaStudentConfig(NativeGuidedConfig):
+class MlaStudentConfig(MlaBaseConfig):
     """`acquirer` and `acquirer_size` are those of the strategy `acquisition`.
 
-    Args, beside `NativeGuidedConfig`'s:
+    Args, beside `MlaBaseConfig`'s:
         text_config: The student's text encoder, any of transformers' whose texts begin with [CLS]; a dict names its
             `model_type` (default `bert`).
         strategy: `distillation` trains the whole student (MKD, table 7); `acquisition` freezes its text encoder and
@@ -29,7 +29,7 @@ class MlaStudentConfig(NativeGuidedConfig):
     model_type = "mla_student"
     auto_classes = ("AutoConfig",)
     sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
-        **NativeGuidedConfig.sub_configs_defaults,
+        **MlaBaseConfig.sub_configs_defaults,
         "text_config": SubConfigSpec(config_class=AutoConfig, model_type="bert", init_kwargs=M_BERT),
     }
 

@@ -18,6 +18,12 @@ REGIONS: Final = "regions"
 PATCHES: Final = "patches"
 BOTH: Final = "both"
 
+# The data sets of the pre-training: images with captions that translate each other, images with captions that need
+# not, and translations without images (section 2.1).
+STRICT: Final = "strict"
+WEAK: Final = "weak"
+PARALLEL: Final = "parallel"
+
 
 @strict
 class Rc3Config(HubCodeMixin, StrictConfig):

@@ -22,6 +22,10 @@ from .strict_config import StrictConfig
 
 SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 
+# The first ids in the vocabulary of every language; known words follow from `SPECIAL_IDS` on.
+PADDING_ID, MASK_ID, UNKNOWN_ID = 0, 1, 2
+SPECIAL_IDS = 3
+
 
 @strict
 class SmalrConfig(HubCodeMixin, StrictConfig):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import cache
 
 from .errors import InputError, LanguageTagError, UnknownLanguageError
+from .suggestions import suggestion
 
 # language [-extlang] [-Script] [-REGION] [-variant]*: the part of RFC 5646 that captions use.
 _TAG = re.compile(
@@ -68,7 +69,7 @@ def _spoken_in(code: str) -> str:
     return f"; {code.upper()} is a country: did you mean {langcodes.Language.get(country).maximize().language!r}?"
 
 
-def did_you_mean(language: str, known: Iterable[str]) -> str:
+def did_you_mean_language(language: str, known: Iterable[str]) -> str:
     """What to add to an error about a language that is not known: `; did you mean 'zh-Hant'?` for `zh-TW`, or nothing.
 
     Languages count as near where a reader of one can be expected to read the other: scripts, regions, `nb` and `no`.
@@ -87,7 +88,7 @@ def did_you_mean(language: str, known: Iterable[str]) -> str:
             for ignore_script in (False, True)
         )
         nearest = next((tag for tag in matches if tag != "und"), "")
-    return f"; did you mean {nearest!r}?" if nearest else ""
+    return suggestion(nearest) if nearest else ""
 
 
 def normalize_languages(tags: str | list[str] | tuple[str, ...]) -> list[str]:
@@ -123,6 +124,7 @@ def language_id(language: str, known: list[str]) -> int:
     language = normalize_language(language)
     if language not in known:
         raise UnknownLanguageError(
-            f"this model has not learned {language!r}; it knows {', '.join(known)}{did_you_mean(language, known)}"
+            f"this model has not learned {language!r}; it knows {', '.join(known)}"
+            f"{did_you_mean_language(language, known)}"
         )
     return known.index(language)

@@ -6,10 +6,11 @@ model.
 
 import copy
 import dataclasses
-import difflib
 
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from .suggestions import did_you_mean
 
 # What transformers itself writes into or takes from a configuration, beside the fields of its dataclass. Where, in its
 # sources of 5.23: `__post_init__` and `to_diff_dict` of configuration_utils; `from_pretrained` and `__init__` of
@@ -64,8 +65,7 @@ def _refuse_unknown_keys(config_class: type[PreTrainedConfig], given: dict[str, 
     known = _known_keys(config_class, with_defaults=bool(where))
     for key in given:
         if key not in known and not key.startswith("_"):
-            nearest = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {where + nearest[0]!r}?" if nearest else ""
+            hint = did_you_mean(key, known, prefix=where)
             raise ValueError(f"{config_class.__name__} has no key {where + key!r}{hint}")
 
 

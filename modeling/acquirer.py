@@ -22,7 +22,7 @@ from transformers import PreTrainedConfig, initialization as init
 
 from ..configuration.errors import ModelKindError
 from .exporting import is_exporting
-from .weights_as_made import drawn_by_itself
+from .weights_as_made import initialized_by_itself
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Acquirer(nn.Module):
         else:
             self.map = nn.Linear(width, width)
         self.reset_parameters()
-        drawn_by_itself(self)
+        initialized_by_itself(self)
 
     def reset_parameters(self) -> None:
         initialize_linears(self)
@@ -115,7 +115,7 @@ class NonNativeEmbedding(nn.Module):
         self.table = nn.Embedding(vocab_size, embedding_size)
         self.projection = nn.Linear(embedding_size, width)
         self.reset_parameters()
-        drawn_by_itself(self)
+        initialized_by_itself(self)
 
     def reset_parameters(self) -> None:
         init.normal_(self.table.weight, std=0.02)
@@ -134,7 +134,7 @@ def initialize_linears(module: nn.Module) -> None:
             init.uniform_(part.bias, -bound, bound)
 
 
-class LanguageRows:
+class RowsByLanguage:
     """Which rows of a batch are in which language; `None` stands for the native one.
 
     Args:
@@ -149,7 +149,7 @@ class LanguageRows:
         self._positions: dict[torch.device, tuple[list[Tensor], Tensor]] = {}
 
     @classmethod
-    def all_in(cls, language: str | None, count: int) -> "LanguageRows":
+    def all_in(cls, language: str | None, count: int) -> "RowsByLanguage":
         rows = cls([language])
         rows.count = count  # which may be that of a graph for any batch
         return rows
@@ -176,7 +176,7 @@ class LanguageRows:
         parts = [function(language, rows[group]) for language, group in zip(self.groups, groups, strict=True)]
         return torch.cat(parts)[places]
 
-    def by_vocabulary(self) -> "LanguageRows":
+    def by_vocabulary(self) -> "RowsByLanguage":
         """The rows as far as they have different vocabularies."""
         return self
 
@@ -185,8 +185,8 @@ class LanguageRows:
         return input_ids[rows]
 
 
-class LanguageMask:
-    """As `LanguageRows`, for a graph that takes the languages as an input: every language's function is given all
+class MasksByLanguage:
+    """As `RowsByLanguage`, for a graph that takes the languages as an input: every language's function is given all
     rows, and each row keeps what its own language's made of it.
 
     Args:
@@ -198,16 +198,16 @@ class LanguageMask:
         self.languages, self.ids = list(languages), ids
 
     def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
-        """As `LanguageRows.map`."""
+        """As `RowsByLanguage.map`."""
         found = function(self.languages[0], rows)
         for language in self.languages[1:]:
             is_mine = self._is_in(language).reshape(-1, *[1] * (found.dim() - 1))
             found = torch.where(is_mine, function(language, rows), found)
         return found
 
-    def by_vocabulary(self) -> "LanguageMask":
+    def by_vocabulary(self) -> "MasksByLanguage":
         """All acquired languages have one vocabulary."""
-        return LanguageMask(self.languages[:2], self.ids.clamp(max=1))
+        return MasksByLanguage(self.languages[:2], self.ids.clamp(max=1))
 
     def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
         """The token ids of a language's rows; elsewhere 0, which is in every vocabulary."""
@@ -217,7 +217,7 @@ class LanguageMask:
         return self.ids == self.languages.index(language)
 
 
-RowLanguages = LanguageRows | LanguageMask
+BatchLanguages = RowsByLanguage | MasksByLanguage
 
 
 class WrappedLayer(nn.Module):
@@ -242,9 +242,9 @@ class AcquiredBlock(WrappedLayer):
         super().__init__()
         self.base_layer = base_layer
         self.mla_acquirers = nn.ModuleDict()
-        self.rows: RowLanguages | None = None
+        self.rows: BatchLanguages | None = None
 
-    def rows_of(self, count: int) -> RowLanguages | None:
+    def rows_of(self, count: int) -> BatchLanguages | None:
         """The languages of a batch of `count` rows; `None` when all are native."""
         return self.rows
 
@@ -277,10 +277,10 @@ class AcquiredEmbedding(WrappedLayer):
         self.base_layer = base_layer
         self.mla_embedding = non_native
         self.sep_token_id, self.end_token_id = sep_token_id, end_token_id
-        self.rows: RowLanguages | None = None
+        self.rows: BatchLanguages | None = None
         self._unmarked_ids: Tensor | None = None
 
-    def rows_of(self, count: int) -> RowLanguages | None:
+    def rows_of(self, count: int) -> BatchLanguages | None:
         """As in `AcquiredBlock`."""
         return self.rows
 
@@ -339,7 +339,7 @@ class AcquiredEmbedding(WrappedLayer):
 
 
 @contextmanager
-def languages_of_rows(model: nn.Module, rows: RowLanguages | None) -> Iterator[None]:
+def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator[None]:
     """Within, every wrapped layer of `model` takes the rows of a batch to be in these languages."""
     layers = [module for module in model.modules() if isinstance(module, AcquiredBlock | AcquiredEmbedding)]
     for layer in layers:

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, initialization as init
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
 from ..configuration.errors import InputError
 from ..configuration.hub_code import HubCodeMixin
-from .triplet_losses import multimodal_triplet_loss
+from .losses.triplet import multimodal_triplet_loss
 from .weights_as_made import WeightsAsMade
 
 # Queries times candidates whose hidden units are held at once in training.

@@ -115,7 +115,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         """What is added to the logits; SigLIP has one."""
         return 0.0
 
-    def completed(
+    def with_logits_and_loss(
         self, output: OutputT, *, return_logits: bool, return_loss: bool | None, positives: Tensor | None = None
     ) -> OutputT:
         """`output` with the similarities of all images with all texts, and with the loss, where they are asked

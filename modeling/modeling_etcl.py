@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_etcl import EtclConfig
+from ..configuration.errors import ModelKindError
 from ..configuration.tasks import IMAGE_TEXT
-from .losses import symmetric_contrastive_loss, triple_contrastive_loss
+from .losses.contrastive import symmetric_contrastive_loss, triple_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
-from .modeling_mural import MuralModel
 from .modeling_two_tower import TwoTowerModel
 
 
@@ -29,17 +30,25 @@ class EtclModel(TwoTowerModel):
         self.post_init()
 
     @classmethod
-    def from_mural(cls, mural: MuralModel | str | Path, **options: object) -> "EtclModel":
-        """An `EtclModel` with the towers, the temperature and the image-text head of a trained MURAL or ALIGN.
+    def from_mural(cls, mural: PreTrainedModel | str | Path, **options: object) -> "EtclModel":
+        """Makes an `EtclModel` with the towers, the temperature and the image-text head of a trained MURAL or ALIGN.
 
-        MURAL's second head, which only compared texts with texts, is left behind: ETCL compares them in the
-        images' space.
+        MURAL's second head, which compared texts with texts only, is left out: ETCL compares them in the space of the
+        images.
 
         Args:
-            mural: a model, or its folder or Hub id.
-            options: keys of `EtclConfig`, such as `label_smoothing`.
+            mural: a `MuralModel`, or its folder or Hub id.
+            options: keys of `EtclConfig` that replace those of the model, such as `label_smoothing`.
+
+        Raises:
+            ModelKindError: if it is a model of another kind.
+
+        Example:
+            >>> model = EtclModel.from_mural("runs/mural", label_smoothing=0.05)
         """
-        source = MuralModel.from_pretrained(mural) if isinstance(mural, str | Path) else mural
+        source = AutoModel.from_pretrained(mural) if isinstance(mural, str | Path) else mural
+        if source.config.model_type != "mural":
+            raise ModelKindError(f"an ETCL model starts from a MURAL model; this one is {source.config.model_type!r}")
         taken = ("text_config", "vision_config", "text_text_temperature", "text_text_margin", "initializer_range")
         model = cls(EtclConfig(**{name: getattr(source.config, name) for name in taken} | options))
         head = f"text_heads.{IMAGE_TEXT}"

@@ -18,17 +18,15 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_liwe import LiweConfig
+from ..configuration.configuration_liwe import PADDING_ID, LiweConfig
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
-from .hinge_loss import annealed_hinge_loss, hinge_hardness
+from .losses.distances import pairwise_distances, same_label
+from .losses.hinge import annealed_hinge_loss, hinge_hardness
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_word_dual_encoder import WordDualEncoderModel
 from .recurrent import gru_states
-from .triplet_losses import pairwise_distances, same_label
-from .weights_as_made import drawn_by_itself
-
-PADDING = 0
+from .weights_as_made import initialized_by_itself
 
 
 class WordEncoder(nn.Module):
@@ -46,7 +44,7 @@ class WordEncoder(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """[n, C] -> [n, word size]"""
-        characters = self.characters(input_ids) * (input_ids != PADDING)[..., None]
+        characters = self.characters(input_ids) * (input_ids != PADDING_ID)[..., None]
         return self.convolutions(characters.flatten(1))  # [n, C, c] -> [n, C * c]
 
 
@@ -57,7 +55,7 @@ class LiweTextEncoder(nn.Module):
         super().__init__()
         self.words = WordEncoder(config)
         gru = nn.GRU(config.word_size, config.hidden_size, batch_first=True, bidirectional=True)
-        self.gru = drawn_by_itself(gru)
+        self.gru = initialized_by_itself(gru)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.words.characters
@@ -113,7 +111,7 @@ class LiweModel(WordDualEncoderModel):
             normalised.
         """
         tower_keywords(self, kwargs, self.text_calls())
-        mask = (input_ids != PADDING).any(-1).long() if attention_mask is None else attention_mask
+        mask = (input_ids != PADDING_ID).any(-1).long() if attention_mask is None else attention_mask
         pooled, words, states = self.text_model(input_ids, mask)
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
 

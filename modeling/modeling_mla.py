@@ -20,10 +20,10 @@ from .acquirer import (
     AcquiredBlock,
     AcquiredEmbedding,
     Acquirer,
-    LanguageMask,
-    LanguageRows,
+    BatchLanguages,
+    MasksByLanguage,
     NonNativeEmbedding,
-    RowLanguages,
+    RowsByLanguage,
     end_token_id,
     languages_of_rows,
     text_tower,
@@ -31,10 +31,10 @@ from .acquirer import (
 from .exporting import is_exporting
 from .forward_keywords import Call, tower_keywords
 from .modeling_dual_encoder import count_parameters
-from .modeling_native_guided import NativeGuidedModel, Trainable, new_native_model
+from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 
 
-class MlaModel(NativeGuidedModel):
+class MlaModel(MlaPreTrainedModel):
     config_class = MlaConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -202,16 +202,16 @@ class MlaModel(NativeGuidedModel):
         tower = native.get_submodule(text_tower(self.config.base_config.model_type).path)
         return [native.get_text_features, tower.forward]
 
-    def _rows(self, language_ids: Tensor | None) -> RowLanguages | None:
+    def _rows(self, language_ids: Tensor | None) -> BatchLanguages | None:
         if language_ids is not None and is_exporting():
-            return LanguageMask([None, *self.config.languages], language_ids)
+            return MasksByLanguage([None, *self.config.languages], language_ids)
         numbers = [] if language_ids is None else language_ids.tolist()
         if not any(numbers):
             return None
         if min(numbers) < 0 or max(numbers) > len(self.config.languages):
             raise ValueError(f"language_ids={sorted(set(numbers))}: this model acquired {len(self.config.languages)}")
         languages = [None, *self.config.languages]
-        return LanguageRows([languages[number] for number in numbers])
+        return RowsByLanguage([languages[number] for number in numbers])
 
 
 __all__ = ["MlaModel"]

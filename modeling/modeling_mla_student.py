@@ -20,11 +20,11 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.errors import ModelKindError
 from ..configuration.feature_width import feature_width
-from .acquirer import AcquiredBlock, Acquirer, LanguageRows, initialize_linears, load_plain_state_dict
+from .acquirer import AcquiredBlock, Acquirer, RowsByLanguage, initialize_linears, load_plain_state_dict
 from .forward_keywords import tower_keywords
 from .modeling_dual_encoder import build_tower, count_parameters
-from .modeling_native_guided import NativeGuidedModel, Trainable, new_native_model
-from .weights_as_made import drawn_by_itself
+from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
+from .weights_as_made import initialized_by_itself
 
 _EVERY = "every"  # language
 
@@ -36,11 +36,11 @@ class CrossModalBlock(AcquiredBlock):
         super().__init__(base_layer)
         self.mla_acquirers[_EVERY] = acquirer
 
-    def rows_of(self, count: int) -> LanguageRows:
-        return LanguageRows.all_in(_EVERY, count)
+    def rows_of(self, count: int) -> RowsByLanguage:
+        return RowsByLanguage.all_in(_EVERY, count)
 
 
-class MlaStudentModel(NativeGuidedModel):
+class MlaStudentModel(MlaPreTrainedModel):
     config_class = MlaStudentConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -55,7 +55,7 @@ class MlaStudentModel(NativeGuidedModel):
                 blocks[number] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
         self.projection = nn.Linear(width, feature_width(config.base_config))
         initialize_linears(self.projection)
-        drawn_by_itself(self.projection)
+        initialized_by_itself(self.projection)
         self.set_trainable("acquirers")
         self.post_init()
 

@@ -14,7 +14,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mural import MuralConfig
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
-from .losses import symmetric_contrastive_loss
+from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel
 

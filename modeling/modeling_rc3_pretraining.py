@@ -28,14 +28,15 @@ from transformers.utils import ModelOutput, can_return_tuple
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError
 from .forward_keywords import tower_keywords
-from .interpolated_losses import (
+from .length_groups import encode_by_length
+from .losses.interpolated import (
     distance_matrix,
     interpolated_contrastive_loss,
     relevance_regularization,
     row_distances,
 )
-from .length_groups import encode_by_length
-from .modeling_rc3 import ImageEmbeds, Rc3Model, Rc3PreTrainedModel, text_states, without_decoder_inputs
+from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
+from .modeling_rc3_encoder import ImageEmbeds, text_states, without_decoder_inputs
 from .running_probability import RunningProbability
 
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]

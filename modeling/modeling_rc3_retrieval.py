@@ -11,7 +11,8 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError
-from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel, without_decoder_inputs
+from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
+from .modeling_rc3_encoder import without_decoder_inputs
 
 
 class Rc3EncoderTaskModel(Rc3PreTrainedModel):

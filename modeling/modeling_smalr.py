@@ -15,27 +15,26 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_smalr import SmalrConfig
+from ..configuration.configuration_smalr import MASK_ID, SPECIAL_IDS, SmalrConfig
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
+from .losses.distances import pairwise_distances, same_label
+from .losses.smalr import (
+    SentenceGrid,
+    adversarial_language_loss,
+    masked_reconstruction_loss,
+    neighbourhood_loss,
+    reversal_schedule,
+    sentence_grid,
+    smalr_loss,
+)
+from .losses.triplet import multimodal_triplet_loss
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import SmalrLatentModel
 from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput
 from .recurrent import gru_states, pack, pad
 from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
-from .triplet_losses import (
-    SentenceGrid,
-    adversarial_language_loss,
-    masked_reconstruction_loss,
-    multimodal_triplet_loss,
-    neighbourhood_loss,
-    pairwise_distances,
-    reversal_schedule,
-    same_label,
-    sentence_grid,
-    smalr_loss,
-)
-from .word_embedding import MASK, SPECIAL_TOKENS, HybridWordEmbedding, WordRows, row_count
+from .word_embedding import HybridWordEmbedding, WordRows, row_count
 
 
 @dataclass
@@ -103,11 +102,11 @@ class SmalrModel(WordDualEncoderModel):
         used, places = latent.assignment()[is_shared].unique(return_inverse=True)
         config.latent_tokens = len(used)
         model = cls(config)
-        model.load_word_vectors(latent.vectors[SPECIAL_TOKENS:])
+        model.load_word_vectors(latent.vectors[SPECIAL_IDS:])
         with torch.no_grad():
             model.word_embedding.latent.copy_(latent.attention.latent[used])
-            rows = model.words.rows[SPECIAL_TOKENS:]
-            rows[is_shared] = SPECIAL_TOKENS + sum(config.specific_sizes) + places
+            rows = model.words.rows[SPECIAL_IDS:]
+            rows[is_shared] = SPECIAL_IDS + sum(config.specific_sizes) + places
         return model
 
     @torch.no_grad()
@@ -210,7 +209,7 @@ class SmalrModel(WordDualEncoderModel):
         rows, lengths = self.words(input_ids, languages), mask.sum(1)
         if self.training and self.config.mask_weight:
             is_masked = torch.rand(rows.shape, device=rows.device) < self.config.mask_probability
-            rows = torch.cat([rows, torch.where(is_masked & (mask > 0), MASK, rows)])
+            rows = torch.cat([rows, torch.where(is_masked & (mask > 0), MASK_ID, rows)])
             mask, lengths = torch.cat([mask, mask * ~is_masked]), lengths.repeat(2)
         table, places = self._distinct_words(rows)
         pooled, states = self._encode(table, places, lengths, languages.repeat(rows.shape[0] // count))
@@ -273,10 +272,10 @@ class SmalrModel(WordDualEncoderModel):
 
     def _multimodal(self, images: Tensor, texts: Tensor, image_labels: Tensor, grid: SentenceGrid) -> Tensor:
         """L_mm, the mean over the languages (equation 3)."""
-        distances = pairwise_distances(images, texts[grid.places.flatten()])  # [M, L * K]
+        distances = pairwise_distances(images, texts[grid.indices.flatten()])  # [M, L * K]
         is_of_image = same_label(image_labels, grid.image_ids)  # [M, K]
         return multimodal_triplet_loss(
-            distances.unflatten(1, grid.places.shape).transpose(0, 1),  # [L, M, K]
+            distances.unflatten(1, grid.indices.shape).transpose(0, 1),  # [L, M, K]
             grid.is_there[:, None] & is_of_image,
             negatives=grid.is_there[:, None] & ~is_of_image,
             sentence_weight=self.config.sentence_weight,
@@ -286,9 +285,9 @@ class SmalrModel(WordDualEncoderModel):
     def _mask_loss(self, output: Any, grid: SentenceGrid) -> Tensor:
         """L_mask of both representations (equation 2), over all pairs of sentences of one image in two languages:
         those of a column."""
-        first, second = torch.triu_indices(*[len(grid.places)] * 2, offset=1, device=grid.places.device)
+        first, second = torch.triu_indices(*[len(grid.indices)] * 2, offset=1, device=grid.indices.device)
         are_there = grid.is_there[first] & grid.is_there[second]  # [pairs of languages, K]
-        pairs = torch.stack([grid.places[first][are_there], grid.places[second][are_there]])  # [2, P]
+        pairs = torch.stack([grid.indices[first][are_there], grid.indices[second][are_there]])  # [2, P]
         total = output.text_embeds.new_zeros(())
         if not pairs.numel():
             return total

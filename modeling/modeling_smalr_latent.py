@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, initialization as init
 
-from ..configuration.configuration_smalr import SmalrConfig
+from ..configuration.configuration_smalr import SPECIAL_IDS, SmalrConfig
+from .losses.distances import pairwise_distances, same_label
+from .losses.triplet import top_violation_triplet_loss
 from .modeling_dual_encoder import DualEncoderOutput, normalize
-from .triplet_losses import pairwise_distances, same_label, top_violation_triplet_loss
 from .weights_as_made import WeightsAsMade
-from .word_embedding import SPECIAL_TOKENS, WordRows
+from .word_embedding import WordRows
 
 
 class HardAttention(nn.Module):
@@ -58,7 +59,7 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__(config)
         self.words = WordRows(config)
-        self.register_buffer("vectors", torch.zeros(SPECIAL_TOKENS + sum(config.vocabulary_sizes), config.word_size))
+        self.register_buffer("vectors", torch.zeros(SPECIAL_IDS + sum(config.vocabulary_sizes), config.word_size))
         self.attention = HardAttention(config)
         self.post_init()
 
@@ -79,7 +80,7 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         words = self.words.words(input_ids, language_ids)
         distinct, places = words.unique(return_inverse=True)
         table = self.attention(self.vectors[distinct])
-        known = (attention_mask * (input_ids >= SPECIAL_TOKENS))[..., None]  # [N, T, 1]
+        known = (attention_mask * (input_ids >= SPECIAL_IDS))[..., None]  # [N, T, 1]
         total = (table[places] * known).sum(1)
         return DualEncoderOutput(text_embeds=normalize(total / known.sum(1).clamp(min=1)))
 
@@ -104,5 +105,5 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     @torch.no_grad()
     def assignment(self, chunk_size: int = 4096) -> Tensor:
         """The latent token of every word of all languages, special tokens apart, [words]."""
-        vectors = self.vectors[SPECIAL_TOKENS:].split(chunk_size)
+        vectors = self.vectors[SPECIAL_IDS:].split(chunk_size)
         return torch.cat([self.attention.score(part).argmax(1) for part in vectors])

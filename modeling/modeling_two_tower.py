@@ -139,7 +139,9 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             paired_text_embeds=None if translations is None else normalize(translations.pooler_output),
             temperature=self.similarity(),
         )
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
+        return self.with_logits_and_loss(
+            output, return_logits=return_logits, return_loss=return_loss, positives=positives
+        )
 
     def _text_output(
         self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, kwargs: dict[str, Any]

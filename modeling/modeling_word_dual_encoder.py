@@ -151,7 +151,9 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             images = self.get_image_features(pixel_values, image_features, return_dict=True, **image_kwargs)
             embeds = normalize(images.pooler_output)
             output = replace(output, image_embeds=embeds, vision_model_output=images if keeps_states else None)
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
+        return self.with_logits_and_loss(
+            output, return_logits=return_logits, return_loss=return_loss, positives=positives
+        )
 
     @staticmethod
     def labels(output: Any) -> tuple[Tensor, Tensor]:

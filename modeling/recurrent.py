@@ -31,17 +31,17 @@ def _gru_states_by_mask(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Te
     """The same of lengths from 1, without packing."""
     places = torch.arange(words.shape[1], device=words.device)  # [T]
     is_word = (places < lengths[:, None])[..., None]  # [N, T, 1]
-    states, last = _read(gru, "", words, lengths)
+    states, last = _run_direction(gru, "", words, lengths)
     if not gru.bidirectional:
         return states * is_word, last[None]
     # Backwards from the last word of each text; applied again, the order is the first one.
     order = (lengths[:, None] - 1 - places).clamp(min=0)[..., None]  # [N, T, 1]
-    backward, first = _read(gru, "_reverse", words.gather(1, order.expand_as(words)), lengths)
+    backward, first = _run_direction(gru, "_reverse", words.gather(1, order.expand_as(words)), lengths)
     backward = backward.gather(1, order.expand_as(backward))
     return torch.cat([states, backward], dim=-1) * is_word, torch.stack([last, first])
 
 
-def _read(gru: nn.GRU, direction: str, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def _run_direction(gru: nn.GRU, direction: str, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """What one direction's weights make of words from left to right: states [N, T, width], and that at each text's
     last word [N, width]."""
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

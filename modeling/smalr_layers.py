@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ..configuration.configuration_smalr import SmalrConfig
-from .weights_as_made import drawn_by_itself
+from .weights_as_made import initialized_by_itself
 
 
 class SentenceEncoder(nn.Module):
@@ -12,7 +12,7 @@ class SentenceEncoder(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.gru = drawn_by_itself(nn.GRU(width, width, batch_first=True))
+        self.gru = initialized_by_itself(nn.GRU(width, width, batch_first=True))
         self.projection = nn.Linear(width, width)
 
     def forward(self, words: PackedSequence) -> tuple[Tensor, PackedSequence]:

@@ -15,15 +15,12 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from ..configuration.configuration_smalr import SmalrConfig
+from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID, SmalrConfig
 from .exporting import is_exporting
-
-SPECIAL_TOKENS = 3  # padding, [MASK] and [UNK], the first ids of every language
-PADDING, MASK, UNKNOWN = range(SPECIAL_TOKENS)
 
 
 def row_count(config: SmalrConfig) -> int:
-    return SPECIAL_TOKENS + sum(config.specific_sizes) + config.latent_tokens
+    return SPECIAL_IDS + sum(config.specific_sizes) + config.latent_tokens
 
 
 class WordRows(nn.Module):
@@ -42,9 +39,9 @@ class WordRows(nn.Module):
     def _initial(self) -> tuple[Tensor, Tensor]:
         """Specific words have their own rows; all others, until they are assigned, the first latent token's, or that
         of [UNK] where there are none."""
-        parts = [torch.arange(SPECIAL_TOKENS)]
-        shared = SPECIAL_TOKENS + sum(self.config.specific_sizes) if self.config.latent_tokens else UNKNOWN
-        start = SPECIAL_TOKENS
+        parts = [torch.arange(SPECIAL_IDS)]
+        shared = SPECIAL_IDS + sum(self.config.specific_sizes) if self.config.latent_tokens else UNKNOWN_ID
+        start = SPECIAL_IDS
         for specific, size in zip(self.config.specific_sizes, self.config.vocabulary_sizes, strict=True):
             parts.append(torch.arange(start, start + specific))
             parts.append(torch.full((size - specific,), shared))
@@ -63,7 +60,7 @@ class WordRows(nn.Module):
 
     def words(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
         """Numbers of words among those of all languages, special tokens first. [N, T], [N] -> [N, T]"""
-        return torch.where(input_ids < SPECIAL_TOKENS, input_ids, input_ids + self.offsets[language_ids, None])
+        return torch.where(input_ids < SPECIAL_IDS, input_ids, input_ids + self.offsets[language_ids, None])
 
     def forward(self, input_ids: Tensor, language_ids: Tensor) -> Tensor:
         return self.rows[self.words(input_ids, language_ids)]
@@ -74,13 +71,13 @@ class HybridWordEmbedding(nn.Module):
 
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__()
-        self.special = nn.Parameter(torch.empty(SPECIAL_TOKENS, config.hidden_size))
+        self.special = nn.Parameter(torch.empty(SPECIAL_IDS, config.hidden_size))
         self.specific = nn.Parameter(torch.empty(sum(config.specific_sizes), config.word_size))
         self.projections = nn.ModuleList([nn.Linear(config.word_size, config.hidden_size) for _ in config.languages])
         self.latent = nn.Parameter(
             torch.empty(config.latent_tokens, config.hidden_size), requires_grad=config.latent_tokens > 0
         )
-        self.sizes = [SPECIAL_TOKENS, *config.specific_sizes, config.latent_tokens]  # of the parts of all rows
+        self.sizes = [SPECIAL_IDS, *config.specific_sizes, config.latent_tokens]  # of the parts of all rows
 
     def forward(self, rows: Tensor) -> Tensor:
         """[...] -> [..., width]"""
@@ -97,7 +94,7 @@ class HybridWordEmbedding(nn.Module):
         counts = torch.searchsorted(distinct, ends).diff(prepend=ends.new_zeros(1)).tolist()
         special, *specific, latent = distinct.split(counts)
         table = [
-            self.special[special] * (special != PADDING)[:, None],
+            self.special[special] * (special != PADDING_ID)[:, None],
             *(layer(self.specific[own - ends[0]]) for layer, own in zip(self.projections, specific, strict=True)),
             self.latent[latent - ends[-2]],
         ]
@@ -105,7 +102,7 @@ class HybridWordEmbedding(nn.Module):
 
     def table(self) -> Tensor:
         """The universal embeddings of all rows, [rows, width]."""
-        is_token = torch.arange(SPECIAL_TOKENS, device=self.special.device) != PADDING
+        is_token = torch.arange(SPECIAL_IDS, device=self.special.device) != PADDING_ID
         specific = self.specific.split(self.sizes[1:-1])
         own = [layer(vectors) for layer, vectors in zip(self.projections, specific, strict=True)]
         return torch.cat([self.special * is_token[:, None], *own, self.latent])

@@ -9,13 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..configuration.configuration_liwe import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..configuration.errors import VocabularyError
 from .processing_word_level import WordLevelProcessor
 from .processor_settings import TextLayout
 from .word_tokenizers import split_words
-
-PADDING_ID, UNKNOWN_ID = 0, 1
-SPECIAL_IDS = 2  # known characters are numbered from here
 
 
 def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: int = 1) -> str:

@@ -8,12 +8,12 @@ from transformers.tokenization_utils_base import PaddingStrategy
 
 from ..configuration.errors import InputError, VocabularyError
 from ..configuration.languages import language_id, normalize_language, normalize_languages
-from .processing_by_language import ByLanguageProcessor
+from .processing_per_language import PerLanguageProcessor
 from .processor_settings import TextLayout
 from .text_inputs import note_cut_texts, overlong
 
 
-class MlaProcessor(ByLanguageProcessor):
+class MlaProcessor(PerLanguageProcessor):
     """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids` (where there are several).
 
     Texts are padded to the longest of the batch, and cut at what the text tower reads.

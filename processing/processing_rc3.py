@@ -15,9 +15,9 @@ from torch import Tensor
 from transformers import BatchFeature, PreTrainedTokenizerBase
 
 from ..configuration.errors import InputError, UnknownLanguageError, VocabularyError
-from ..configuration.languages import did_you_mean, language_id, normalize_languages
+from ..configuration.languages import did_you_mean_language, language_id, normalize_languages
 from .image_processing_mural import MuralImageProcessor
-from .processing_by_language import ByLanguageProcessor
+from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import as_batch, texts_and_languages
 from .processor_settings import TextLayout
 from .rc3_tokenizer import CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, check_tokens, mbart_languages, with_special_tokens
@@ -28,7 +28,7 @@ from .word_masking import WordMasking
 IGNORED_LABEL = -100
 
 
-class Rc3Processor(ByLanguageProcessor):
+class Rc3Processor(PerLanguageProcessor):
     """Texts, images, regions, texts to say -> the inputs of every RC3 model.
 
         input_ids, attention_mask                  [N, T]  `[BOS] words [LANG]`
@@ -104,7 +104,7 @@ class Rc3Processor(ByLanguageProcessor):
             if tag not in codes:
                 known = ", ".join(sorted(codes))
                 raise UnknownLanguageError(
-                    f"mBART has no code for {tag!r}; it knows {known}{did_you_mean(tag, codes)}"
+                    f"mBART has no code for {tag!r}; it knows {known}{did_you_mean_language(tag, codes)}"
                 )
         return cls._with_tokens(tokenizer, tags, [codes[tag] for tag in tags], image_processor, settings)
 
@@ -183,7 +183,7 @@ class Rc3Processor(ByLanguageProcessor):
             regions: features [R, region_size] or a list of them (arrays, tensors), None and pairs as in `images`.
             text_target: texts to say.
             target_language: their languages.
-            kwargs: as in `ByLanguageProcessor`; `max_length` and the others are for all texts. Without
+            kwargs: as in `PerLanguageProcessor`; `max_length` and the others are for all texts. Without
                 `return_tensors` texts are lists, and what was computed are arrays.
 
         Raises:
@@ -206,7 +206,7 @@ class Rc3Processor(ByLanguageProcessor):
         shapes: dict[str, tuple[int, ...]] = {}  # [N], or [N, 2] of pairs
         for names, given, tags, encode in (
             (("text", "language"), text, language, self.encode_texts),
-            (("text_target", "target_language"), text_target, target_language, self._said),
+            (("text_target", "target_language"), text_target, target_language, self._encode_targets),
         ):
             if given is not None:
                 texts, languages = texts_and_languages(given, tags, names)
@@ -239,7 +239,7 @@ class Rc3Processor(ByLanguageProcessor):
             self._masking.refuse_all_masked(torch.tensor(_padded(rows, self.tokenizer.pad_token_id)))
         return {"input_ids": layout.padded(rows, [self.tokenizer.pad_token_id] * len(rows))} | layout.mask(rows)
 
-    def _said(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
+    def _encode_targets(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
         begins = [self.language_token_id(language) for language in languages]
         words = self._tokens(texts, layout, room=1)
         rows = [[begin, *ids] for ids, begin in zip(words, begins, strict=True)]

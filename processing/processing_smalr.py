@@ -9,11 +9,12 @@ from typing import Any
 
 from transformers.utils import cached_file
 
+from ..configuration.configuration_smalr import PADDING_ID
 from ..configuration.errors import VocabularyError
 from ..configuration.languages import language_id
 from .processing_word_level import WordLevelProcessor
 from .processor_settings import TextLayout
-from .word_vocabulary import PADDING_ID, WordVocabulary
+from .word_vocabulary import WordVocabulary
 
 VOCABULARIES_FILE = "vocabularies.json"
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from .processing_by_language import ByLanguageProcessor
+from .processing_per_language import PerLanguageProcessor
 from .processor_settings import TextLayout
 from .text_inputs import note_cut_texts
 
@@ -15,7 +15,7 @@ class SpecialIds(NamedTuple):
     eos_token_id: int | None = None
 
 
-class WordLevelProcessor(ByLanguageProcessor):
+class WordLevelProcessor(PerLanguageProcessor):
     """Where a model takes precomputed image features, `images=` is left out.
 
     Args:

@@ -7,7 +7,6 @@ transformers' own processors only log that a keyword is not known, check nothing
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Self
 
 from huggingface_hub.dataclasses import validate_typed_dict
@@ -16,6 +15,7 @@ from transformers.processing_utils import AudioKwargs, ImagesKwargs, TextKwargs,
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
 from ..configuration.errors import ArgumentError, InputError
+from ..configuration.suggestions import did_you_mean
 
 # Nobody's texts are as long, and tokenizers take no larger number than 2 to the power of 64.
 LARGEST_LENGTH = 1 << 20
@@ -88,9 +88,7 @@ def _once(name: str, one: Any, other: Any) -> Any:
 def _refuse_unknown(given: Mapping[Any, Any], known: set[str], called: str) -> None:
     for name, value in given.items():
         if name not in known and not (value is None and name in _OTHER_INPUTS):
-            near = get_close_matches(str(name), known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ArgumentError(f"{called} takes no {name!r}{hint}")
+            raise ArgumentError(f"{called} takes no {name!r}{did_you_mean(name, known)}")
 
 
 def check_text_settings(settings: Mapping[str, Any], least: int) -> None:

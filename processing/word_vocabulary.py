@@ -7,12 +7,10 @@ of word vectors for each known word, in the same order (`word_vectors`).
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from ..configuration.configuration_smalr import SPECIAL_IDS, UNKNOWN_ID
 from ..configuration.errors import VocabularyError
 from ..configuration.languages import normalize_language
 from .word_tokenizers import split_words
-
-PADDING_ID, MASK_ID, UNKNOWN_ID = 0, 1, 2
-SPECIAL_IDS = 3  # known words are numbered from here
 
 
 def frequent_words(

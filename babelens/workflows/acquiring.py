@@ -39,8 +39,8 @@ from ..model_cards.licenses import check_hub_license
 from ..modeling.acquirer import text_tower
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
-from ..modeling.peft_mla.peft_mla_conversion import save_adapter
-from ..modeling.peft_mla.peft_mla_embedding import save_embedding
+from ..modeling.peft_mla.conversion import save_adapter
+from ..modeling.peft_mla.embedding import save_embedding
 from ..processing.processing_mla import MlaProcessor
 from ..processing.tokenizer_training import train_wordpiece
 from ..trainers.arguments import MlaTrainingArguments

@@ -24,6 +24,7 @@ from ..configuration.errors import RecipeError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_model, load_processor, refuse_kernels
+from ..configuration.suggestions import did_you_mean
 from ..evaluation.emoji import EmojiBenchmark
 from ..inference.embedder import Embedder
 from ..model_cards.cards import write_card
@@ -40,7 +41,6 @@ from .argument_checks import made_arguments
 from .data import RecipeData
 from .recipe import EMOJI, WEAK_EMOJI, ImageSizes, Recipe, Stage, TokenizerSource
 from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start, overrides_checked
-from .recipe_file import did_you_mean
 from .resuming import CHECKPOINTS as CHECKPOINTS, record_start, resumed_processor
 
 FINISHED = "finished"

@@ -13,12 +13,11 @@ from transformers import (
     ProcessorMixin,
 )
 
-from ..configuration.configuration_rc3 import Rc3Config
+from ..configuration.configuration_rc3 import PARALLEL, STRICT, Rc3Config
 from ..configuration.errors import RecipeError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_config, load_model, load_processor
-from ..configuration.tasks import PARALLEL, STRICT
 from ..inference.region_extraction import RegionExtractor
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.processing_rc3 import Rc3Processor

@@ -15,6 +15,7 @@ from ..configuration.errors import PublishError, RecipeError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import list_presets, preset_facts
 from ..configuration.pretrained import load_config
+from ..configuration.suggestions import did_you_mean
 from ..data.corpus.corpus import languages_of
 from ..data.emoji.benchmark import load_emoji, published_manifest
 from ..data.emoji.weak import weakly_aligned_emoji
@@ -24,7 +25,6 @@ from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from .argument_checks import check_names
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, check_languages
-from .recipe_file import did_you_mean
 from .recipe_types import check_known, value_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from huggingface_hub.dataclasses import type_validator
 
 from ..configuration.errors import RecipeError
-from .recipe_file import did_you_mean, shown
+from ..configuration.suggestions import did_you_mean
+from .recipe_file import shown
 
 _NAMES = {
     str: "a text",

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
+from ..configuration.configuration_smalr import SPECIAL_IDS
 from ..configuration.errors import RecipeError
 from ..configuration.tasks import TEXT_TEXT
 from ..modeling.modeling_smalr import SmalrModel
 from ..modeling.modeling_smalr_latent import SmalrLatentModel
-from ..modeling.word_embedding import SPECIAL_TOKENS
 from ..processing.processing_smalr import SmalrProcessor
 from ..processing.word_dictionaries import dictionary_words
 from ..processing.word_vectors import word_vectors
@@ -46,7 +46,7 @@ class SmalrRun(WordDualEncoderRun):
         config = self._config(processor)
         if self.stages[0].tasks == [TEXT_TEXT]:
             latent = SmalrLatentModel(config)
-            latent.vectors[SPECIAL_TOKENS:] = self._vectors(processor)
+            latent.vectors[SPECIAL_IDS:] = self._vectors(processor)
             return latent
         model = SmalrModel(config)
         model.load_word_vectors(self._vectors(processor))
@@ -139,6 +139,6 @@ class SmalrRun(WordDualEncoderRun):
 
 def _numbers(model: SmalrModel, processor: ProcessorMixin, language: str, words: Iterable[str]) -> Tensor:
     """Numbers of a language's words among those of all languages, [n]."""
-    ids = {word: number for number, word in enumerate(processor.vocabularies[language].words, SPECIAL_TOKENS)}
+    ids = {word: number for number, word in enumerate(processor.vocabularies[language].words, SPECIAL_IDS)}
     wanted = torch.tensor([[ids[word] for word in words]], dtype=torch.long)
     return model.words.words(wanted, torch.tensor([processor.languages.index(language)]))[0]

@@ -3,10 +3,10 @@
 from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.utils import register_peft_method
 
-from .peft_mla_config import MLA, MlaAdapterConfig
-from .peft_mla_embedding import load_embedding, save_embedding
-from .peft_mla_layer import MlaBlock, MlaEmbedding, MlaLayer
-from .peft_mla_model import MlaAdapterModel
+from .config import MLA, MlaAdapterConfig
+from .embedding import load_embedding, save_embedding
+from .layer import MlaBlock, MlaEmbedding, MlaLayer
+from .model import MlaAdapterModel
 
 __all__ = [
     "MlaAdapterConfig",

@@ -20,7 +20,7 @@ from babelens import Embedder, MlaModel
 from babelens.cli.main import main
 from babelens.configuration.errors import ModelFolderError, ModelMismatchError, TrainingSetupError
 from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding
-from babelens.modeling.peft_mla.peft_mla_embedding import embedding_digest
+from babelens.modeling.peft_mla.embedding import embedding_digest
 from babelens.workflows.acquiring import Acquisition
 
 SIZES = {"small": ("kleiner", "petit"), "big": ("großer", "grand"), "old": ("alter", "vieux")}

@@ -14,7 +14,7 @@ from babelens import CrossEncoder, Embedder, MlaModel
 from babelens.configuration.errors import BabelensError, ModelFolderError, ModelKindError, UntrustedCodeError
 from babelens.configuration.pretrained import load_config, load_model
 from babelens.inference.backbones import load_backbone
-from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter
+from babelens.modeling.peft_mla.conversion import save_adapter
 
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
 

@@ -21,7 +21,7 @@ from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_c
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
 from babelens.modeling.peft_mla import save_embedding
-from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter
+from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.publishing import files_to_publish, folder_problems, push
 
 

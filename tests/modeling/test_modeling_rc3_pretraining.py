@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from babelens.configuration.configuration_rc3 import Rc3Config
-from babelens.modeling.interpolated_losses import interpolated_contrastive_loss, relevance_regularization
+from babelens.modeling.losses.interpolated import interpolated_contrastive_loss, relevance_regularization
 from babelens.modeling.modeling_rc3_pretraining import Passes, Rc3ForPreTraining
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())["rc3_mclm_itm"]

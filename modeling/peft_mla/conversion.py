@@ -2,8 +2,8 @@
 
 save_adapter      one language of an `MlaModel` as an adapter's folder
 load_adapter      an adapter's folder as one more language of an `MlaModel`
-assemble          a model with PEFT adapters as an `MlaModel`
-take_apart        an `MlaModel` as a model with PEFT adapters
+to_mla_model      a model with PEFT adapters as an `MlaModel`
+to_peft_model     an `MlaModel` as a model with PEFT adapters
 """
 
 from pathlib import Path
@@ -19,8 +19,8 @@ from ...configuration.errors import ModelFolderError, ModelMismatchError
 from ...configuration.model_folders import is_finite, named
 from ..acquirer import Acquirer, text_tower
 from ..modeling_mla import MlaModel
-from .peft_mla_config import PREFIX, MlaAdapterConfig
-from .peft_mla_embedding import embedding_digest, load_embedding
+from .config import PREFIX, MlaAdapterConfig
+from .embedding import embedding_digest, load_embedding
 
 # What the configurations of an adapter and of an `MlaModel` both say, and all languages of a model share.
 SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
@@ -166,7 +166,7 @@ def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
         )
 
 
-def assemble(model: PeftModel) -> MlaModel:
+def to_mla_model(model: PeftModel) -> MlaModel:
     """An `MlaModel` with the languages of a model's MLA adapters, in their order.
 
     Raises:
@@ -196,7 +196,7 @@ def assemble(model: PeftModel) -> MlaModel:
     return assembled.train(model.training)
 
 
-def take_apart(model: MlaModel) -> PeftModel:
+def to_peft_model(model: MlaModel) -> PeftModel:
     """The native model with an adapter for each language, named as the language; the first is active.
 
     Raises:

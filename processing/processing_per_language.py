@@ -8,7 +8,7 @@ from .processing_text_image import TextImageProcessor, as_batch, texts_and_langu
 from .processor_settings import TextLayout
 
 
-class ByLanguageProcessor(TextImageProcessor):
+class PerLanguageProcessor(TextImageProcessor):
     """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`. Subclasses define
     `encode_texts` and `max_text_length`."""
 

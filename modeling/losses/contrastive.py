@@ -14,12 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from .interpolated_losses import (
-    interpolated_contrastive_loss as interpolated_contrastive_loss,
-    relevance_regularization as relevance_regularization,
-)
-from .triplet_losses import top_violation_triplet_loss as top_violation_triplet_loss
-
 DEFAULT_TILE = 1024
 
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ...configuration.errors import ModelMismatchError
-from ..acquirer import TEXT_TOWERS, LanguageRows, NonNativeEmbedding, end_token_id, languages_of_rows, text_tower
-from .peft_mla_config import MlaAdapterConfig
-from .peft_mla_embedding import StoredEmbedding, embedding_digest, load_embedding
-from .peft_mla_layer import MlaBlock, MlaEmbedding, MlaLayer
+from ..acquirer import TEXT_TOWERS, NonNativeEmbedding, RowsByLanguage, end_token_id, languages_of_rows, text_tower
+from .config import MlaAdapterConfig
+from .embedding import StoredEmbedding, embedding_digest, load_embedding
+from .layer import MlaBlock, MlaEmbedding, MlaLayer
 
 BASE = "__base__"  # PEFT's name for no adapter, in `adapter_names`
 SHARED = ".shared_embedding."  # in the names of what all adapters share
@@ -151,7 +151,7 @@ class MlaAdapterModel(BaseTuner):
             raise ValueError(
                 f"adapter_names has {', '.join(unknown)}; this model has {', '.join([BASE, *self.peft_config])}"
             )
-        rows = LanguageRows([None if name == BASE else name for name in adapter_names])
+        rows = RowsByLanguage([None if name == BASE else name for name in adapter_names])
         with languages_of_rows(self.model, rows):
             yield
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ...configuration.errors import ModelFolderError
 from ..acquirer import AcquiredEmbedding, NonNativeEmbedding
+from ..weight_digest import add_weights
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 _IN_MODEL = ".mla_embedding."  # in the names of an assembled model's weights
@@ -52,10 +53,10 @@ class StoredEmbedding:
 
 
 def embedding_digest(weights: dict[str, Tensor]) -> str:
-    """SHA-256 of the weights of a non-native embedding, as float32 numbers."""
+    """Computes SHA-256 of the weights of a non-native embedding, as float32 numbers, in hexadecimal digits."""
     digest = hashlib.sha256()
-    for name in ("table.weight", "projection.weight", "projection.bias"):
-        digest.update(weights[name].detach().to("cpu", torch.float32).contiguous().numpy())
+    names = ("table.weight", "projection.weight", "projection.bias")
+    add_weights(digest, {name: weights[name].to(torch.float32) for name in names})
     return digest.hexdigest()
 
 

@@ -18,7 +18,7 @@ from transformers.utils import can_return_tuple
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
 from .forward_keywords import Call, asks_for_states, tower_keywords
 from .learned_temperature import MIN_TEMPERATURE, at_least
-from .losses import symmetric_contrastive_loss
+from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
@@ -53,7 +53,7 @@ def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
     return AutoModel.from_config(config)
 
 
-class NativeGuidedModel(DualEncoderPreTrainedModel):
+class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     """Subclasses define `get_text_features`, `frozen_parts` and `set_trainable`."""
 
     native_model: PreTrainedModel
@@ -163,7 +163,9 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
             image_features=image_features,
             paired_text_features=paired_text_features,
         )
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
+        return self.with_logits_and_loss(
+            output, return_logits=return_logits, return_loss=return_loss, positives=positives
+        )
 
     @property
     def logit_bias(self) -> Tensor | float:

@@ -10,23 +10,23 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, LanguageRows, NonNativeEmbedding, RowLanguages
-from .peft_mla_config import MlaAdapterConfig
+from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, BatchLanguages, NonNativeEmbedding, RowsByLanguage
+from .config import MlaAdapterConfig
 
 
 class MlaLayer(BaseTunerLayer):
     """What the embedding and the blocks of a text tower have in common."""
 
-    rows: RowLanguages | None
+    rows: BatchLanguages | None
 
-    def rows_of(self, count: int) -> RowLanguages | None:
+    def rows_of(self, count: int) -> BatchLanguages | None:
         """The adapters of `count` rows: those set for the batch, else the active one; `None` for the plain model."""
         if self.disable_adapters:
             return None
         if self.rows is not None:
             return self.rows
         active = [name for name in self.active_adapters if name in self._all_available_adapter_names()]
-        return LanguageRows.all_in(active[0], count) if active else None
+        return RowsByLanguage.all_in(active[0], count) if active else None
 
     def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
         if not isinstance(adapter_names, str) and len(adapter_names) > 1:

@@ -21,7 +21,7 @@ if MuralConfig.model_type not in CONFIG_MAPPING:
 
 
 @strict
-class NativeGuidedConfig(HubCodeMixin, StrictConfig):
+class MlaBaseConfig(HubCodeMixin, StrictConfig):
     """
     Args:
         base_config: The dual encoder that stays what it is, by default CLIP ViT-B/32; a dict names its `model_type`
