@@ -14,11 +14,19 @@ from .strict_config import StrictConfig
 
 @strict
 class CrossLingualConsistencyConfig(HubCodeMixin, StrictConfig):
-    """
+    """Configuration of `CrossLingualConsistency`, which joins the scores of a query and of its translations.
+
     Args:
         languages: BCP-47 tags of the languages in which a query is scored, in the order of the score matrices.
-        aggregation: How the scores become one: their `mean` (CLC-A, which has no parameters), or an `mlp` (CLC-C).
-        hidden_size: Hidden units of the `mlp`.
+        aggregation: How the scores are joined: by their `mean` (CLC-A, without parameters) or by an `mlp` (CLC-C).
+        hidden_size: Number of hidden units of the `mlp`.
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+        ValueError: if there is no language, if one is named twice, or if `hidden_size` is below 1.
+
+    Example:
+        >>> config = CrossLingualConsistencyConfig(languages=["en", "de", "ja"], aggregation="mean")
     """
 
     model_type = "cross_lingual_consistency"

@@ -29,33 +29,46 @@ SPECIAL_IDS = 3
 
 @strict
 class SmalrConfig(HubCodeMixin, StrictConfig):
-    """
+    """Configuration of a `SmalrModel`.
+
     Args:
-        languages: Languages of texts, in the order of their ids.
-        vocabulary_sizes: Words of each language's vocabulary, by falling frequency (default: 10 000 each).
-        word_size: Width of the word vectors, FastText's after a principal component analysis (section 3.1).
-        specific_words: How many of each language's most frequent words have an embedding of their own, a projection of
-            their word vector (K in section 3.1); `None`: all.
-        dictionary_words: How many words at the end of each language's vocabulary have the embedding of another word,
-            which a dictionary gives for them (section 4); all others must have their own. Default: none.
-        latent_tokens: Size of the vocabulary that the languages share, whose tokens embed all other words.
-        exploration_tokens: M, and ...
-        exploration_probability: p of section 3.1: while words are assigned to latent tokens, with probability p one of
-            the M best is drawn instead of the best.
+        languages: BCP-47 tags of the languages, in the order of their ids.
+        vocabulary_sizes: Number of words in the vocabulary of each language; words are ordered by falling frequency.
+            The default is 10 000 for each.
+        word_size: Width of the word vectors: FastText's, after a principal component analysis (section 3.1).
+        specific_words: Number of most frequent words of each language that have an embedding of their own, a
+            projection of their word vector (K in section 3.1); `None` for all words.
+        dictionary_words: Number of words at the end of each language's vocabulary that use the embedding of another
+            word, which a dictionary names (section 4). All other words must have an embedding of their own. The
+            default is 0.
+        latent_tokens: Number of tokens that all languages share, which embed the words without an embedding of their
+            own.
+        exploration_tokens: M in section 3.1. While words are assigned to latent tokens, one of the M best tokens is
+            sometimes drawn instead of the best.
+        exploration_probability: p in section 3.1, the probability of such a draw.
         hidden_size: Width of the universal word embeddings, of the sentence encoder, and of the shared space.
-        language_branches: A sentence encoder and an output layer for each language.
-        vision_config: A transformers vision backbone for training on pixels; `None`: images are given as features.
-        image_feature_size: Width of the images' features; with a backbone, its own.
-        image_hidden_size: Width of the image branch's first layer.
-        image_dropout: After that layer.
-        temperature: Divides the cosines in `logits_per_image`; of no effect on training.
-        triplet_margin: m of equation 1.
-        triplet_violations: N: of an anchor's triplets, that many of the most violated are learned from.
-        sentence_weight: lambda 1 of equation 3.
-        mask_weight, adversarial_weight, neighbourhood_weight: lambda 2 to 4 of equation 4.
-        mask_probability: Share of a sentence's words that is masked (section 3.2).
-        compressed: Whether the universal embedding of every word stands in a table, computed once (`compress`).
-        initializer_range: Standard deviation of the normal initialisation of embeddings.
+        language_branches: Whether each language has a sentence encoder and an output layer of its own.
+        vision_config: Configuration of a transformers vision backbone, for training on pixels. With `None`, images are
+            given as features.
+        image_feature_size: Width of the image features that are given; a backbone determines its own.
+        image_hidden_size: Width of the first layer of the image branch.
+        image_dropout: Dropout probability after that layer.
+        temperature: Divides the cosines in `logits_per_image`; it has no effect on training.
+        triplet_margin: m in equation 1.
+        triplet_violations: N in section 3.1, the number of most violated triplets of each anchor that count.
+        sentence_weight: lambda_1 in equation 3.
+        mask_weight, adversarial_weight, neighbourhood_weight: lambda_2 to lambda_4 in equation 4.
+        mask_probability: Probability that a word of a sentence is masked (section 3.2).
+        compressed: Whether a table holds the universal embedding of every word, as `SmalrModel.compress` makes it.
+        initializer_range: Standard deviation of the normal distribution that initializes embeddings.
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+        ValueError: if a key is unknown, lists do not have one entry for each language, or a value is impossible.
+
+    Example:
+        >>> config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[8000, 6000], latent_tokens=4000)
+        >>> model = SmalrModel(config)
     """
 
     model_type = "smalr"
@@ -126,7 +139,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
 
     @property
     def specific_sizes(self) -> list[int]:
-        """How many words of each language have an embedding of their own."""
+        """Number of words of each language that have an embedding of their own."""
         if self.specific_words is not None:
             return [min(size, self.specific_words) for size in self.vocabulary_sizes]
         return [size - words for size, words in zip(self.vocabulary_sizes, self.dictionary_words, strict=True)]

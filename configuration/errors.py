@@ -6,9 +6,9 @@ is wrong, where, and what would be right; the command line shows them as one sen
 
 
 class BabelensError(Exception):
-    """Something is wrong with the user's data, settings, files or machine, and the user can mend it.
+    """Base class of every error that the user can correct: wrong data, settings, files or environment.
 
-    Anything else that is raised is a mistake of babelens itself, and keeps its traceback on the command line.
+    Any other exception is a defect of babelens itself, and keeps its traceback on the command line.
     """
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with the files of a model's folder: said file by file, without running anything of it."""
+"""Checks of the files in a model's folder: each problem is one sentence. Nothing in the folder is executed."""
 
 import json
 from pathlib import Path
@@ -16,14 +16,14 @@ _NAMED = 5  # weights at most in a message
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """What is wrong with the settings, the tokenizer and the weights in a folder, one sentence for each file."""
+    """Returns the problems of the settings, the tokenizer and the weights in a folder, one sentence for each file."""
     problems = [problem for path in sorted(folder.glob("*.json")) if (problem := _damaged_json(path))]
     problems += [problem for path in sorted(folder.glob("*.safetensors")) if (problem := _damaged_weights(path))]
     return problems + misplaced_shards(folder)
 
 
 def misplaced_shards(folder: Path) -> list[str]:
-    """What the index of the weights' files names outside of the folder."""
+    """Returns one sentence for each file outside of the folder that an index of weights names."""
     problems = []
     for index in sorted(folder.glob(_INDEX)):
         try:
@@ -37,10 +37,10 @@ def misplaced_shards(folder: Path) -> list[str]:
 
 
 def non_finite_weights(folder: Path) -> list[str]:
-    """Files of weights with NaN or infinite numbers in them, one sentence for each file.
+    """Returns one sentence for each file of weights that holds NaN or infinite values.
 
     Raises:
-        ModelFolderError: when a file cannot be read.
+        ModelFolderError: if a file cannot be read.
     """
     problems = []
     for path in sorted(folder.glob("*.safetensors")):
@@ -55,7 +55,7 @@ def non_finite_weights(folder: Path) -> list[str]:
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether no number in a tensor is NaN or infinite; what is no floating-point number always is finite."""
+    """Returns whether a tensor holds neither NaN nor infinity; integers and booleans never do."""
     if not tensor.is_floating_point():
         return True
     wide = tensor.float() if tensor.element_size() == 1 else tensor  # eight bits have no isfinite
@@ -64,7 +64,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
 
 
 def named(names: list[str]) -> str:
-    """Names for a message: all of a few, the first of many."""
+    """Joins names for a message; of many names, it gives the first few and the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
@@ -94,7 +94,7 @@ def _damaged_weights(path: Path) -> str | None:
 
 
 def _mistaken(path: Path) -> str | None:
-    """What a file is instead of what its name says."""
+    """Returns what a file contains if that is known not to be what its name says, else `None`."""
     with path.open("rb") as file:
         start = file.read(512).lstrip()
     if not start:

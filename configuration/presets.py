@@ -1,7 +1,7 @@
-"""Presets: the published sizes and the tiny ones, as data in `presets/<name>.json`.
+"""Presets: published and tiny model sizes, as JSON files in `presets/`.
 
-A preset file holds `method`, `config` (the configuration's keyword arguments), `paper` (parameter counts in millions
-as printed) and `source` (where they are printed).
+A preset file holds `method`, `config` (keyword arguments of the configuration), `paper` (parameter counts in
+millions, as printed) and `source` (where they are printed).
 """
 
 import json
@@ -14,15 +14,15 @@ _FOLDER = files(__package__) / "presets"
 
 
 def list_presets() -> list[str]:
-    """The names that `load_preset` knows, sorted."""
+    """Returns the names that `load_preset` accepts, sorted."""
     return sorted(entry.name.removesuffix(".json") for entry in _FOLDER.iterdir() if entry.name.endswith(".json"))
 
 
 def preset_facts(name: str) -> dict[str, Any]:
-    """The preset file's content.
+    """Returns the content of a preset file.
 
     Raises:
-        ValueError: when no preset has that name.
+        ValueError: if no preset has that name.
     """
     if name not in list_presets():
         raise ValueError(f"there is no preset {name!r}; there are: {', '.join(list_presets())}")
@@ -30,13 +30,20 @@ def preset_facts(name: str) -> dict[str, Any]:
 
 
 def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
-    """The configuration of a preset: `load_preset("mural-base") -> MuralConfig`.
+    """Returns the configuration of a preset.
 
     Args:
         name: one of `list_presets()`.
-        overrides: configuration keys that replace the preset's; towers are merged key by key
-            (`text_config={"vocab_size": 8000}` keeps the preset's other text settings), unless they name another
+        overrides: configuration keys that replace those of the preset. A tower is merged key by key, so that
+            `text_config={"vocab_size": 8000}` keeps the other settings of the text tower, unless it names another
             `model_type`.
+
+    Raises:
+        ValueError: if no preset has that name, or a key is unknown or impossible.
+
+    Example:
+        >>> config = load_preset("mural-base", text_config={"vocab_size": 8000})
+        >>> model = MuralModel(config)
     """
     facts = preset_facts(name)
     config = facts["config"]

@@ -1,4 +1,4 @@
-"""Folders whose save was broken off, as loaders see them; `trainers.saving` says how folders are saved."""
+"""Recognizes folders whose saving was interrupted; `trainers.saving` describes how folders are saved."""
 
 from pathlib import Path
 
@@ -11,12 +11,13 @@ FIRST_READ = ("config.json", "adapter_config.json")
 
 
 def check_finished(folder: str | Path) -> None:
-    """
+    """Checks that a folder was saved completely.
+
     Args:
-        folder: to load from; a name on the Hub passes.
+        folder: the folder to load from; the name of a repository on the Hub always passes.
 
     Raises:
-        ModelFolderError: for a folder without a configuration because its save was broken off.
+        ModelFolderError: if the folder has no configuration because its saving was interrupted.
     """
     folder = Path(folder)
     if any((folder / name).is_file() for name in FIRST_READ):

@@ -1,7 +1,7 @@
-"""Strictness for configurations: a key that nobody reads is a mistake, and is refused by name.
+"""Strict configurations: a key that nothing reads is refused with an error that names it.
 
-transformers' configurations accept unknown keyword arguments in silence, so that `hiden_size=512` trains the wrong
-model.
+transformers' configurations accept unknown keyword arguments silently, so that `hiden_size=512` would train another
+model than was meant.
 """
 
 import copy
@@ -45,7 +45,8 @@ _OF_A_FOLDER = frozenset(["quantization_config", "transformers.js_config", "tran
 
 
 class StrictConfig(PreTrainedConfig):
-    """A configuration of which unknown keys, its own and its towers', raise a `ValueError`."""
+    """Base class of the configurations, in which an unknown key raises a `ValueError`, also inside of a tower's
+    configuration."""
 
     def __post_init__(self, **kwargs: object) -> None:
         _refuse_unknown_keys(type(self), kwargs)
@@ -70,10 +71,11 @@ def _refuse_unknown_keys(config_class: type[PreTrainedConfig], given: dict[str, 
 
 
 def _without_unread_keys(tower: PreTrainedConfig) -> PreTrainedConfig:
-    """A copy of a tower's configuration as its class knows it.
+    """Returns a copy of a tower's configuration with only the keys that its class knows.
 
-    Checkpoints carry keys that nothing reads any more; saved with ours, they would be refused when it is loaded. And
-    they carry keys about themselves: what is made of a quantised tower's configuration is not quantised.
+    Published checkpoints carry keys that nothing reads any more. Saved inside of our configuration, they would be
+    refused when it is loaded again. They also carry keys about their own folder: a model that is built from the
+    configuration of a quantized tower is not quantized itself.
     """
     tower = copy.deepcopy(tower)
     for key in set(vars(tower)) - (_known_keys(type(tower), with_defaults=True) - _OF_A_FOLDER):

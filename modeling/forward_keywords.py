@@ -1,6 +1,6 @@
-"""The keywords that every `forward` takes beside its own inputs: those of transformers, such as
-`output_hidden_states`, which its towers are given. Any other is refused by name: a misspelt input would be missed in
-silence."""
+"""Keyword arguments that every `forward` accepts beside its own inputs: those of transformers, such as
+`output_hidden_states`, which are passed to the towers. Any other is refused with an error that names it, because a
+misspelt input would otherwise be ignored silently."""
 
 from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
@@ -23,16 +23,19 @@ Call = Callable[..., Any]
 def tower_keywords(
     model: nn.Module, given: dict[str, Any], *towers: Sequence[Call], own: Sequence[str] = ()
 ) -> tuple[dict[str, Any], ...]:
-    """What each tower is to be given of a call's further keywords.
+    """Divides the further keyword arguments of a call between the towers.
 
     Args:
-        model: that was called.
-        given: its keywords beside those it names.
-        towers: of each tower, the functions that the keywords go through, whose parameters it therefore knows.
-        own: further keywords that all towers know.
+        model: the model that was called.
+        given: its keyword arguments, without those of its own signature.
+        towers: for each tower, the functions that receive the keywords; their parameters are the keywords it has.
+        own: further keywords that all towers have.
+
+    Returns:
+        The keyword arguments of each tower.
 
     Raises:
-        ArgumentError: for a keyword that nobody knows, or embeddings in the place of token ids.
+        ArgumentError: for a keyword that no tower has, or for embeddings instead of token ids.
     """
     shared: dict[str, Any] = {}
     chosen: tuple[dict[str, Any], ...] = tuple({} for _ in towers)
@@ -52,7 +55,7 @@ def tower_keywords(
 
 
 def asks_for_states(given: dict[str, Any]) -> bool:
-    """Whether a call's keywords ask for what the towers' layers said."""
+    """Returns whether keyword arguments ask for the hidden states or attentions of the layers."""
     return bool(given.get("output_hidden_states") or given.get("output_attentions"))
 
 

@@ -21,6 +21,14 @@ from .modeling_two_tower import TwoTowerModel
 
 
 class EtclModel(TwoTowerModel):
+    """ETCL, a dual encoder with one text projection for all tasks.
+
+    Example:
+        >>> model = EtclModel.from_mural("runs/mural")
+        >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
+        >>> logits = model(**inputs).logits_per_image  # [n_images, n_texts]
+    """
+
     config_class = EtclConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -63,11 +71,15 @@ class EtclModel(TwoTowerModel):
         """Embeds texts.
 
         Args:
-            input_ids ([N, T]): token ids, `[CLS]` first.
+            input_ids ([N, T]): token ids, beginning with `[CLS]`.
             attention_mask ([N, T]): 0 at padding.
+            kwargs: keyword arguments of the text tower.
 
         Returns:
-            The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
+            The text tower's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
+
+        Raises:
+            ArgumentError: for a keyword that the text tower does not have.
         """
         return self.embed_text(input_ids, attention_mask, self.text_projection, **kwargs)
 
@@ -77,8 +89,15 @@ class EtclModel(TwoTowerModel):
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_ETCL on triplets (equation 4), L_image-text on images and texts, L_text-text on translations (equation
-        2); the trainer weighs these two as in equation 3."""
+        """Computes the loss that the inputs of the batch call for.
+
+        It is L_ETCL on triplets (equation 4), L_image-text on images with texts, and L_text-text on translations
+        (equation 2); the trainer weighs these two as in equation 3. Arguments are those of
+        `DualEncoderPreTrainedModel`.
+
+        Raises:
+            ValueError: if the output has no texts, or neither images nor translations.
+        """
         images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
         if texts is None or (images is None and translations is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")

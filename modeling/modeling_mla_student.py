@@ -1,12 +1,12 @@
 """MLA's baselines: a multilingual student beside a frozen dual encoder (Zhang et al. 2022, tables 4 and 7).
 
-The student is a text encoder, the state at [CLS], and a projection to the width of the native model's features. It
-reads every language, the native one too, with one multilingual vocabulary; images, and the native texts whose
-features the student's are to meet, are the native model's. Two strategies:
+The student is a text encoder whose state at [CLS] is projected to the width of the native model's features. It reads
+every language, including the native one, with one multilingual vocabulary. The native model embeds the images, and the
+native texts whose features the student learns to reproduce. There are two strategies:
 
-    distillation   MKD: encoder and projection are trained (Reimers and Gurevych 2020)
-    acquisition    CMA: the encoder is frozen; cross-modal acquirers after its blocks, which all languages share, and
-                   the projection are trained
+    distillation   MKD: the encoder and the projection are trained (Reimers and Gurevych 2020)
+    acquisition    CMA: the encoder is frozen; the projection and cross-modal acquirers behind its blocks are trained.
+                   All languages share the acquirers
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,9 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.errors import ModelKindError
 from ..configuration.feature_width import feature_width
-from .acquirer import AcquiredBlock, Acquirer, RowsByLanguage, initialize_linears, load_plain_state_dict
+from .acquirer import AcquiredBlock, Acquirer, initialize_linears, load_plain_state_dict
 from .forward_keywords import tower_keywords
+from .language_rows import RowsByLanguage
 from .modeling_dual_encoder import build_tower, count_parameters
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 from .weights_as_made import initialized_by_itself
@@ -41,6 +42,14 @@ class CrossModalBlock(AcquiredBlock):
 
 
 class MlaStudentModel(MlaPreTrainedModel):
+    """A multilingual text encoder that learns the features of a frozen dual encoder.
+
+    Example:
+        >>> model = MlaStudentModel.from_models(clip, bert, languages=["de", "fr"])
+        >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
+        >>> model.get_text_features(**inputs).pooler_output  # [1, 512]
+    """
+
     config_class = MlaStudentConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -61,8 +70,13 @@ class MlaStudentModel(MlaPreTrainedModel):
 
     @classmethod
     def from_models(cls, native_model: PreTrainedModel, text_model: PreTrainedModel, **options: Any) -> Self:
-        """A student about to learn from a plain dual encoder, with the text encoder `text_model`, such as M-BERT;
-        `options` are `MlaStudentConfig`'s."""
+        """Makes a student that is about to learn from a plain dual encoder.
+
+        Args:
+            native_model: the dual encoder.
+            text_model: the student's text encoder, such as M-BERT.
+            options: keys of `MlaStudentConfig`, such as `languages`.
+        """
         configs = {"base_config": native_model.config, "text_config": text_model.config}
         model = cls(MlaStudentConfig(**configs, **options)).to(native_model.dtype)
         model.load_native(native_model.state_dict())
@@ -72,10 +86,14 @@ class MlaStudentModel(MlaPreTrainedModel):
         return model.train(native_model.training)
 
     def set_trainable(self, part: Trainable, languages: Sequence[str] | None = None) -> None:
-        """Says what training changes: with `acquirers`, what the strategy trains, for all `languages` alike.
+        """Selects what is trained: the parts that the strategy trains, for all languages alike.
+
+        Args:
+            part: must be `acquirers`.
+            languages: has no effect.
 
         Raises:
-            ValueError: for any other part: the native model says what is right.
+            ValueError: for any other part, because the native model provides the targets.
         """
         if part != "acquirers":
             raise ValueError(f"trainable={part!r}: the native model of a student stays frozen")
@@ -91,7 +109,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         return [self.native_model, *([self.text_model] if self.config.strategy == "acquisition" else [])]
 
     def acquirers(self) -> list[Acquirer]:
-        """Those of `acquisition`."""
+        """Returns the acquirers, which only the strategy `acquisition` has."""
         return [module for module in self.text_model.modules() if isinstance(module, Acquirer)]
 
     def parameter_parts(self) -> dict[str, int]:

@@ -20,6 +20,14 @@ from .modeling_two_tower import TwoTowerModel
 
 
 class MuralModel(TwoTowerModel):
+    """MURAL, a dual encoder with a text head for each task; with the task `image_text` alone, it is ALIGN.
+
+    Example:
+        >>> model = AutoModel.from_pretrained("runs/mural")
+        >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
+        >>> logits = model(**inputs).logits_per_image  # [n_images, n_texts]
+    """
+
     config_class = MuralConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -30,7 +38,7 @@ class MuralModel(TwoTowerModel):
 
     @classmethod
     def from_align(cls, align: AlignModel) -> "MuralModel":
-        """ALIGN as a `MuralModel` without a text-text task, with the weights of a transformers `AlignModel`."""
+        """Makes a `MuralModel` without a text-text task from the weights of a transformers `AlignModel`."""
         config = MuralConfig(
             tasks=[IMAGE_TEXT],
             text_config=align.config.text_config,
@@ -53,12 +61,17 @@ class MuralModel(TwoTowerModel):
         """Embeds texts.
 
         Args:
-            input_ids ([N, T]): token ids, `[CLS]` first.
+            input_ids ([N, T]): token ids, beginning with `[CLS]`.
             attention_mask ([N, T]): 0 at padding.
-            task: which head; `"text_text"` gives the space in which translations meet.
+            task: name of the head; `"text_text"` gives the space in which translations are compared.
+            kwargs: keyword arguments of the text tower.
 
         Returns:
-            The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
+            The text tower's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
+
+        Raises:
+            ArgumentError: for a keyword that the text tower does not have.
+            ValueError: if the model has no head for the task.
         """
         return self.embed_text(input_ids, attention_mask, self._head(task), **kwargs)
 
@@ -75,7 +88,13 @@ class MuralModel(TwoTowerModel):
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_i2t + L_t2i on image-text pairs, L_l2r + L_r2l on translation pairs (section 3.1)."""
+        """Computes L_i2t + L_t2i on image-text pairs, or L_l2r + L_r2l on translation pairs (section 3.1).
+
+        Arguments are those of `DualEncoderPreTrainedModel`.
+
+        Raises:
+            ValueError: if the output has no texts, or neither images nor translations.
+        """
         if output.text_embeds is None or (output.image_embeds is None and output.paired_text_embeds is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
         options = {"positives": positives, "tile_size": tile_size}

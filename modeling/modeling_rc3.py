@@ -40,7 +40,7 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
     @classmethod
     def from_mbart(cls, mbart: PreTrainedModel | str | Path, **overrides: Any) -> Self:
-        """A model with mBART's weights; the layers for images, and a task's head, are new.
+        """Makes a model with mBART's weights; the layers for images, and the head of a task, are newly initialized.
 
         [CLS] and [SEP'] are added behind mBART's vocabulary, unless `overrides` names tokens that it has. They start
         as copies of `<s>` and `</s>`, which mBART uses as its [CLS] and [SEP].
@@ -49,6 +49,12 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             mbart: a transformers mBART, or its folder or Hub id.
             overrides: keys of `Rc3Config`; a vocabulary other than mBART-50's needs `mask_token_id`, `languages` and
                 `language_token_ids`.
+
+        Raises:
+            ValueError: if it is not an mBART with tied embeddings.
+
+        Example:
+            >>> model = Rc3ForPreTraining.from_mbart("facebook/mbart-large-50", visual="patches")
         """
         source = MBartForConditionalGeneration.from_pretrained(mbart) if isinstance(mbart, str | Path) else mbart
         config = _config_of(source.config, overrides)
@@ -68,7 +74,7 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         """Takes over from mBART what is not in its base model."""
 
     def parameter_parts(self) -> dict[str, int]:
-        """Numbers of parameters by part; they add up to the total."""
+        """Returns the number of parameters of each part; they add up to the total."""
         encoder, decoder = self.base_model.encoder, self.base_model.decoder
         embeddings = self.base_model.shared.weight.numel()
         visual = sum(p.numel() for name, p in encoder.named_parameters() if "_projection." in name)
@@ -94,7 +100,7 @@ def _config_of(mbart: MBartConfig, overrides: dict[str, Any]) -> Rc3Config:
 
 
 def _with_new_tokens(table: Tensor, fresh: Tensor, config: Rc3Config) -> Tensor:
-    """mBART's embeddings with the rows that its vocabulary lacks."""
+    """Returns mBART's embeddings with rows for the tokens that it lacks."""
     grown = torch.cat([table, fresh[len(table) :]])
     for token, like in (
         (config.cls_token_id, config.bos_token_id),
@@ -106,7 +112,13 @@ def _with_new_tokens(table: Tensor, fresh: Tensor, config: Rc3Config) -> Tensor:
 
 
 class Rc3Model(Rc3PreTrainedModel):
-    """Encoder and decoder; their weights have the names of `MBartModel`'s."""
+    """RC3's encoder and decoder, without a head; its weights have the names of `MBartModel`'s.
+
+    Example:
+        >>> model = Rc3Model.from_mbart("facebook/mbart-large-50", visual="patches")
+        >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
+        >>> model.encode(**inputs).pooler_output  # [N, d_model]
+    """
 
     auto_classes = ("AutoModel",)
     _tied_weights_keys = {
@@ -148,13 +160,22 @@ class Rc3Model(Rc3PreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput | Rc3EncoderOutput:
-        """Encodes, and decodes what is given to decode; the encoder's output alone without `decoder_input_ids`.
+        """Encodes the inputs, and decodes `decoder_input_ids` if they are given.
 
         Args:
-            input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask: as in `Rc3Encoder`.
+            input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask: as in
+                `Rc3Encoder.forward`.
             decoder_input_ids ([N, U]): `[LANG] words`.
             decoder_attention_mask ([N, U]): 0 at padding.
-            encoder_outputs: of `encode`, in place of the inputs.
+            encoder_outputs: result of `encode`, instead of the inputs.
+            past_key_values, use_cache: as in transformers' mBART.
+            kwargs: arguments of transformers, such as `output_hidden_states` and `output_attentions`.
+
+        Returns:
+            The decoder's output, or the encoder's without `decoder_input_ids`.
+
+        Raises:
+            BabelensError: as `Rc3Encoder.forward`.
         """
         encoded = encoder_outputs
         if encoded is None:

@@ -24,12 +24,13 @@ from .forward_keywords import tower_keywords
 
 @dataclass
 class Rc3EncoderOutput(BaseModelOutput):
-    """
-    Args, beside transformers':
+    """Output of `Rc3Encoder`.
+
+    Args:
         last_hidden_state ([N, S, d]): states of the packed inputs.
-        pooler_output ([N, d]): the first of them, VtR where a row has an image, else TR.
+        pooler_output ([N, d]): the first state: VtR of a row with an image, TR of a row without.
         attention_mask ([N, S]): False at padding, which is on the right.
-        text_start ([N]): the place of the text's first token.
+        text_start ([N]): position of the first token of the text.
     """
 
     pooler_output: Tensor | None = None
@@ -38,11 +39,11 @@ class Rc3EncoderOutput(BaseModelOutput):
 
 
 class ImageEmbeds(NamedTuple):
-    """Images at the encoder's width, K for each of N texts; a mask says which regions and patches there are.
+    """Images at the width of the encoder, K for each of N texts; masks mark the regions and patches that exist.
 
     Attributes:
-        regions, region_mask ([N, K, R, d], [N, K, R]): of no regions where R is 0.
-        patches, patch_mask ([N, K, P, d], [N, K, P]): the same.
+        regions, region_mask ([N, K, R, d], [N, K, R]): regions; R is 0 if there are none.
+        patches, patch_mask ([N, K, P, d], [N, K, P]): patches; P is 0 if there are none.
     """
 
     regions: Tensor
@@ -51,12 +52,13 @@ class ImageEmbeds(NamedTuple):
     patch_mask: Tensor
 
     def at(self, places: Tensor) -> "ImageEmbeds":
-        """Those at some places [M], which may come more than once."""
+        """Returns the images at some indices [M], which may repeat."""
         return ImageEmbeds(*(part.index_select(0, places) for part in self))
 
 
 def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
-    """The states of the texts' tokens, [N, length, d]; what stands after a text's end has no meaning."""
+    """Returns the states at the tokens of the texts, [N, length, d]; those behind the end of a text have no
+    meaning."""
     states = output.last_hidden_state
     assert output.text_start is not None
     places = output.text_start[:, None] + torch.arange(length, device=states.device)  # [N, length]
@@ -65,17 +67,22 @@ def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
 
 
 def without_decoder_inputs(given: dict[str, Any]) -> dict[str, Any]:
-    """Further keywords of a call without those of a decoder, which transformers' tools give to every encoder-decoder:
-    what is decided from the encoder has no use for them."""
+    """Returns keyword arguments without those of a decoder.
+
+    transformers' tools pass these to every encoder-decoder; models that read the encoder's output alone do not use
+    them.
+    """
     of_decoder = ("decoder_input_ids", "decoder_attention_mask", "use_cache")
     return {name: value for name, value in given.items() if name not in of_decoder}
 
 
 def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Moves what the mask keeps to the left, in its order, and drops columns in which nothing is left; not in an
-    exported graph, whose sizes do not depend on what is read.
+    """Moves what the mask keeps to the left, in its order, and drops the columns that become empty.
 
-    [N, S, d], [N, S] -> [N, longest, d], [N, longest]
+    In an exported graph, no column is dropped, because sizes must not depend on the inputs.
+
+    Shape:
+        [N, S, d], [N, S] -> [N, longest, d], [N, longest].
     """
     order = mask.int().argsort(dim=1, descending=True, stable=True)
     if not is_exporting():
@@ -84,7 +91,11 @@ def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Rc3Encoder(MBartEncoder):
-    """mBART's encoder behind the layers that bring regions and patches to its width."""
+    """mBART's encoder, behind layers that project regions and patches to its width.
+
+    Args:
+        config: the model's configuration.
+    """
 
     config_class = Rc3Config
 
@@ -110,25 +121,28 @@ class Rc3Encoder(MBartEncoder):
         image_embeds: ImageEmbeds | None = None,
         **kwargs: Any,
     ) -> Rc3EncoderOutput:
-        """Encodes texts, with or without images; with two images, [N, 2, …] stands for [N, …] of visual inputs.
+        """Encodes texts, with or without images. With two images for each text, visual inputs are [N, 2, …] instead of
+        [N, …].
 
         Args:
             input_ids ([N, T]): `[BOS] text [LANG]`.
             attention_mask ([N, T]): 0 at padding, which is on the right.
-            region_features ([N, R, F]): of an object detector.
-            region_mask ([N, R]): which of them there are, none in rows without; default: all.
+            region_features ([N, R, F]): features of an object detector.
+            region_mask ([N, R]): which regions exist, none in rows without regions; by default all.
             pixel_values ([N, 3, H, W]): images.
-            pixel_mask ([N]): which rows have one; default: all.
-            image_embeds: what `embed_images` made of visual inputs, in their place.
-            kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …
+            pixel_mask ([N]): which rows have an image; by default all.
+            image_embeds: the result of `embed_images` for visual inputs, instead of them.
+            kwargs: arguments of transformers, such as `output_hidden_states` and `output_attentions`.
+
+        Returns:
+            The states of the packed inputs.
 
         Raises:
-            InputError: without texts; an image is read beside one, if only `[BOS] [LANG]`.
-            ArgumentError: for a keyword that nobody knows, and for `inputs_embeds`.
-            InputError: for visual inputs that the model has no layer for, or of another size.
-            RegionError, RegionError, RegionError: for regions that it cannot use.
-            InputError: for one image where it compares two, or two where it reads one.
-            MissingLanguageError: for a text that does not end with a language's token.
+            ArgumentError: for a keyword that transformers does not have, or for `inputs_embeds`.
+            InputError: without texts (an image needs at least `[BOS] [LANG]`); for visual inputs that the model has no
+                layer for, or of another size; for one image where the model compares two, or two where it reads one.
+            MissingLanguageError: for a text that does not end with the token of a language.
+            RegionError: for regions that the model cannot use.
             ValueError: for more tokens than there are positions.
         """
         (kwargs,) = tower_keywords(self, kwargs, ())
@@ -156,9 +170,9 @@ class Rc3Encoder(MBartEncoder):
         )
 
     def _embed_tokens(self, input_ids: Tensor) -> tuple[dict[int, Tensor], Tensor]:
-        """The tokens that stand before a text, [N, 1, d] each, and the text itself [N, T, d].
+        """Embeds the tokens that stand before a text, [N, 1, d] each, and the text itself, [N, T, d].
 
-        Looked up at once: the gradient of every look-up is as large as the vocabulary.
+        One lookup serves all of them, because the gradient of each lookup is as large as the vocabulary.
         """
         config = self.config
         special = [config.cls_token_id, config.image_separator_token_id, config.eos_token_id]
@@ -174,7 +188,7 @@ class Rc3Encoder(MBartEncoder):
         pixel_values: Tensor | None = None,
         pixel_mask: Tensor | None = None,
     ) -> ImageEmbeds | None:
-        """Visual inputs at the encoder's width, to be read beside several texts; None for none.
+        """Projects visual inputs to the encoder's width, to be encoded beside several texts; `None` if there are none.
 
         Arguments and errors are those of `forward`.
         """
@@ -186,7 +200,7 @@ class Rc3Encoder(MBartEncoder):
         return ImageEmbeds(*regions, *self._embed_patches(rows, pixel_values, pixel_mask))
 
     def _visual_segments(self, special: dict[int, Tensor], images: ImageEmbeds) -> list[tuple[Tensor, Tensor]]:
-        """What stands before the text, as embeddings [N, L, d] with masks [N, L]."""
+        """Returns what stands before the text, as embeddings [N, L, d] with masks [N, L]."""
         regions, region_mask, patches, patch_mask = images
         has_regions, has_patches = region_mask.any(-1), patch_mask.any(-1)
         has_image = has_regions | has_patches  # [N, K]
@@ -236,15 +250,15 @@ class Rc3Encoder(MBartEncoder):
         return patches, _kept(mask, images, dimensions=2)[..., None].expand(patches.shape[:3])
 
     def _nothing(self, rows: int) -> tuple[Tensor, Tensor]:
-        """No embeddings, of no places. [N, K, 0, d], [N, K, 0]"""
+        """Returns embeddings of length 0. [N, K, 0, d], [N, K, 0]"""
         embeds = self.embed_tokens.weight.new_empty(rows, self.config.images_per_text, 0, self.config.d_model)
         return embeds, _kept(None, embeds, dimensions=3)
 
     def _by_image(self, name: str, given: Tensor, dimensions: int) -> Tensor:
-        """Visual inputs with an axis for the images of a text, [N, …] or [N, K, …] -> [N, K, …].
+        """Adds an axis for the images of a text, [N, …] or [N, K, …] -> [N, K, …].
 
         Raises:
-            InputError: when their number is not the model's.
+            InputError: if the number of images is not the model's.
         """
         images = self.config.images_per_text
         with_axis = given[:, None] if images == 1 and given.dim() == dimensions + 1 else given
@@ -265,6 +279,6 @@ class Rc3Encoder(MBartEncoder):
 
 
 def _kept(mask: Tensor | None, of: Tensor, dimensions: int) -> Tensor:
-    """A mask over the first dimensions `of` something, everything by default."""
+    """Returns a mask over the first dimensions of a tensor; by default it keeps everything."""
     shape = of.shape[:dimensions]
     return torch.ones(shape, dtype=torch.bool, device=of.device) if mask is None else mask.reshape(shape).bool()

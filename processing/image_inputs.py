@@ -1,4 +1,4 @@
-"""The images that processors and the embedder are given, in whatever form, as one list of what can be read."""
+"""Turns the images that processors and the embedder are given, in any form, into one list of Pillow images."""
 
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,16 @@ _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 
 
 def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
-    """One image or several, also in lists of lists or as arrays of several, as a list of Pillow images.
+    """Returns one image or several as a list; lists of lists and arrays of several images are flattened.
 
     Args:
-        images: Pillow images, arrays or tensors, paths, or the bytes of image files. A string is a path, never an
-            address: nothing is fetched from anywhere.
+        images: Pillow images, arrays or tensors, paths, or the bytes of image files. A string is a path and never a
+            web address: nothing is downloaded.
         layout, scaled: as in `as_image`.
 
     Raises:
         InputError: for an empty list.
-        ImageError: for what is no image, or one that cannot be read; the message says which.
+        ImageError: if an item is not an image, or cannot be read; the message names it.
     """
     flat = [item for entry in _entries(images) for item in _entries(entry)]
     if not flat:
@@ -33,18 +33,18 @@ def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[
 
 
 def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = False) -> Any:
-    """One image as a Pillow image, decoded; or, where `scaled`, an array of floats as it is.
+    """Returns an image as a decoded Pillow image; with `scaled`, an array of floats is returned unchanged.
 
     Args:
         image: as in `as_images`. Arrays and tensors are [height, width], [height, width, channels] or [channels,
-            height, width], grey, RGB or RGB with transparency: whole numbers from 0 to 255, of one bit, or 16 bits of
-            grey.
-        called: how errors name the image, where it has no name of its own.
-        layout: where an array has its channels, `"channels_first"` or `"channels_last"`; by default that is found.
-        scaled: take floats too, of RGB, scaled as the model reads them.
+            height, width], gray, RGB or RGB with transparency: integers from 0 to 255, booleans, or 16-bit gray
+            values.
+        called: how errors name an image that has no file name.
+        layout: position of the channels in arrays, `"channels_first"` or `"channels_last"`; inferred by default.
+        scaled: accept floats too, as RGB, scaled as the model needs them.
 
     Raises:
-        ImageError: for what is no image, or one that cannot be read.
+        ImageError: if it is not an image, or cannot be read.
     """
     if isinstance(image, str | Path | bytes):
         return open_image(image)
@@ -61,7 +61,7 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
 
 
 def _entries(given: Any) -> list[Any]:
-    """Those of a list, of a tuple and of an array of several images; else the one that is given."""
+    """Returns the items of a list, a tuple or an array of several images, and anything else as a list of one."""
     if isinstance(given, list | tuple):
         return list(given)
     return list(given) if hasattr(given, "shape") and getattr(given, "ndim", 0) == 4 else [given]
@@ -91,7 +91,7 @@ def _of_array(array: np.ndarray, called: str, layout: Any, scaled: bool) -> Any:
 
 
 def _channels_last(array: np.ndarray, layout: Any) -> np.ndarray:
-    """[height, width] as it is, else [height, width, channels]."""
+    """Returns [height, width] unchanged, and other arrays as [height, width, channels]."""
     if array.ndim == 2:
         return array
     found = ChannelDimension(layout) if layout is not None else infer_channel_dimension_format(array, _CHANNELS)

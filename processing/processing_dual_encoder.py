@@ -1,4 +1,5 @@
-"""What the processors of the dual encoders share: texts with their languages and images, in one call."""
+"""What the processors of dual encoders with one vocabulary share: texts with their languages and images, in one
+call."""
 
 from typing import Any, ClassVar
 
@@ -19,9 +20,13 @@ _NOT_OF_ONE_TEXT = {
 
 
 class DualEncoderProcessor(TextImageProcessor):
-    """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`.
+    """Turns images and texts into `pixel_values`, `input_ids` and `attention_mask`.
 
     Texts are padded to the longest of the batch and cut at 64 tokens.
+
+    Args:
+        image_processor: such as a `MuralImageProcessor`.
+        tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
     """
 
     text_kwargs: ClassVar[dict[str, Any]] = {"padding": True, "truncation": True, "max_length": MAX_TEXT_TOKENS}
@@ -36,6 +41,7 @@ class DualEncoderProcessor(TextImageProcessor):
 
     @property
     def least_length(self) -> int:
+        """Smallest `max_length` for which a text that is cut keeps a token of its own."""
         return int(self.tokenizer.num_special_tokens_to_add()) + 1
 
     def __call__(
@@ -45,24 +51,27 @@ class DualEncoderProcessor(TextImageProcessor):
         language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """
+        """Prepares images, texts or both for a model.
+
         Args:
             images: an image or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_images`.
-            text: a text or a list of them.
-            language: BCP-47 tag of all texts, or one for each; also in `text_kwargs`. A shared vocabulary reads every
-                language alike, so that the tag is checked and otherwise without effect here; methods with one
+            text: a text or a list of texts.
+            language: BCP-47 tag of all texts, or a list with one for each text; also in `text_kwargs`. The vocabulary
+                is the same for all languages, so that the tag is checked and has no other effect; methods with a
                 tokenizer for each language need it.
-            kwargs: as transformers' processors take them, by themselves or in `text_kwargs`, `images_kwargs` and
-                `common_kwargs`: `return_tensors="pt"`, `padding`, `truncation`, `max_length` and what else the
-                tokenizer and the image processor take.
+            kwargs: keyword arguments of transformers' processors, directly or in `text_kwargs`, `images_kwargs` and
+                `common_kwargs`: `return_tensors="pt"`, `padding`, `truncation`, `max_length`, and others of the
+                tokenizer and the image processor.
+
+        Returns:
+            The model's inputs: `input_ids` and `attention_mask` of texts, `pixel_values` of images.
 
         Raises:
-            LanguageTagError: for an unknown language tag.
-            InputError: for not as many languages as texts.
-            InputError: for no texts, what is no text, or a text that is no Unicode.
-            ImageError: for what is no image, or one that cannot be read.
-            InputError: for nothing at all, no images, a language without texts, or a keyword's wrong value.
-            ArgumentError: for a keyword that is not known.
+            ArgumentError: for an unknown keyword.
+            ImageError: if an item is not an image, or cannot be read.
+            InputError: if there is nothing to prepare, a list is empty, an item is not a Unicode text, there are not
+                as many languages as texts, there are languages without texts, or a keyword has a wrong value.
+            LanguageTagError: if a tag names no language.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         self.check_given(images, text, language)

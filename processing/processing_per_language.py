@@ -1,4 +1,5 @@
-"""What processors share whose methods read each language in its own way, and refuse a text without one."""
+"""What the processors of methods share that read each language in its own way, and refuse a text without a
+language."""
 
 from typing import Any, ClassVar
 
@@ -9,8 +10,10 @@ from .processor_settings import TextLayout
 
 
 class PerLanguageProcessor(TextImageProcessor):
-    """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`. Subclasses define
-    `encode_texts` and `max_text_length`."""
+    """Turns images and texts into `pixel_values`, `input_ids`, `attention_mask` and `language_ids`.
+
+    Subclasses define `encode_texts` and `max_text_length`.
+    """
 
     max_text_length: int
     text_names: ClassVar[frozenset[str]] = frozenset(
@@ -19,7 +22,7 @@ class PerLanguageProcessor(TextImageProcessor):
 
     @property
     def text_kwargs(self) -> dict[str, Any]:
-        """What holds of texts unless a call says otherwise."""
+        """Settings for texts that apply unless a call gives others."""
         return {"padding": True, "truncation": True, "max_length": self.max_text_length}
 
     def __call__(
@@ -29,26 +32,29 @@ class PerLanguageProcessor(TextImageProcessor):
         language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """
+        """Prepares images, texts or both for a model.
+
         Args:
             images: an image or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_images`.
-            text: a text or a list of them.
-            language: BCP-47 tag of all texts, or one for each; also in `text_kwargs`.
-            kwargs: as transformers' processors take them, by themselves or in `text_kwargs`, `images_kwargs` and
+            text: a text or a list of texts.
+            language: BCP-47 tag of all texts, or a list with one for each text; also in `text_kwargs`.
+            kwargs: keyword arguments of transformers' processors, directly or in `text_kwargs`, `images_kwargs` and
                 `common_kwargs`: `return_tensors="pt"` or `"np"` (lists by default), `padding` (by default to the
-                longest), `truncation` (True by default), `max_length` (tokens or words; by default `max_text_length`),
-                `pad_to_multiple_of`, `return_attention_mask`, and what the image processor takes.
+                longest), `truncation` (by default True), `max_length` (tokens or words; by default `max_text_length`),
+                `pad_to_multiple_of`, `return_attention_mask`, and those of the image processor.
+
+        Returns:
+            The model's inputs: `input_ids`, `attention_mask` and `language_ids` of texts, `pixel_values` of images.
 
         Raises:
-            LanguageTagError: for an unknown language tag.
-            UnknownLanguageError: for a language that the model has not learned.
-            ImportError: for a text whose language needs a segmenter that is not installed (`word_tokenizers`).
-            MissingLanguageError: for texts without a language.
-            InputError: for not as many languages as texts.
-            InputError: for no texts, what is no text, or a text that is no Unicode.
-            ImageError: for what is no image, or one that cannot be read.
-            InputError: for nothing at all, no images, a language without texts, or a keyword's wrong value.
-            ArgumentError: for a keyword that is not known.
+            ArgumentError: for an unknown keyword.
+            ImageError: if an item is not an image, or cannot be read.
+            ImportError: if the language of a text needs a segmenter that is not installed (`word_tokenizers`).
+            InputError: if there is nothing to prepare, a list is empty, an item is not a Unicode text, there are not
+                as many languages as texts, there are languages without texts, or a keyword has a wrong value.
+            LanguageTagError: if a tag names no language.
+            MissingLanguageError: if texts are given without a language.
+            UnknownLanguageError: if the model has not learned a language.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         self.check_given(images, text, language)
@@ -60,9 +66,16 @@ class PerLanguageProcessor(TextImageProcessor):
         return as_batch(inputs, text_settings.get("return_tensors"))
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """The model's inputs for texts and their canonical tags, as lists."""
+        """Returns the model's inputs for texts, as lists.
+
+        Args:
+            texts: the texts.
+            languages: the canonical tag of each text.
+            layout: how they are padded and cut.
+        """
         raise NotImplementedError
 
     @property
     def model_input_names(self) -> list[str]:
+        """Names of the model's inputs."""
         return ["pixel_values", "input_ids", "attention_mask", "language_ids"]

@@ -1,4 +1,4 @@
-"""SMALR's processor: every language through its own words, in one call for a batch that mixes them (Burns et al. 2020,
+"""SMALR's processor: every language has its own vocabulary of words; a batch may mix languages (Burns et al. 2020,
 section 3; texts of at most 40 words for Multi30K, 60 for COCO)."""
 
 import json
@@ -21,20 +21,25 @@ _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "proxies", 
 
 
 class SmalrProcessor(WordLevelProcessor):
-    """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
+    """Prepares images and texts for a `SmalrModel`: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
-    A number in `input_ids` means another word in each language (`word_vocabulary`). Texts are padded to the longest of
-    the batch with 0, and cut at `max_text_length` words; a text without any word is one [UNK].
+    An id in `input_ids` is a different word in each language (`word_vocabulary`). Texts are padded to the longest of
+    the batch with 0, and cut at `max_text_length` words; a text without a word is read as one [UNK].
 
     Args:
         image_processor: such as a `MuralImageProcessor`.
-        vocabularies: the words of each language, as `frequent_words` gives them. Languages are numbered in this order;
-            one that is added at the end changes no other.
-        max_text_length: words that are read of a text.
+        vocabularies: words of each language, as `frequent_words` returns them. The order is that of the language ids;
+            a language that is added at the end changes no other.
+        max_text_length: number of words that are read of a text.
 
     Raises:
-        LanguageTagError: for a string that names no language.
-        VocabularyError: without a language, or for words that are no vocabulary.
+        LanguageTagError: if a tag names no language.
+        VocabularyError: if there is no language, or its words cannot be a vocabulary.
+
+    Example:
+        >>> words = {"en": frequent_words(english, "en"), "de": frequent_words(german, "de")}
+        >>> processor = SmalrProcessor(MuralImageProcessor(), words)
+        >>> inputs = processor(text=["a red car", "ein rotes Auto"], language=["en", "de"], return_tensors="pt")
     """
 
     auto_classes = ("AutoProcessor",)
@@ -51,15 +56,16 @@ class SmalrProcessor(WordLevelProcessor):
 
     @property
     def vocabularies(self) -> dict[str, WordVocabulary]:
-        """By language."""
+        """Vocabularies by language."""
         return self._vocabularies
 
     @property
     def languages(self) -> list[str]:
-        """In the order in which `language_ids` count them."""
+        """Languages, in the order of their ids."""
         return list(self._vocabularies)
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
+        """As in `PerLanguageProcessor`."""
         numbers = [language_id(language, self.languages) for language in languages]
         whole = [self._vocabularies[language].encode(text) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
@@ -69,7 +75,7 @@ class SmalrProcessor(WordLevelProcessor):
     # ---- Files ----
 
     def to_json_file(self, json_file_path: str | os.PathLike) -> None:
-        """Writes the vocabularies beside the settings: here, so that saving with `push_to_hub=True` uploads both."""
+        """Writes the vocabularies beside the settings, at a time when `push_to_hub=True` uploads both."""
         super().to_json_file(json_file_path)
         words = {language: reader.words for language, reader in self._vocabularies.items()}
         text = json.dumps(words, ensure_ascii=False, indent=0)  # a line for each word
@@ -79,7 +85,7 @@ class SmalrProcessor(WordLevelProcessor):
     def get_processor_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The settings with the vocabularies, from a folder or the Hub."""
+        """Returns the settings with the vocabularies, from a folder or the Hub."""
         location = {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
         settings, remaining = super().get_processor_dict(pretrained_model_name_or_path, **kwargs)
         path = cached_file(pretrained_model_name_or_path, VOCABULARIES_FILE, **location)

@@ -1,15 +1,15 @@
-"""Region features that were computed before, by image: IGLUE's published files (Bugliarello et al. 2022) and what
-its code turns them into. RC3 reads 36 regions of 2048 numbers (Zhou et al. 2023, section 3.2).
+"""Reads region features that were computed before, by image: IGLUE's published files (Bugliarello et al. 2022) and the
+files that its code makes of them. RC3 reads 36 regions of width 2048 (Zhou et al. 2023, section 3.2).
 
     *.h5             a group for each image: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
     *.lmdb (folder)  the same as a pickled dict for each image, features as an array or in base64; `keys` lists the
                      images
-    a folder         `<image id>.npy`, features alone (beside `_info.npy`, pickled, which is not opened), or
-                     `<image id>.npz` with `features`, or `x` as bottom-up attention's extractors call them
+    a folder         `<image id>.npy` with features alone (`_info.npy` beside it is pickled, and is not opened), or
+                     `<image id>.npz` with `features`, or `x`, the name that extractors of bottom-up attention use
 
-An image is read when it is asked for, from files that each process opens for itself. Boxes, classes and attributes
-are left where they are: RC3 has no input for them. Not read: tensorpack's LMDB files for pre-training, which have
-their images in order and not by name.
+An image is read when it is asked for, from files that each process opens itself. Boxes, classes and attributes are not
+read, because RC3 has no input for them. tensorpack's LMDB files for pre-training cannot be read: they hold images by
+their order and not by name.
 
 A pickle can run any program. Those in LMDB files are read by an unpickler that knows numpy's arrays and scalars, and
 refuses every other name.
@@ -39,17 +39,16 @@ _DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
 
 
 class RegionFeatures(Mapping[str, np.ndarray]):
-    """Image ids -> features float32 [R, region_size]. Can be handed to other processes.
+    """Maps image ids to features float32 [R, region_size]; can be passed to other processes.
 
     Args:
         path: the file or folder.
-        region_size, max_regions: of the model.
+        region_size, max_regions: as in `Rc3Config`.
 
     Raises:
-        RegionError: for a path where nothing is; later, for what cannot be read.
-        ImportError: when the library for the format is not installed.
-        RegionError: when an image is asked for that is not there.
-        RegionError, RegionError, RegionError: when one is asked for that the model cannot read.
+        RegionError: if nothing is at the path, or it cannot be read; later, if an image that is asked for is missing,
+            or its features do not fit the model.
+        ImportError: if the library for the format is not installed.
     """
 
     def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> None:
@@ -73,7 +72,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 
     @property
     def _file(self) -> Any:
-        """Opened by this process: handles do not survive a fork."""
+        """The file as this process opened it: open files do not survive a fork."""
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = (os.getpid(), self._open())
         return self._opened[1]
@@ -83,15 +82,15 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 
     @abstractmethod
     def _open(self) -> Any:
-        """The file, after a look at whether it is one of its format."""
+        """Opens the file, after checking that it has the format."""
 
     @abstractmethod
     def _read(self, image_id: str) -> np.ndarray:
-        """The features of an image that is there."""
+        """Returns the features of an image that exists."""
 
 
 class H5Regions(RegionFeatures):
-    """IGLUE's `*_boxes36.h5`. Needs h5py: `pip install babelens[regions]`."""
+    """Reads IGLUE's `*_boxes36.h5`. It needs h5py: `pip install babelens[regions]`."""
 
     def _open(self) -> Any:
         h5py = _library("h5py", self.path)
@@ -114,10 +113,12 @@ class H5Regions(RegionFeatures):
 
 
 class LmdbRegions(RegionFeatures):
-    """What IGLUE's `h5_to_lmdb.py` and `npy_to_lmdb.py` write. Needs lmdb: `pip install babelens[regions]`."""
+    """Reads the files of IGLUE's `h5_to_lmdb.py` and `npy_to_lmdb.py`. It needs lmdb: `pip install
+    babelens[regions]`."""
 
     def _open(self) -> Any:
-        """LMDB opens a file once in a process: readers share it, and a fork closes what it inherited."""
+        """Opens the file. A process can open an LMDB file only once: readers share it, and a forked process closes
+        what it inherited."""
         lmdb = _library("lmdb", self.path)
         here = self.path.resolve()
         for (process, place), database in list(_DATABASES.items()):
@@ -170,7 +171,7 @@ class LmdbRegions(RegionFeatures):
 
 
 class FolderRegions(RegionFeatures):
-    """A file for each image, `.npy` or `.npz`, in the folder or folders inside it."""
+    """Reads a file for each image, `.npy` or `.npz`, in the folder or in folders inside it."""
 
     def _open(self) -> None:
         if not self.path.is_dir():
@@ -205,10 +206,10 @@ class FolderRegions(RegionFeatures):
 
 
 class SeveralRegions(Mapping[str, np.ndarray]):
-    """The regions of several files as one; of an image that several have, those of the first.
+    """The regions of several files as one mapping; if several have an image, the first counts.
 
     Raises:
-        RegionError: when an image is asked for that is in none.
+        RegionError: if none has an image that is asked for.
     """
 
     def __init__(self, *files: RegionFeatures) -> None:
@@ -228,9 +229,19 @@ class SeveralRegions(Mapping[str, np.ndarray]):
 
 
 def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> RegionFeatures:
-    """The reader for a path: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays.
+    """Returns the reader for a path: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays.
 
-    Errors are those of `RegionFeatures`.
+    Args:
+        path: the file or folder.
+        region_size, max_regions: as in `Rc3Config`.
+
+    Raises:
+        RegionError: as `RegionFeatures`.
+        ImportError: as `RegionFeatures`.
+
+    Example:
+        >>> regions = open_regions("flickr30k_boxes36.h5")
+        >>> processor(text="ein rotes Auto", language="de", regions=regions["1000092795"])
     """
     path = Path(path)
     reader: type[RegionFeatures] = FolderRegions
@@ -245,7 +256,7 @@ def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int 
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Knows the names that numpy's arrays and scalars are pickled by, and no other."""
+    """Knows the names by which numpy's arrays and scalars are pickled, and no other."""
 
     def find_class(self, module: str, name: str) -> Any:
         # numpy 1 wrote numpy.core, numpy 2 writes numpy._core.

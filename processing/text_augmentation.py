@@ -1,8 +1,9 @@
-"""Training-time changes of texts, drawn from a seed for each example: subword regularisation.
+"""Subword regularization: random segmentations of texts in training, drawn from a seed for each example.
 
-A word that a vocabulary holds whole is read whole every time, and what it shares with other words stays hidden. With
-subword regularisation (Kudo 2018) training sees words in several segmentations; MaxMatch-Dropout is its form for
-WordPiece (Hiraoka 2022). Outside of training, texts are read as the tokenizer alone reads them.
+A word that is a single piece of the vocabulary is always read whole, so that a model cannot see what it shares with
+other words. With subword regularization (Kudo 2018), training shows words in several segmentations;
+MaxMatch-Dropout is its form for WordPiece (Hiraoka 2022). Outside of training, texts are read as by the tokenizer
+alone.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,15 @@ _REMEMBERED_WORDS = 1 << 16
 
 @dataclass(frozen=True)
 class TextAugmentation:
-    """What training does to a text beyond cutting it into word pieces.
+    """Settings of the random segmentation of texts in training.
 
     Args:
-        subword_dropout: probability that a piece is passed over for the next shorter one that fits.
+        subword_dropout: probability that a piece is skipped in favor of the next shorter one that fits.
         share: probability that a text is changed at all.
-        tasks: whose texts are changed; default: every task's.
+        tasks: tasks whose texts are changed; by default all.
+
+    Raises:
+        ValueError: if a probability is not between 0 and 1.
     """
 
     subword_dropout: float = 0.0
@@ -39,15 +43,15 @@ class TextAugmentation:
 
 
 class SubwordDropout:
-    """Texts and seeds -> `input_ids` and `attention_mask`, in segmentations drawn from the seeds.
+    """Turns texts and seeds into `input_ids` and `attention_mask`, with segmentations that the seeds determine.
 
     Args:
         tokenizer: a fast WordPiece tokenizer, such as BERT's.
         augmentation: how texts are changed.
-        max_length: tokens of a text, `[CLS]` and `[SEP]` included; what is longer is cut.
+        max_length: number of tokens of a text, including `[CLS]` and `[SEP]`, at which it is cut.
 
     Raises:
-        ValueError: for a tokenizer of another kind.
+        ValueError: if the tokenizer is of another kind.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, augmentation: TextAugmentation, max_length: int) -> None:
@@ -71,11 +75,12 @@ class SubwordDropout:
         self._fitting = lru_cache(_REMEMBERED_WORDS)(self._find_fitting)
 
     def __call__(self, texts: Sequence[str], seeds: Sequence[int], column: int = 0) -> dict[str, Tensor]:
-        """
+        """Segments texts.
+
         Args:
             texts: N texts.
-            seeds: one for each; its segmentation depends on nothing else.
-            column: tells apart texts of one example, which share its seed.
+            seeds: one seed for each text; its segmentation depends on nothing else.
+            column: distinguishes texts of one example, which share its seed.
 
         Returns:
             `input_ids` and `attention_mask` [N, T], padded to the longest.
@@ -95,7 +100,8 @@ class SubwordDropout:
         return dict(self.tokenizer.pad({"input_ids": rows}, return_tensors="pt"))
 
     def _pieces(self, word: str, dropout: float, rng: np.random.Generator) -> list[int]:
-        """The word's pieces from its left to its right, as WordPiece takes them, except for those passed over."""
+        """Returns the pieces of a word from left to right, as WordPiece takes them, except for those that are
+        skipped."""
         fitting = self._fitting(word)
         pieces, start = [], 0
         while start < len(word):
@@ -108,8 +114,10 @@ class SubwordDropout:
         return pieces
 
     def _find_fitting(self, word: str) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For every place in a word, the (end, id) of the pieces that fit there, longest first; () for a word that is
-        too long for the vocabulary."""
+        """Returns, for every position in a word, the (end, id) of the pieces that fit there, longest first.
+
+        The result is empty for a word that is too long for the vocabulary.
+        """
         if len(word) > self._longest_word:
             return ()
         return tuple(

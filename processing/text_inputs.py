@@ -1,7 +1,7 @@
-"""The texts that processors and the embedder are given: which are texts, and which were too long.
+"""Checks of the texts that processors and the embedder are given, and a record of those that were too long.
 
-Texts that are longer than a model reads are cut, and that is never done in silence: processors say it once in a
-process; whoever encodes many texts at a time counts them instead (`counting_cut_texts`).
+A text that is longer than the model can read is cut, but never silently: a processor logs it once in each process;
+callers that encode many texts count them instead (`counting_cut_texts`).
 """
 
 import logging
@@ -19,11 +19,16 @@ logger = logging.getLogger(__name__)
 
 
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
-    """The texts of an argument of this name, which is one text or several, or none where that is fine.
+    """Returns the texts of an argument, which is one text or several.
+
+    Args:
+        given: the argument.
+        name: its name in errors.
+        none_is_fine: whether an empty list is allowed.
 
     Raises:
-        InputError: for what is no text, for none, and for a text with half a surrogate pair, which is no Unicode
-            and which no tokenizer takes.
+        InputError: if an item is not a text, there is none, or a text holds half of a surrogate pair, which is not
+            Unicode and which no tokenizer accepts.
     """
     if isinstance(given, str):
         check_encodable(given, f"{name}=")
@@ -41,9 +46,10 @@ def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> l
 
 
 def check_encodable(text: str, called: str) -> None:
-    """
+    """Checks that a text is Unicode.
+
     Raises:
-        InputError: for a text with half a surrogate pair.
+        InputError: if it holds half of a surrogate pair.
     """
     try:
         text.encode()
@@ -55,7 +61,7 @@ def check_encodable(text: str, called: str) -> None:
 
 
 def shown_briefly(value: Any) -> str:
-    """How errors show what was given."""
+    """Returns a short form of a value for an error message."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}… ({type(value).__name__})"
 
@@ -64,18 +70,19 @@ def shown_briefly(value: Any) -> str:
 
 
 class CutTexts:
-    """The texts that were cut, and where."""
+    """The texts that were cut, and the length at which they were cut."""
 
     def __init__(self) -> None:
         self.texts: set[str] = set()
         self.limit = ""
 
     def add(self, texts: Iterable[str], limit: str) -> None:
+        """Records texts that were cut."""
         self.texts.update(texts)
         self.limit = limit
 
     def warn(self, texts: Sequence[str]) -> None:
-        """Says in the log how many of these texts were cut, if any was."""
+        """Logs how many of these texts were cut, if any was."""
         cut = [place for place, text in enumerate(texts) if text in self.texts]
         if cut:
             logger.warning(
@@ -89,7 +96,7 @@ _counting: ContextVar[CutTexts | None] = ContextVar("counting", default=None)
 
 @contextmanager
 def counting_cut_texts() -> Iterator[CutTexts]:
-    """Meanwhile processors note the texts that they cut here, instead of saying so themselves."""
+    """Inside of the block, processors record the texts that they cut in the object it yields, and do not log them."""
     cut = CutTexts()
     token = _counting.set(cut)
     try:
@@ -99,7 +106,7 @@ def counting_cut_texts() -> Iterator[CutTexts]:
 
 
 def note_cut_texts(texts: Sequence[str], limit: str) -> None:
-    """Notes that these texts were cut at a limit, such as "64 tokens"."""
+    """Records or logs that these texts were cut at a limit, such as "64 tokens"."""
     if not texts:
         return
     counting = _counting.get()
@@ -115,5 +122,5 @@ def _warn_once(limit: str) -> None:
 
 
 def overlong(texts: Sequence[str], encoded: Any) -> list[str]:
-    """The texts of which a fast tokenizer cut something off when it encoded them."""
+    """Returns the texts of which a fast tokenizer cut something off when it encoded them."""
     return [text for text, encoding in zip(texts, encoded.encodings or (), strict=False) if encoding.overflowing]

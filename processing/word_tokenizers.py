@@ -60,11 +60,19 @@ _CUTS = {
 
 
 def split_words(text: str, language: str) -> list[str]:
-    """The words of a text, folded; an empty list for a text without any.
+    """Returns the words of a text, normalized; the list is empty if there is none.
+
+    Args:
+        text: a text.
+        language: its BCP-47 tag.
 
     Raises:
-        LanguageTagError: for an unknown language tag.
+        LanguageTagError: if the tag names no language.
         ImportError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without `babelens[segmenters]`.
+
+    Example:
+        >>> split_words("The man's red car", "en")
+        ['the', 'man', "'s", 'red', 'car']
     """
     primary = _primary(language)
     cut = _CUTS.get(primary)
@@ -73,17 +81,19 @@ def split_words(text: str, language: str) -> list[str]:
 
 
 def fold(text: str, language: str) -> str:
-    """A text as `split_words` spells it, uncut: so are words from elsewhere compared with a vocabulary's.
+    """Normalizes a text as `split_words` does, without cutting it; words from elsewhere are compared with a vocabulary
+    so.
 
     Raises:
-        LanguageTagError: for an unknown language tag.
+        LanguageTagError: if the tag names no language.
     """
     return _folded(text, _primary(language))
 
 
 @cache
 def _primary(language: str) -> str:
-    """`zh` of `zh-Hant`: scripts and regions are segmented alike."""
+    """Returns the language of a tag without script and region, such as `zh` of `zh-Hant`: these do not change
+    segmentation."""
     return normalize_language(language).partition("-")[0]
 
 

@@ -18,12 +18,14 @@ from .triplet import top_violation_triplet_loss
 
 
 class SentenceGrid(NamedTuple):
-    """Sentences by language and image. A column is of one image and of one number: the n-th sentence of an image in a
-    language and the n-th in another are translations of one another, where there are translations.
+    """Indices of sentences, arranged by language and image.
+
+    All sentences of a column are about one image. The n-th sentence about an image in one language and the n-th in
+    another share a column; they translate each other if the corpus has translations.
 
     Args:
-        indices: numbers of sentences; 0 where there is none.
-        is_there: where there is one.
+        indices: index of the sentence in each cell; 0 in empty cells.
+        is_there: which cells hold a sentence.
         image_ids: the image of each column.
 
     Shape:
@@ -35,12 +37,12 @@ class SentenceGrid(NamedTuple):
     image_ids: Tensor
 
     def same_image(self) -> Tensor:
-        """Which columns are of the same image, [K, K] bool."""
+        """Returns which columns are about the same image, [K, K] bool."""
         return same_label(self.image_ids, self.image_ids)
 
 
 def sentence_grid(image_ids: Tensor, language_ids: Tensor) -> SentenceGrid:
-    """The grid of sentences, from the image and the language of each.
+    """Arranges sentences in a grid, from the image and the language of each.
 
     Shape:
         image_ids, language_ids: [S] integer.
@@ -56,7 +58,7 @@ def sentence_grid(image_ids: Tensor, language_ids: Tensor) -> SentenceGrid:
 
 
 def _occurrence(values: Tensor) -> Tensor:
-    """How many equal values stand before each, [S] -> [S]."""
+    """Returns how many equal values stand before each value, [S] -> [S]."""
     order = values.argsort(stable=True)
     _, counts = values[order].unique_consecutive(return_counts=True)
     firsts = (counts.cumsum(0) - counts).repeat_interleave(counts)
@@ -73,24 +75,28 @@ def neighbourhood_loss(
     margin: float = 0.05,
     top_n: int = 10,
 ) -> Tensor:
-    """L_nc: sentences of one image are to be neighbours, within a language and across languages (section 3.3).
+    """Computes L_nc, which makes sentences about one image neighbours, within a language and across languages (section
+    3.3).
 
-    The mean over every two languages, in both orders, and each with itself: sentences of the first are anchors, with
-    the furthest sentence of their image in the second for a positive. Languages that share no image (or, within a
-    language, images with a single sentence) give no triplet and do not count. Distances are those of one language to
-    all at a time.
+    The loss is the mean over every ordered pair of languages, each language with itself included. Sentences of the
+    first language are anchors; the positive is the furthest sentence about the same image in the second. A pair of
+    languages without any such sentences is left out. Distances are cosine distances, computed for one language to all
+    at a time.
 
     Args:
-        sentences: averaged universal embeddings, or final ones.
+        sentences: mean universal embeddings of sentences, or their final embeddings.
         image_ids: the image of each sentence.
         language_ids: the language of each sentence.
         margin, top_n: as in `top_violation_triplet_loss`.
+
+    Returns:
+        A scalar.
 
     Shape:
         sentences: [S, d]; image_ids, language_ids: [S] integer; result: [].
 
     Raises:
-        ValueError: when there is not one image and one language for each sentence.
+        ValueError: if there is not one image and one language for each sentence.
     """
     if not len(sentences) == len(image_ids) == len(language_ids):
         raise ValueError(
@@ -117,16 +123,19 @@ def neighbourhood_loss(
 def adversarial_language_loss(
     means: Tensor, weight: Tensor, bias: Tensor, language_ids: Tensor, *, reversal: float
 ) -> Tensor:
-    """L_adv: a linear classifier learns to tell a sentence's language, and the embeddings learn to hide it.
+    """Computes L_adv: a linear classifier learns the language of a sentence, and the embeddings learn to hide it.
 
-    Cross-entropy on the L2-normalised mean of a sentence's universal embeddings; what flows back to the embeddings is
-    reversed (section 3.3, after MULE; Ganin & Lempitsky 2015, arXiv 1409.7495).
+    The cross-entropy is computed on the L2-normalized mean of a sentence's universal embeddings. The gradient that
+    reaches the embeddings is reversed (section 3.3, after MULE; Ganin & Lempitsky 2015, arXiv 1409.7495).
 
     Args:
         means: mean universal embedding of each sentence.
-        weight, bias: the classifier's.
-        language_ids: the right language of each sentence.
-        reversal: weight of the reversed gradient, from `reversal_schedule`.
+        weight, bias: parameters of the classifier.
+        language_ids: the language of each sentence.
+        reversal: factor of the reversed gradient, from `reversal_schedule`.
+
+    Returns:
+        A scalar.
 
     Shape:
         means: [N, d]; weight: [L, d]; bias: [L]; language_ids: [N] integer; result: [].
@@ -136,7 +145,7 @@ def adversarial_language_loss(
 
 
 def reverse_gradient(x: Tensor, weight: float) -> Tensor:
-    """`x` itself, whose gradient is multiplied by -weight."""
+    """Returns `x` unchanged; its gradient is multiplied by -weight."""
     return _ReverseGradient.apply(x, weight)
 
 
@@ -152,10 +161,11 @@ class _ReverseGradient(torch.autograd.Function):
 
 
 def reversal_schedule(progress: float) -> float:
-    """2 / (1 + exp(-10 p)) - 1, the weight of the reversed gradient after the fraction p of training: from 0 to 1.
+    """Returns 2 / (1 + exp(-10 p)) - 1, the factor of the reversed gradient after a fraction p of the training: from 0
+    to 1.
 
     Raises:
-        ValueError: when `progress` is not between 0 and 1.
+        ValueError: if `progress` is not between 0 and 1.
     """
     if not 0 <= progress <= 1:
         raise ValueError(f"progress={progress} must be a fraction of the training, from 0 to 1")
@@ -163,20 +173,24 @@ def reversal_schedule(progress: float) -> float:
 
 
 def masked_reconstruction_loss(masked: Tensor, predicted: Tensor, sentences: Tensor) -> Tensor:
-    """L_mask = |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| (equation 2), the mean over sentence pairs.
+    """Computes |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| (L_mask, equation 2), the mean over the
+    pairs.
 
-    The norms are not squared; l2 normalises. The average and the recurrent representations have a loss each.
+    The norms are not squared; l2 normalizes. The mean and the recurrent representations have a loss each.
 
     Args:
         masked: representations of the masked sentences, S^m.
         predicted: what the shared layer adds to them, S'.
-        sentences: representations of the unmasked sentences, S.
+        sentences: representations of the sentences that are not masked, S.
+
+    Returns:
+        A scalar.
 
     Shape:
         masked, predicted, sentences: [2, N, d], the sentences in languages i and j; result: [].
 
     Raises:
-        ValueError: when the three do not have this shape.
+        ValueError: if the three do not have this shape.
     """
     shapes = [list(tensor.shape) for tensor in (masked, predicted, sentences)]
     if shapes.count(shapes[0]) < 3 or masked.dim() != 3 or len(masked) != 2:
@@ -198,7 +212,8 @@ def smalr_loss(
     adversarial_weight: float = 1e-6,
     neighbourhood_weight: float = 5e-2,
 ) -> Tensor:
-    """L = L_mm + lambda_2 L_mask + lambda_3 L_adv + lambda_4 L_nc (equation 4, with the paper's weights).
+    """Computes L = L_mm + lambda_2 L_mask + lambda_3 L_adv + lambda_4 L_nc (equation 4; the defaults are the paper's
+    weights).
 
     Shape:
         multimodal, mask, adversarial, neighbourhood, result: [].

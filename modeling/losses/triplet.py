@@ -21,25 +21,32 @@ def top_violation_triplet_loss(
     top_n: int = 10,
     furthest_positive: bool = False,
 ) -> Tensor:
-    """The mean of max(0, margin + d(anchor, positive) - d(anchor, negative)) over the most violated triplets.
+    """Computes the mean of max(0, margin + d(anchor, positive) - d(anchor, negative)) over the most violated triplets.
 
-    Of each anchor and positive, the `top_n` triplets that violate the margin most count, or as many as there are
-    negatives; those that keep it count as 0. Without any triplet the loss is 0. (Equation 1; section 3.1.)
+    For each anchor and positive, the `top_n` triplets that violate the margin most count, or all of them if there are
+    fewer negatives; triplets that keep the margin count as 0. Without any triplet, the loss is 0 (equation 1, section
+    3.1).
 
     Args:
-        distances: from the anchors, the rows, to what they are compared with; the negated scores will do.
+        distances: distances of the anchors (rows) to what they are compared with (columns); negated scores work too.
         positives: the pairs that belong together.
-        negatives: the pairs that do not; by default all that are not positive.
-        margin: m of equation 1.
-        top_n: N of section 3.1.
-        furthest_positive: let only the furthest positive of each anchor count, as neighbourhood constraints do.
+        negatives: the pairs that do not; by default, all that are not positive.
+        margin: m in equation 1.
+        top_n: N in section 3.1.
+        furthest_positive: use only the furthest positive of each anchor, as neighbourhood constraints do.
+
+    Returns:
+        A scalar, or one loss for each of several groups.
 
     Shape:
-        distances: [A, B]; positives, negatives: [A, B] bool; result: []. Or all of several groups, each with a loss of
-        its own: [G, A, B] and [G].
+        distances: [A, B]; positives, negatives: [A, B] bool; result: []. For G groups: [G, A, B] and [G].
 
     Raises:
-        ValueError: when the masks are not boolean or do not fit, or `top_n` is not positive.
+        ValueError: if a mask is not boolean or has another shape, or `top_n` is below 1.
+
+    Example:
+        >>> distances = pairwise_distances(image_embeds, text_embeds)
+        >>> loss = top_violation_triplet_loss(distances, same_label(image_ids, caption_image_ids))
     """
     negatives = ~positives if negatives is None else negatives
     for name, mask in (("positives", positives), ("negatives", negatives)):
@@ -83,18 +90,22 @@ def multimodal_triplet_loss(
     margin: float = 0.05,
     top_n: int = 10,
 ) -> Tensor:
-    """L_mm = triplet(I; Q+, Q-) + 1.5 triplet(Q; I+, I-) (equation 3).
+    """Computes L_mm = triplet(I; Q+, Q-) + 1.5 triplet(Q; I+, I-) (equation 3).
 
     Args:
-        distances: from images to sentences.
-        positives: which sentence is of which image.
-        negatives: which is not; by default all others.
-        sentence_weight: lambda_1, of the triplets whose anchor is a sentence.
+        distances: distances of images to sentences.
+        positives: which sentences describe which images.
+        negatives: which do not; by default, all others.
+        sentence_weight: lambda_1, the weight of the triplets whose anchor is a sentence.
         margin, top_n: as in `top_violation_triplet_loss`.
 
+    Returns:
+        A scalar, or one loss for each of several groups, such as languages.
+
     Shape:
-        distances: [n_images, n_sentences]; positives, negatives: the same, bool; result: []. Or all of several groups,
-        such as languages, each with a loss of its own: [G, n_images, n_sentences] and [G].
+        distances: [n_images, n_sentences]; positives, negatives: the same, bool; result: []. For G groups: [G,
+            n_images,
+        n_sentences] and [G].
     """
     negatives = ~positives if negatives is None else negatives
     images = top_violation_triplet_loss(distances, positives, negatives=negatives, margin=margin, top_n=top_n)

@@ -1,9 +1,14 @@
-"""MLA as a method of PEFT: `get_peft_model(clip, MlaAdapterConfig(language="de"))`. Importing it registers it."""
+"""MLA as a PEFT method; importing this package registers it.
+
+Example:
+    >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"))
+"""
 
 from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.utils import register_peft_method
 
 from .config import MLA, MlaAdapterConfig
+from .conversion import load_adapter, save_adapter, to_mla_model, to_peft_model
 from .embedding import load_embedding, save_embedding
 from .layer import MlaBlock, MlaEmbedding, MlaLayer
 from .model import MlaAdapterModel
@@ -14,10 +19,12 @@ __all__ = [
     "MlaBlock",
     "MlaEmbedding",
     "MlaLayer",
-    "ModelFolderError",
-    "ModelMismatchError",
+    "load_adapter",
     "load_embedding",
+    "save_adapter",
     "save_embedding",
+    "to_mla_model",
+    "to_peft_model",
 ]
 
 if MLA not in PEFT_TYPE_TO_TUNER_MAPPING:

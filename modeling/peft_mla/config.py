@@ -1,4 +1,4 @@
-"""The configuration of an MLA adapter: one language of a frozen dual encoder (Zhang et al. 2022), as a method of PEFT.
+"""Configuration of an MLA adapter: one language of a frozen dual encoder (Zhang et al. 2022), as a PEFT method.
 
 The defaults are the paper's (sections 3.2 and 4.1), with M-BERT's vocabulary.
 """
@@ -17,9 +17,12 @@ from ...configuration.languages import normalize_language
 
 
 def peft_type_member(name: str) -> PeftType:
-    """The member of PEFT's list of methods by this name, entered there if it is new.
+    """Returns the member of `PeftType` with this name, after adding it if it is new.
 
-    PEFT looks methods up by a member of this enumeration, and an enumeration has no way to take another one.
+    PEFT looks its methods up by the members of this enumeration. Python allows no new members of an existing
+    enumeration, and PEFT offers no other way to register a method from outside. This function therefore does what
+    `EnumType` does for each member when it creates the class; `tests/modeling/test_peft_mla.py` fails if a version
+    of Python changes that.
     """
     if name not in PeftType.__members__:
         member = str.__new__(PeftType, name)
@@ -38,13 +41,31 @@ _MATRICES = {"mlp": ("down", "up"), "linear": ("map",)}  # of an acquirer
 
 @dataclass
 class MlaAdapterConfig(PeftConfig):
-    """The configuration of `MlaAdapterModel`.
+    """Configuration of an adapter that acquires one language.
 
-        get_peft_model(clip, MlaAdapterConfig(language="de"))
+    Args:
+        language: BCP-47 tag of the language that the adapter acquires.
+        native_language: BCP-47 tag of the language that the base model reads without adapters.
+        acquirer: `mlp`, with a hidden layer, or `linear`, a single matrix (table 1).
+        acquirer_size: width of the hidden layer of `mlp` acquirers.
+        vocab_size: size of the vocabulary that acquired languages share.
+        embedding_size: width of the table of that vocabulary.
+        sep_token_id: id of [SEP] in that vocabulary. Texts end with it, and its state is pooled.
+        train_embedding: whether the shared embedding is trained together with the acquirers, as in the paper. If it
+            stays frozen, earlier languages are not changed by later ones.
+        embedding: folder or Hub repository in which `save_embedding` stored the shared embedding; a path that begins
+            with `./` is relative to the adapter's folder. Without it, each adapter is saved with the embedding.
+        embedding_digest: SHA-256 of the shared embedding that the adapter needs; written when it is saved.
+        text_width, text_layers, target_modules: width, number and names of the text tower's blocks; filled in from the
+            model.
 
     Raises:
-        LanguageTagError: when `language` names none.
-        ValueError: for sizes that are impossible.
+        LanguageTagError: if a tag names no language.
+        ValueError: if there is no `language`, or a size is impossible.
+
+    Example:
+        >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"), adapter_name="de")
+        >>> model.save_pretrained("clip-de")
     """
 
     language: str = field(default="", metadata={"help": "The language that the adapter acquires, a BCP-47 tag."})
@@ -106,11 +127,11 @@ class MlaAdapterConfig(PeftConfig):
     def from_pretrained(
         cls, pretrained_model_name_or_path: str, subfolder: str | None = None, **kwargs: Any
     ) -> "MlaAdapterConfig":
-        """As in PEFT. Where weights lie beside the configuration, they are looked at before a model takes them in.
+        """Loads a configuration as PEFT does, and checks the weights beside it before a model loads them.
 
         Raises:
-            ModelMismatchError: for an adapter of another method of PEFT.
-            ModelFolderError: when the weights' file is truncated, or has not the weights that the configuration says.
+            ModelMismatchError: if the adapter is one of another PEFT method.
+            ModelFolderError: if the file of weights is truncated, or its weights do not fit the configuration.
         """
         config = super().from_pretrained(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
         if config.peft_type != MLA:  # of another method PEFT gives that one's configuration
@@ -126,7 +147,7 @@ class MlaAdapterConfig(PeftConfig):
         return config
 
     def _is_acquirer(self, name: str) -> bool:
-        """Whether a weight in an adapter's file belongs to an acquirer of a block of the text tower."""
+        """Returns whether a weight in an adapter's file belongs to an acquirer of one of the text tower's blocks."""
         place, _, weight = name.removeprefix(PREFIX).partition(".mla_acquirers.")
         matrix, _, kind = weight.partition(".")
         is_block = self.target_modules is None or re.fullmatch(self.target_modules, place) is not None

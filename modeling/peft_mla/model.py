@@ -1,11 +1,11 @@
-"""MLA as a method of PEFT: a frozen dual encoder whose text tower takes in one adapter for each acquired language.
+"""MLA as a PEFT method: a frozen dual encoder whose text tower gets one adapter for each acquired language.
 
     model = get_peft_model(clip, MlaAdapterConfig(language="de"), adapter_name="de")
-    model.get_text_features(**tokens)                               # all in the active adapter's language
+    model.get_text_features(**tokens)                               # all rows in the active adapter's language
     model(**tokens, adapter_names=["de", "__base__", "fr", …])      # row by row; `__base__` is the plain model
 
-Acquirers come after each whole block, the non-native embedding beside the tower's own (Zhang et al. 2022, section
-3.2). They do not merge into it.
+An acquirer follows each whole block, and the non-native embedding stands beside the tower's own (Zhang et al. 2022,
+section 3.2). Neither can be merged into the model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ...configuration.errors import ModelMismatchError
-from ..acquirer import TEXT_TOWERS, NonNativeEmbedding, RowsByLanguage, end_token_id, languages_of_rows, text_tower
+from ..acquirer import TEXT_TOWERS, NonNativeEmbedding, end_token_id, languages_of_rows, text_tower
+from ..language_rows import RowsByLanguage
 from .config import MlaAdapterConfig
 from .embedding import StoredEmbedding, embedding_digest, load_embedding
 from .layer import MlaBlock, MlaEmbedding, MlaLayer
@@ -27,19 +28,19 @@ SHARED = ".shared_embedding."  # in the names of what all adapters share
 
 
 class MlaAdapterModel(BaseTuner):
-    """A dual encoder of transformers or babelens with MLA adapters in its text tower.
+    """A dual encoder of transformers or babelens with MLA adapters in its text tower; `get_peft_model` builds it.
 
     Args:
-        model: the dual encoder; `TEXT_TOWERS` has the kinds that are known. It is frozen, in training too: no dropout
-            and no new batch statistics.
-        peft_config: of the first adapter.
-        adapter_name: its name, which need not be the language's.
+        model: the dual encoder, of a kind in `TEXT_TOWERS`. It is frozen, in training too: it has neither dropout nor
+            new batch statistics.
+        peft_config: configuration of the first adapter.
+        adapter_name: its name, which may differ from its language.
 
     Raises:
-        ModelKindError: when the model's text tower is not known.
-        ModelMismatchError: when the adapter was made for another model or another shared embedding, or the model has
-            its language already.
-        ModelFolderError: when the shared embedding cannot be read from where the configuration says.
+        ModelKindError: if the model's text tower is not among `TEXT_TOWERS`.
+        ModelMismatchError: if the adapter was made for another model or another shared embedding, or the model already
+            has its language.
+        ModelFolderError: if the shared embedding cannot be read from where the configuration names it.
     """
 
     prefix = "mla_"
@@ -201,7 +202,7 @@ class MlaAdapterModel(BaseTuner):
 
 
 def embedding_in_use(model: nn.Module) -> MlaEmbedding | None:
-    """The layer with the shared embedding of a model, if the model has adapters."""
+    """Returns the layer that holds the shared embedding of a model, or `None` if the model has no adapter."""
     layers = (module for module in model.modules() if isinstance(module, MlaEmbedding) and module.trains_embedding)
     return next(layers, None)
 

@@ -29,6 +29,7 @@ MLA = TWO_TOWER | {
     "configuration_mla_base",
     "configuration_mural",
     "exporting",
+    "language_rows",
     "modeling_mla_base",
     "modeling_mural",
 }
