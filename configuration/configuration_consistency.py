@@ -39,7 +39,7 @@ class CrossLingualConsistencyConfig(HubCodeMixin, StrictConfig):
     def __post_init__(self, **kwargs: object) -> None:
         given, self.languages = self.languages, normalize_languages(self.languages)
         if not given or len(given) != len(self.languages):
-            raise ValueError(f"languages={list(given)}: name each language of the scores once, at least one")
+            raise ValueError(f"languages={list(given)}: name at least one language, and each only once")
         if self.hidden_size < 1:
             raise ValueError(f"hidden_size={self.hidden_size} must be at least 1")
         super().__post_init__(**kwargs)

@@ -70,7 +70,7 @@ class EtclConfig(HubCodeMixin, StrictConfig):
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be positive: it divides the cosines")
         if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing={self.label_smoothing} is a probability below 1")
+            raise ValueError(f"label_smoothing={self.label_smoothing} must be a probability below 1")
         width = kwargs.pop("projection_dim", None)
         super().__post_init__(**kwargs)
         check_projection_dim(self, width)

@@ -34,7 +34,7 @@ class LiweConfig(HubCodeMixin, StrictConfig):
         temperature: Divides the cosines in `logits_per_image`; it has no effect on training.
         margin: Margin of the hinge loss.
         annealing_rate: Factor by which each step of training reduces the weight of the sum over all negatives in the
-            hinge loss, in favour of the hardest negative.
+            hinge loss, in favor of the hardest negative.
         translation_weight: Weight of the loss between texts in two languages about the same image.
         initializer_range: Standard deviation of the normal distribution that initializes the weights.
 

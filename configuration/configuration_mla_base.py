@@ -14,8 +14,8 @@ from .hub_code import HubCodeMixin
 from .languages import normalize_language
 from .strict_config import StrictConfig
 
-# A native model may be a MURAL, which transformers knows by babelens alone: where it is not installed, by the copy of
-# its code beside this file.
+# The native model may be a MURAL, which transformers does not have. Where babelens is not installed, the copy of its
+# code beside this file registers it.
 if MuralConfig.model_type not in CONFIG_MAPPING:
     AutoConfig.register(MuralConfig.model_type, MuralConfig)
 

@@ -110,7 +110,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
     languages: list[str] | tuple[str, ...] = ("cs", "de", "en", "fr", "id", "ja", "zh")
     language_token_ids: list[int] | tuple[int, ...] = (250_002, 250_003, 250_004, 250_008, 250_032, 250_012, 250_025)
 
-    # transformers' default, two labels, could not be told from two labels that were asked for.
+    # transformers' default is two labels, which could not be distinguished from two labels that a user gave.
     id2label: dict[int, str] | dict[str, str] | None = field(default_factory=dict)
     label2id: dict[str, int] | dict[str, str] | None = field(default_factory=dict)
 
@@ -129,7 +129,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         self._check_sizes()
         self._check_tokens()
         if not self.id2label and kwargs.get("num_labels") is not None:
-            self.id2label = None  # transformers names as many
+            self.id2label = None  # transformers then makes that number of labels
         super().__post_init__(**kwargs)
 
     def _check_sizes(self) -> None:
@@ -141,7 +141,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         if self.images_per_text not in (1, 2):
             raise ValueError(f"images_per_text={self.images_per_text}: the model reads 1 or 2 images with a text")
         if not 0 < self.mask_probability < 1:
-            raise ValueError(f"mask_probability={self.mask_probability} is a probability between 0 and 1")
+            raise ValueError(f"mask_probability={self.mask_probability} must be a probability between 0 and 1")
         if not 0 <= self.slack <= 1:
             raise ValueError(f"slack={self.slack} must be between 0 and 1")
         for name in ("mclm_weight", "itm_weight", "xtcl_weight", "rxvtcl_weight", "relevance_weight"):
@@ -162,7 +162,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         for kind, values in {"languages": self.languages, "special tokens": list(tokens.values())}.items():
             twice = next((value for value in values if values.count(value) > 1), None)
             if twice is not None:
-                raise ValueError(f"{kind} must differ; {twice!r} stands there twice: {tokens | {kind: values}}")
+                raise ValueError(f"{kind} must differ, but {twice!r} is used twice: {tokens | {kind: values}}")
 
     @property
     def has_regions(self) -> bool:

@@ -1,14 +1,14 @@
-"""SMALR's configuration (Burns et al. 2020), and by it that of the family that the paper compares it with.
+"""Configuration of SMALR (Burns et al. 2020), and of the methods with which the paper compares it:
 
     SMALR              the defaults
     HEM                mask_weight=0
     LA                 specific_words=0
     MULE               specific_words=None, mask_weight=0
     EmbN               MULE with adversarial_weight=0, trained on one language
-    PAR-EmbN           EmbN with language_branches=True, trained on several
-    dictionary mapping MULE with dictionary_words, which says how many words have no embedding of their own
+    PAR-EmbN           EmbN with language_branches=True, trained on several languages
+    dictionary mapping MULE with dictionary_words, the numbers of words without an embedding of their own
 
-Frequency thresholds are a matter of the vocabularies, PCA reduction of `word_size`.
+The vocabularies apply frequency thresholds; `word_size` is the width of the word vectors after PCA.
 """
 
 from typing import ClassVar
@@ -113,8 +113,8 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
             not 0 <= words <= size for words, size in zip(self.dictionary_words, self.vocabulary_sizes, strict=False)
         ):
             raise ValueError(
-                f"dictionary_words={self.dictionary_words} must be a number for each language, of the words of its "
-                f"vocabulary ({self.vocabulary_sizes})"
+                f"dictionary_words={self.dictionary_words} must have a number for each language, at most the size of "
+                f"its vocabulary ({self.vocabulary_sizes})"
             )
         if any(self.dictionary_words) and (self.specific_words is not None or self.latent_tokens):
             raise ValueError(
@@ -129,7 +129,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
             raise ValueError("words without an embedding of their own (specific_words) need latent_tokens")
         for name in ("exploration_probability", "mask_probability", "image_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is a probability below 1")
+                raise ValueError(f"{name}={getattr(self, name)} must be a probability below 1")
         for name in ("temperature", "triplet_violations"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")

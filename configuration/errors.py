@@ -61,6 +61,12 @@ class RegionError(InputError):
     """The region features of an image are missing, or not of the form that the model reads."""
 
 
+class UnknownImageError(RegionError, KeyError):
+    """No file has region features of the image that was asked for; a `KeyError`, so that `get` returns its default."""
+
+    __str__ = Exception.__str__  # KeyError would put the message in quotation marks
+
+
 class ArgumentError(BabelensError, TypeError):
     """A call has a keyword argument that the model or the processor does not know, or cannot use."""
 

@@ -10,10 +10,10 @@ def image_width(config: PreTrainedConfig) -> int:
         ValueError: if the configuration does not state it.
     """
     if config.model_type == "align_vision_model":
-        # Only here, as it brings all of PyTorch with it.
+        # Imported here, because it imports all of PyTorch.
         from transformers.models.align.modeling_align import round_filters
 
-        # EfficientNet: the last stage's width, as there is no head convolution.
+        # EfficientNet: the width of the last stage, because there is no head convolution.
         return round_filters(config, config.out_channels[-1])
     for name in ("hidden_dim", "hidden_size", "hidden_sizes"):
         width = getattr(config, name, None)

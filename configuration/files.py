@@ -32,7 +32,7 @@ def written_file(path: str | Path) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     with errors_naming(path):
-        if target.exists() and not target.is_file():  # moving a file there would remove a device
+        if target.exists() and not target.is_file():  # replacing a device would remove it
             raise OSError("there is something of that name that is not a file")
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as scratch:

@@ -12,7 +12,7 @@ from .errors import ModelFolderError
 _LFS_POINTER = b"version https://git-lfs"
 _INDEX = "*.safetensors.index.json"
 _SETTINGS = ("config.json", "processor_config.json", "tokenizer_config.json", "adapter_config.json")
-_NAMED = 5  # weights at most in a message
+_NAMED = 5  # largest number of weights that a message names
 
 
 def damaged_files(folder: Path) -> list[str]:
@@ -29,7 +29,7 @@ def misplaced_shards(folder: Path) -> list[str]:
         try:
             names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (ValueError, KeyError, TypeError, AttributeError):
-            problems.append(f"{index} is no index of weights: it has no weight_map from names to files")
+            problems.append(f"{index} is not an index of weights: it has no weight_map from names to files")
             continue
         strangers = sorted(str(name) for name in names if not isinstance(name, str) or Path(name).name != name)
         problems += [f"{index} names weights in {name!r}, which is not a file of this folder" for name in strangers]
@@ -58,8 +58,8 @@ def is_finite(tensor: torch.Tensor) -> bool:
     """Returns whether a tensor holds neither NaN nor infinity; integers and booleans never do."""
     if not tensor.is_floating_point():
         return True
-    wide = tensor.float() if tensor.element_size() == 1 else tensor  # eight bits have no isfinite
-    # A finite sum has finite parts, and is quickly computed; one that is not finite may have overflowed.
+    wide = tensor.float() if tensor.element_size() == 1 else tensor  # PyTorch has no isfinite for 8-bit numbers
+    # If the sum is finite, all numbers are, and it is fast to compute; a sum that is not finite may have overflowed.
     return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
 
 
@@ -77,10 +77,10 @@ def _damaged_json(path: Path) -> str | None:
     if path.name == "tokenizer.json":
         try:
             Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises this class itself, whatever is wrong
-            return f"{path} is no tokenizer ({error})"
+        except Exception as error:  # tokenizers raises the bare class for any error
+            return f"{path} is not a tokenizer ({error})"
     elif path.name in _SETTINGS and not isinstance(content, dict):
-        return f"{path} holds no settings: they are an object of JSON"
+        return f"{path} holds no settings: they must be a JSON object"
     return None
 
 

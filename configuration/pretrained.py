@@ -24,7 +24,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from .errors import BabelensError, HubUnreachableError, ModelFolderError, ModelKindError, UntrustedCodeError
 from .model_folders import damaged_files, is_finite, misplaced_shards, named
 
-# What `from_pretrained` of a configuration or a processor takes of a model's options; the others are the model's own.
+# Arguments that `from_pretrained` of configurations and processors has too; others concern models alone.
 _WHERE = (
     "cache_dir",
     "code_revision",
@@ -36,7 +36,7 @@ _WHERE = (
     "token",
     "trust_remote_code",
 )
-# A repository of this package has at least one of these.
+# Every repository of a model, an adapter or a processor has at least one of these.
 _SETTINGS = ("config.json", "adapter_config.json", "tokenizer_config.json", "preprocessor_config.json")
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
 _IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
@@ -169,8 +169,8 @@ def refuse_kernels(settings: dict[str, Any], source: str) -> None:
             refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
         elif isinstance(value, str) and "/" in value and any(name in key for name in _IMPLEMENTATIONS):
             raise UntrustedCodeError(
-                f"{source}: {key}={value!r} is code from the Hub, which runs with --trust-remote-code "
-                "(trust_remote_code=True) alone"
+                f"{source}: {key}={value!r} is code from the Hub, which runs only with --trust-remote-code "
+                "(trust_remote_code=True)"
             )
 
 
@@ -197,11 +197,11 @@ def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | 
         if answer.commit_hash is None:
             return f"{hub} did not answer as the Hub does, but as some other server"
     except EntryNotFoundError:
-        return None  # an adapter's, or a tokenizer's
+        return None  # the repository of an adapter or a tokenizer
     except RepositoryNotFoundError as error:
         raise ModelFolderError(
-            f"there is no folder {repository!r}, and {repository} is no repository on the Hub ({hub}), or a private "
-            "one: `hf auth login`"
+            f"there is no folder {repository!r}, and {repository} is not a repository on the Hub ({hub}), or is a "
+            "private one: `hf auth login`"
         ) from error
     except (OSError, httpx2.HTTPError, ValueError) as error:
         return f"{hub} did not answer as the Hub does ({first_line(error)})"
@@ -226,8 +226,8 @@ def _explanation(source: str, error: Exception, loading: dict[str, Any], weights
     folder = Path(source) if Path(source).is_dir() else _cached(source, loading)
     if "trust_remote_code=True" in message:
         return UntrustedCodeError(
-            f"{source} needs code that comes with it, which runs with --trust-remote-code (trust_remote_code=True) "
-            "alone: read it first"
+            f"{source} needs code that comes with it, which runs only with --trust-remote-code "
+            "(trust_remote_code=True): read it first"
         )
     if "Unrecognized configuration class" in message:
         return ModelKindError(f"{source}: {first_line(error)}")

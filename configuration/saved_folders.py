@@ -4,9 +4,9 @@ from pathlib import Path
 
 from .errors import ModelFolderError
 
-# The new files, all written: not moved yet, and on their way to their places.
+# Folders of completely written files: before they are moved to their places, and while they are.
 WHOLE, MOVING = ".saved", ".moving"
-# What loaders begin with; it leaves the folder before other files move, and comes back after them.
+# Loaders read one of these first; it is removed before other files are moved, and put back after them.
 FIRST_READ = ("config.json", "adapter_config.json")
 
 

@@ -12,10 +12,10 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .suggestions import did_you_mean
 
-# What transformers itself writes into or takes from a configuration, beside the fields of its dataclass. Where, in its
-# sources of 5.23: `__post_init__` and `to_diff_dict` of configuration_utils; `from_pretrained` and `__init__` of
-# modeling_utils; `get_hf_quantizer` of quantizers, `convert` of integrations/torchao. Folders that were converted for
-# transformers.js have a key of its name.
+# Keys that transformers itself writes into or reads from a configuration, beside the fields of its dataclass. In
+# version 5.23, the code is in `__post_init__` and `to_diff_dict` of configuration_utils, `from_pretrained` and
+# `__init__` of modeling_utils, `get_hf_quantizer` of quantizers, and `convert` of integrations/torchao. Folders that
+# were converted for transformers.js have a key with that name.
 _COMMON_KEYS = frozenset(
     [
         "attn_implementation",
@@ -40,7 +40,7 @@ _COMMON_KEYS = frozenset(
         "use_cache",
     ]
 )
-# Those of them that say what is in a folder, which is no part of a tower that comes from there.
+# Keys that describe the files of a folder, and do not apply to a tower that was taken from it.
 _OF_A_FOLDER = frozenset(["quantization_config", "transformers.js_config", "transformers_weights"])
 
 
@@ -88,7 +88,7 @@ def _known_keys(config_class: type[PreTrainedConfig], with_defaults: bool) -> se
     known = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map) | _COMMON_KEYS
     if not with_defaults:
         return known
-    # Of a dual encoder it follows from the towers, and may stand in its file all the same.
+    # It follows from the towers of a dual encoder, but its file may state it too.
     return (
         known
         | set(config_class().to_dict())

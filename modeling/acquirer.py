@@ -49,7 +49,7 @@ class TextTower:
         return rf"(.*\.)?{self.path}\.({self.embeddings}|{self.blocks}\.\d+)"
 
 
-# Dual encoders that can acquire languages, by `model_type`. Another one needs a line here.
+# Dual encoders that can acquire languages, by `model_type`; a line here adds another.
 TEXT_TOWERS = {
     "clip": TextTower("text_model", "embeddings", "encoder.layers", "end"),
     "siglip": TextTower("text_model", "embeddings", "encoder.layers", "last"),
@@ -69,8 +69,8 @@ def text_tower(model_type: str) -> TextTower:
     """
     if model_type not in TEXT_TOWERS:
         raise ModelKindError(
-            f"MLA does not know the text tower of a {model_type!r} model; it knows those of {', '.join(TEXT_TOWERS)}. "
-            "TEXT_TOWERS in modeling/acquirer.py takes another one in a line."
+            f"MLA does not support {model_type!r} models; it supports {', '.join(TEXT_TOWERS)}. "
+            "An entry in TEXT_TOWERS (modeling/acquirer.py) adds another kind."
         )
     return TEXT_TOWERS[model_type]
 
@@ -156,7 +156,7 @@ class WrappedLayer(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "base_layer":  # not there yet while a copy is being made
+            if name == "base_layer":  # a copy that is being made does not have it yet
                 raise
             return getattr(self.base_layer, name)
 
@@ -223,7 +223,7 @@ class AcquiredEmbedding(WrappedLayer):
     def _mark_ends(self, tower: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         input_ids = args[0] if args else kwargs.get("input_ids")
         rows = None if input_ids is None else self.rows_of(input_ids.shape[0])
-        self._unmarked_ids = None  # of a call that failed
+        self._unmarked_ids = None  # which a call that failed may have left
         if rows is None or self.end_token_id is None:
             return None
         marked = rows.by_vocabulary().map(
@@ -237,7 +237,8 @@ class AcquiredEmbedding(WrappedLayer):
         is_sep = input_ids == self.sep_token_id  # [N, T]
         if not is_exporting() and not is_sep.any(-1).all():
             raise ValueError(
-                f"a text has no [SEP] (id {self.sep_token_id}), whose state is pooled; the tokenizer must end texts so"
+                f"a text has no [SEP] (id {self.sep_token_id}), whose state is pooled; the tokenizer must end every "
+                "text with it"
             )
         end = is_sep.int().argmax(-1, keepdim=True)
         filler = 0 if self.end_token_id else 1
@@ -250,12 +251,12 @@ class AcquiredEmbedding(WrappedLayer):
         if ids is None or rows is None:
             return self.base_layer(input_ids, *args, **kwargs)
         if args:
-            raise TypeError("beside input_ids, the arguments of an embedding are given by name")
+            raise TypeError("arguments of an embedding other than input_ids must be given by name")
 
         vocabularies, count = rows.by_vocabulary(), ids.shape[0]
 
         def embed(language: str | None, chosen: Tensor) -> Tensor:
-            # Of positions or segments, one row for all or one for each.
+            # Positions and segments have one row for all texts, or one for each.
             others = {
                 k: v[chosen] if isinstance(v, Tensor) and v.shape[0] == count > 1 else v for k, v in kwargs.items()
             }

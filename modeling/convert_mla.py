@@ -45,7 +45,7 @@ _RESBLOCK = re.compile(
     r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>.+)\.(?P<kind>weight|bias)"
 )
 _ACQUIRER = re.compile(r"acquirer\.(?P<language>[^.]+)\.mlp\.(?P<part>c_fc|c_proj)")
-_UNUSED = re.compile(r"acquirer\.[^.]+\.ln$")  # the authors' acquirers have a layer norm that nothing calls
+_UNUSED = re.compile(r"acquirer\.[^.]+\.ln$")  # the authors' acquirers have a layer norm that is never called
 
 
 def mla_from_openai(
@@ -92,7 +92,7 @@ def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
         name,
     )
     if match is None:
-        raise ValueError(f"{name!r} is no weight of CLIP or of MLA")
+        raise ValueError(f"{name!r} is not a weight of CLIP or MLA")
     part, kind = match["part"], match["kind"]
     tower = "vision_model.encoder.layers." if match["visual"] else "text_model.encoder.layers."
     wrapped = "" if match["visual"] else ".base_layer"
@@ -106,7 +106,7 @@ def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
         sides = zip("qkv", value.chunk(3), strict=True)
         return {f"{block}{wrapped}.self_attn.{side}_proj.{kind}": share for side, share in sides}
     if part not in _BLOCK:
-        raise ValueError(f"{name!r} is no weight of CLIP or of MLA")
+        raise ValueError(f"{name!r} is not a weight of CLIP or MLA")
     return {f"{block}{wrapped}.{_BLOCK[part]}.{kind}": value}
 
 

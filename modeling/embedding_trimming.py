@@ -19,7 +19,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from ..configuration.errors import ModelMismatchError
 
-# Settings that hold token ids, alone, in lists, in lists of lists, or by name, as `lang_code_to_id` does.
+# Settings that hold token ids: single ones, lists, lists of lists, or a mapping, as `lang_code_to_id` is.
 _HOLDS_IDS = re.compile(r".*_token_(ids?|index)|(begin_)?suppress_tokens|(bad|force)_words_ids|lang(_code)?_to_id")
 
 Settings = dict[str, Any]
@@ -131,7 +131,7 @@ def _ids_in(settings: Settings) -> Iterator[int]:
 
 
 def _numbers(value: Any) -> Iterator[int]:
-    if isinstance(value, int) and value >= 0:  # -1 and -100 are no tokens
+    if isinstance(value, int) and value >= 0:  # -1 and -100 are not tokens
         yield value
     elif isinstance(value, list | tuple | dict):
         for member in value.values() if isinstance(value, dict) else value:

@@ -11,10 +11,10 @@ from transformers.utils import TransformersKwargs
 
 from ..configuration.errors import ArgumentError
 
-# What transformers hands to all layers of a model. Positions are an input of texts; `num_items_in_batch` is for losses
-# that are sums over items, and those here are means.
+# Keywords that transformers passes to all layers of a model, without two: positions are an input of texts, and
+# `num_items_in_batch` is for losses that are sums over items, whereas those here are means.
 _SHARED = frozenset(TransformersKwargs.__annotations__) - {"position_ids", "num_items_in_batch"}
-# Named in every call by PEFT and Trainer, and not read.
+# PEFT and Trainer pass these in every call, but no model here reads them.
 _UNREAD = frozenset(["inputs_embeds", "decoder_inputs_embeds", "num_items_in_batch"])
 
 Call = Callable[..., Any]

@@ -24,7 +24,7 @@ class RowsByLanguage:
     def all_in(cls, language: str | None, count: int) -> "RowsByLanguage":
         """Returns the assignment of `count` rows to a single language."""
         rows = cls([language])
-        rows.count = count  # which may be that of a graph for any batch
+        rows.count = count  # may be symbolic, in a graph for batches of any size
         return rows
 
     @property
@@ -48,12 +48,12 @@ class RowsByLanguage:
             rows: all rows of the batch.
         """
         if rows.shape[0] != self.count:
-            raise ValueError(f"{self.count} rows were given a language, and the batch has {rows.shape[0]}")
+            raise ValueError(f"there are languages for {self.count} rows, but the batch has {rows.shape[0]}")
         if self.only:
             return function(next(iter(self.groups)), rows)
-        groups, places = self.positions(rows.device)
+        groups, order = self.positions(rows.device)
         parts = [function(language, rows[group]) for language, group in zip(self.groups, groups, strict=True)]
-        return torch.cat(parts)[places]
+        return torch.cat(parts)[order]
 
     def by_vocabulary(self) -> "RowsByLanguage":
         """Returns an assignment that distinguishes as many languages as there are vocabularies."""

@@ -24,7 +24,7 @@ from ..configuration.hub_code import HubCodeMixin
 from .losses.triplet import multimodal_triplet_loss
 from .weights_as_made import WeightsAsMade
 
-# Queries times candidates whose hidden units are held at once in training.
+# Largest number of pairs of queries and candidates whose hidden units training keeps in memory.
 _PAIRS_AT_ONCE = 2**18
 
 
@@ -51,7 +51,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             self.hidden = nn.Linear(n_languages, config.hidden_size, bias=False)
             self.output = nn.Linear(config.hidden_size, 1, bias=False)
         else:
-            # Constants, not trained; but a model without any tensor could be neither saved nor moved.
+            # They are constants, but a model without any tensor could be neither saved nor moved.
             self.language_weights = nn.Parameter(torch.empty(n_languages), requires_grad=False)
         self.post_init()
 
@@ -126,8 +126,8 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         losses = []
         are_alike = all(bool((weight == weight[:1]).all()) for weight in (self.hidden.weight, self.output.weight.T))
         dtype = self.dtype
-        # The loss does not depend on the scale of the weights, and of its gradient along them float32 leaves noise, of
-        # which Adam makes full steps.
+        # The loss does not depend on the scale of the weights. In float32, its gradient along the weights is therefore
+        # only noise, which Adam would turn into full steps.
         self.double()
         scores = scores.double()
         try:
@@ -159,7 +159,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def _loss(self, scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the loss of the joint scores, rescaled to the spread of CLC-A's, and the factor of the rescaling."""
         rows = max(1, _PAIRS_AT_ONCE // scores.shape[2])
-        # The hidden layer is held for some queries at a time, and computed again when the gradient needs it.
+        # The hidden layer is computed for some queries at a time, and again in the backward pass.
         joint = torch.cat([checkpoint(self._join, part, use_reentrant=False) for part in scores.split(rows, dim=1)])
         spread = joint.std()
         if not spread > 0:

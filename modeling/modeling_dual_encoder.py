@@ -22,7 +22,7 @@ from ..configuration.hub_code import HubCodeMixin
 from .forward_keywords import Call, tower_keywords
 from .weights_as_made import WeightsAsMade
 
-# ALIGN's towers, BERT and EfficientNet without its head convolution, stand outside of AutoModel.
+# AutoModel does not have ALIGN's towers, BERT and EfficientNet without its head convolution.
 _ALIGN_TOWERS = {"align_text_model": AlignTextModel, "align_vision_model": AlignVisionModel}
 
 
@@ -78,7 +78,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
     accepts_loss_kwargs = False
-    # In how many groups of similar length `forward` encodes a batch's texts (`encode_by_length`); trainers set it.
+    # Number of groups of similar length in which `forward` encodes texts (`encode_by_length`); trainers set it.
     text_length_groups = 1
 
     def get_input_embeddings(self) -> nn.Module:
@@ -174,12 +174,12 @@ def build_tower(config: PreTrainedConfig) -> PreTrainedModel:
     options = {"add_pooling_layer": False} if has_text_pooler else {}
     attends = hasattr(config, "num_attention_heads")
     if not attends:
-        config._attn_implementation = "eager"  # transformers refuses any other, which the text tower may be asked for
+        config._attn_implementation = "eager"  # the only one that transformers accepts for such towers
     if config.model_type in _ALIGN_TOWERS:
         tower = _ALIGN_TOWERS[config.model_type](config, **options)
     else:
         tower = AutoModel.from_config(config, **options)
-    if not attends:  # the same where it is set afterwards: every way to attend fits a tower that does not
+    if not attends:  # so that another can be set later, for the text tower
         tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
     return tower
 

@@ -1,7 +1,8 @@
 """ETCL: enhancement by triple contrastive learning (Lee et al. 2022).
 
-A MURAL with one linear layer on the text side for every task, the authors' reproduction (section 3.3), is trained
-further on triplets: an image, its caption in one language, and a translation of the caption (section 3.2).
+It starts from a MURAL with one linear layer on the text side for all tasks, which the authors trained again (section
+3.3), and continues its training on triplets: an image, its caption in one language, and a translation of the caption
+(section 3.2).
 """
 
 from pathlib import Path
@@ -84,6 +85,7 @@ class EtclModel(TwoTowerModel):
         return self.embed_text(input_ids, attention_mask, self.text_projection, **kwargs)
 
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
+        """Returns the text projection, the same for every task."""
         return self.text_projection
 
     def contrastive_objective(

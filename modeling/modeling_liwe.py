@@ -68,7 +68,7 @@ class LiweTextEncoder(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Maps [N, W, C] and a mask [N, W] to texts [N, width], words [N, W, word size], and states [N, W, width]."""
         is_word = attention_mask > 0
-        if is_exporting() and not self.training:  # in training, padded words would move the batch normalisation
+        if is_exporting() and not self.training:  # in training, padded words would change the batch normalization
             words = self.words(input_ids.flatten(0, 1)).unflatten(0, is_word.shape) * is_word[..., None]
         else:
             found = self.words(input_ids[is_word])
@@ -92,7 +92,7 @@ class LiweModel(WordDualEncoderModel):
 
     config_class = LiweConfig
     auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
-    # Steps of training behind it, for the annealing of the loss; the trainer sets it.
+    # Number of training steps so far, for the annealing of the loss; the trainer sets it.
     steps_trained = 0
 
     def __init__(self, config: LiweConfig) -> None:

@@ -91,8 +91,8 @@ class MlaModel(MlaPreTrainedModel):
         tower.set_submodule(where.embeddings, embedding)
         embedding.watch(tower)
         blocks = tower.get_submodule(where.blocks)
-        for number, block in enumerate(blocks):
-            blocks[number] = AcquiredBlock(block)
+        for index, block in enumerate(blocks):
+            blocks[index] = AcquiredBlock(block)
 
     @property
     def embedding(self) -> AcquiredEmbedding:
@@ -144,7 +144,7 @@ class MlaModel(MlaPreTrainedModel):
         model = type(self)(MlaConfig(**settings | options))
         _, unexpected = model.load_state_dict(self.state_dict(), strict=False)
         if unexpected:
-            raise ValueError(f"the changed model has no place for what this one has learned: {unexpected[:3]}")
+            raise ValueError(f"the changed model lacks weights that this one has: {unexpected[:3]}")
         return model.to(self.device, self.dtype).train(self.training)
 
     def acquirer_parameters(self, languages: Iterable[str] | None = None) -> list[nn.Parameter]:
@@ -234,13 +234,13 @@ class MlaModel(MlaPreTrainedModel):
     def _rows(self, language_ids: Tensor | None) -> BatchLanguages | None:
         if language_ids is not None and is_exporting():
             return MasksByLanguage([None, *self.config.languages], language_ids)
-        numbers = [] if language_ids is None else language_ids.tolist()
-        if not any(numbers):
+        ids = [] if language_ids is None else language_ids.tolist()
+        if not any(ids):
             return None
-        if min(numbers) < 0 or max(numbers) > len(self.config.languages):
-            raise ValueError(f"language_ids={sorted(set(numbers))}: this model acquired {len(self.config.languages)}")
+        if min(ids) < 0 or max(ids) > len(self.config.languages):
+            raise ValueError(f"language_ids={sorted(set(ids))}: this model acquired {len(self.config.languages)}")
         languages = [None, *self.config.languages]
-        return RowsByLanguage([languages[number] for number in numbers])
+        return RowsByLanguage([languages[language_id] for language_id in ids])
 
 
 __all__ = ["MlaModel"]

@@ -85,10 +85,10 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         for part in self.frozen_parts():
-            part.eval()  # neither dropout nor new batch statistics in what is frozen; acquirers have none
+            part.eval()  # no dropout and no new batch statistics in frozen parts; acquirers have neither
             for block in part.modules():
                 if isinstance(block, AcquiredBlock):
-                    # Of the block alone: whether gradients are checkpointed hangs on it.
+                    # Only of the block itself, which checkpoints its gradients depending on this attribute.
                     block.base_layer.training = mode
         return self
 
@@ -192,7 +192,9 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
     ) -> Tensor:
         if language_ids is not None and language_ids.any():
-            raise ValueError("paired texts are native ones, whose features the others' are to meet")
+            raise ValueError(
+                "paired texts must be in the native language: their features are the targets of the other texts"
+            )
         inputs = {} if attention_mask is None else {"attention_mask": attention_mask}
         return self.native_model.get_text_features(input_ids=input_ids, return_dict=True, **inputs).pooler_output
 
@@ -201,7 +203,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         native = self.native_model
         if hasattr(native, "logit_scale"):
             temperature = (-native.logit_scale).exp()
-            # Frozen, it is what it was trained to be: SigLIP's cosines are divided by less.
+            # A frozen temperature is not bounded: that of SigLIP is lower.
             return at_least(temperature, MIN_TEMPERATURE) if self.trains_native else temperature
         return at_least(native.temperature, MIN_TEMPERATURE)
 

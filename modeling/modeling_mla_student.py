@@ -27,7 +27,7 @@ from .modeling_dual_encoder import build_tower, count_parameters
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 from .weights_as_made import initialized_by_itself
 
-_EVERY = "every"  # language
+_EVERY = "every"  # stands for all languages
 
 
 class CrossModalBlock(AcquiredBlock):
@@ -60,8 +60,8 @@ class MlaStudentModel(MlaPreTrainedModel):
         width = self.text_model.config.hidden_size
         if config.strategy == "acquisition":
             blocks = _blocks(self.text_model)
-            for number, block in enumerate(blocks):
-                blocks[number] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
+            for index, block in enumerate(blocks):
+                blocks[index] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
         self.projection = nn.Linear(width, feature_width(config.base_config))
         initialize_linears(self.projection)
         initialized_by_itself(self.projection)
@@ -113,6 +113,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         return [module for module in self.text_model.modules() if isinstance(module, Acquirer)]
 
     def parameter_parts(self) -> dict[str, int]:
+        """Returns the number of parameters of each part; they add up to the total."""
         acquired = sum(map(count_parameters, self.acquirers()))
         parts = {"native model": count_parameters(self.native_model)}
         parts["text encoder"] = count_parameters(self.text_model) - acquired
@@ -126,15 +127,19 @@ class MlaStudentModel(MlaPreTrainedModel):
         language_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds texts.
+        """Embeds texts in any language.
 
         Args:
-            input_ids ([N, T]): token ids of the multilingual tokenizer, [CLS] first, in every language.
+            input_ids ([N, T]): token ids of the multilingual tokenizer, beginning with [CLS].
             attention_mask ([N, T]): 0 at padding.
-            language_ids: of no effect; the student does not tell languages apart.
+            language_ids: has no effect, because the student does not distinguish languages.
+            kwargs: keyword arguments of the text encoder.
 
         Returns:
-            The text encoder's output; `pooler_output` [N, d] is the embedding, not normalised.
+            The text encoder's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
+
+        Raises:
+            ArgumentError: for a keyword that the text encoder does not have.
         """
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
@@ -145,10 +150,10 @@ class MlaStudentModel(MlaPreTrainedModel):
 
 
 def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
-    """The list of a text encoder's blocks.
+    """Returns the list of a text encoder's blocks.
 
     Raises:
-        ModelKindError: when it has none that can be told from other lists.
+        ModelKindError: if no list of modules has the length that its configuration states.
     """
     count = text_model.config.num_hidden_layers
     found = [module for module in text_model.modules() if isinstance(module, nn.ModuleList) and len(module) == count]

@@ -1,8 +1,8 @@
 """MURAL: multimodal, multitask representations across languages (Jain et al. 2021); ALIGN is MURAL without the
 text-text task.
 
-An image tower and a text tower; the text tower's [CLS] state goes through one of two single-layer heads, one for
-image-text matching and one for translation matching (section 3.1).
+MURAL has an image tower and a text tower. The text tower's state at [CLS] goes through one of two linear heads, one
+for matching images with texts and one for matching translations (section 3.1).
 """
 
 from typing import Any
@@ -48,7 +48,7 @@ class MuralModel(TwoTowerModel):
         model = cls(config)
         head = f"text_heads.{IMAGE_TEXT}"
         weights = {name.replace("text_projection", head): value for name, value in align.state_dict().items()}
-        # ALIGN reads the [CLS] state, so that its tanh pooler is never used.
+        # ALIGN reads the state at [CLS], and never uses its tanh pooler.
         model.load_state_dict(
             {name: value for name, value in weights.items() if not name.startswith("text_model.pooler")}
         )
@@ -81,6 +81,11 @@ class MuralModel(TwoTowerModel):
         return self.text_heads[task]
 
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
+        """Returns the head of the task that the inputs of a batch call for.
+
+        Raises:
+            ValueError: if there are both images and translations, or the model has no head for the task.
+        """
         if has_images and has_translations:
             raise ValueError("give images or translations, not both: each task has its own text head")
         return self._head(TEXT_TEXT if has_translations else IMAGE_TEXT)

@@ -66,7 +66,7 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         missing, unexpected = model.base_model.load_state_dict(weights, strict=False)
         strange = [name for name in missing if "_projection" not in name] + unexpected
         if strange:
-            raise ValueError(f"{type(source).__name__} is no mBART that RC3 can start from: {strange}")
+            raise ValueError(f"{type(source).__name__} is not an mBART that RC3 can start from: {strange}")
         model._adopt(source)
         return model.train(source.training)
 

@@ -51,9 +51,9 @@ class ImageEmbeds(NamedTuple):
     patches: Tensor
     patch_mask: Tensor
 
-    def at(self, places: Tensor) -> "ImageEmbeds":
+    def at(self, indices: Tensor) -> "ImageEmbeds":
         """Returns the images at some indices [M], which may repeat."""
-        return ImageEmbeds(*(part.index_select(0, places) for part in self))
+        return ImageEmbeds(*(part.index_select(0, indices) for part in self))
 
 
 def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
@@ -61,9 +61,9 @@ def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
     meaning."""
     states = output.last_hidden_state
     assert output.text_start is not None
-    places = output.text_start[:, None] + torch.arange(length, device=states.device)  # [N, length]
-    places = places.clamp(max=states.shape[1] - 1)
-    return states.gather(1, places[..., None].expand(-1, -1, states.shape[2]))
+    indices = output.text_start[:, None] + torch.arange(length, device=states.device)  # [N, length]
+    indices = indices.clamp(max=states.shape[1] - 1)
+    return states.gather(1, indices[..., None].expand(-1, -1, states.shape[2]))
 
 
 def without_decoder_inputs(given: dict[str, Any]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Rc3Encoder(MBartEncoder):
         """
         (kwargs,) = tower_keywords(self, kwargs, ())
         if input_ids is None:
-            raise InputError("RC3 reads images beside a text: give input_ids, if only `[BOS] [LANG]`")
+            raise InputError("RC3 reads images only together with a text: give input_ids, at least `[BOS] [LANG]`")
         text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         if not is_exporting():
             self._check_languages(input_ids, text_mask)
@@ -228,11 +228,13 @@ class Rc3Encoder(MBartEncoder):
         features = self._by_image("region_features", features, dimensions=2)  # [N, K, R, F]
         count, size = features.shape[2:]
         if not count:
-            raise RegionError(f"region_features {list(features.shape)}: where there are no regions, leave them out")
+            raise RegionError(
+                f"region_features {list(features.shape)}: leave region_features out if there are no regions"
+            )
         if count > self.config.max_regions:
             raise RegionError(f"{count} regions of an image; the model takes {self.config.max_regions}")
         if size != self.config.region_size:
-            raise RegionError(f"regions of {size} numbers; the model takes {self.config.region_size}")
+            raise RegionError(f"regions have the width {size}; the model takes {self.config.region_size}")
         return self.region_projection(features.to(self.dtype)), _kept(mask, features, dimensions=3)
 
     def _embed_patches(self, rows: int, pixel_values: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -273,8 +275,8 @@ class Rc3Encoder(MBartEncoder):
         if not (is_language := torch.isin(ends, known)).all():
             row = int((~is_language).nonzero()[0])
             raise MissingLanguageError(
-                f"text {row} ends with token {int(ends[row])}, which names no language; "
-                f"the model knows {dict(zip(self.config.languages, self.config.language_token_ids, strict=True))}"
+                f"text {row} ends with token {int(ends[row])}, which is not the token of a language; "
+                f"the model has {dict(zip(self.config.languages, self.config.language_token_ids, strict=True))}"
             )
 
 

@@ -42,8 +42,8 @@ from .running_probability import RunningProbability
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
 
 VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
-# The rows of an image with two texts: whether image and text are the partner's, and which of the two texts. The
-# first four are ITM's.
+# The rows of an image with two texts: whether the image is the partner's, whether the text is, and which of the two
+# texts it is. ITM uses the first four.
 _PAIRS = (
     (False, False, "first"),
     (False, False, "second"),
@@ -120,10 +120,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     auto_classes = ("AutoModelForPreTraining",)
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
-    # In how many groups of similar length the encoder reads the rows of a data set; trainers set it.
+    # Number of groups of similar length in which the encoder reads the rows of a data set; trainers set it.
     text_length_groups = 1
-    # Whether the optimiser steps with the next batch; a trainer that accumulates gradients says so. See
-    # `RunningProbability`.
+    # Whether the next batch is the last one before a step of the optimizer; a trainer that accumulates gradients sets
+    # it. See `RunningProbability`.
     ends_step = True
 
     def __init__(self, config: Rc3Config) -> None:
@@ -204,7 +204,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         if parallel is not None and self.config.xtcl_weight:
             parts |= self._learn_parallel(parallel)
         if not parts:
-            raise InputError("no data set was given that has an objective of some weight")
+            raise InputError("none of the given data sets has an objective with a weight")
         if self.training and self.ends_step:
             self._end_step(parts)
         return self._summed(parts, states)
@@ -256,11 +256,11 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
         parts = {"weak_contrast_loss": self._contrast(positive, negatives, self.visio_textual_probability)}
         if self.config.relevance_weight:
-            with torch.no_grad():  # P_tr is what the others are to follow
+            with torch.no_grad():  # P_tr is the target
                 first, second = self._encode_texts(batch)
                 partner = batch["partner"]
                 textual = torch.stack([row_distances(first, x) for x in (second, first[partner], second[partner])], 1)
-            visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # beside the same image
+            visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # of texts beside the same image
             parts["relevance_loss"] = relevance_regularization(visio_textual, textual)
         return parts
 
@@ -319,8 +319,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         """Returns the cross-entropy of words at states [N, T, d], the mean over the labels [N, T] that are not
         -100."""
         known = labels != -100
-        logits = self.lm_head(states[known]).float()  # over a whole vocabulary, so only where there is a label
-        # In a batch of few words it may be that none is masked.
+        logits = self.lm_head(
+            states[known]
+        ).float()  # as wide as the vocabulary, and therefore computed only where there is a label
+        # In a batch of few words, possibly none is masked.
         return cross_entropy(logits, labels[known], reduction="sum") / known.sum().clamp(min=1)
 
     def _matching_losses(self, pairs: Tensor, matches: list[bool]) -> dict[str, Tensor]:
@@ -337,7 +339,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         """Returns the distances of (v, x_i) to (v, x_j) [B] and to the negatives [B, 6], from representations [6,
         B, d]."""
         anchor = pairs[0]
-        others = torch.cat([pairs[1:], pairs[:2, partner]])  # with (v^, x^_i) and (v^, x^_j), the partner's own
+        others = torch.cat([pairs[1:], pairs[:2, partner]])  # and (v^, x^_i), (v^, x^_j): those of the partner
         distances = row_distances(anchor, others)  # [7, B]
         return distances[0], distances[1:].T
 
@@ -353,9 +355,9 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         """Returns the representations of images with texts, [P, B, d]."""
         partner = batch["partner"]
         own = torch.arange(len(partner), device=partner.device)
-        places = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
+        indices = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
         texts = [_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
-        return self._encode(texts, images, places).unflatten(0, (len(pairs), -1))
+        return self._encode(texts, images, indices).unflatten(0, (len(pairs), -1))
 
     def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """Returns TR of both texts, [B, d] each."""
@@ -363,14 +365,14 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         return first, second
 
     def _encode(
-        self, parts: Sequence[Texts], images: ImageEmbeds | None = None, places: Tensor | None = None
+        self, parts: Sequence[Texts], images: ImageEmbeds | None = None, indices: Tensor | None = None
     ) -> Tensor:
-        """Returns the representations of all texts, [N, d]: VtR beside the images at `places` [N], or TR without
+        """Returns the representations of all texts, [N, d]: VtR beside the images at `indices` [N], or TR without
         images."""
         texts = self._joined(parts)
 
         def encode(rows: Tensor, longest: int) -> Tensor:
-            beside = None if images is None or places is None else images.at(places[rows])
+            beside = None if images is None or indices is None else images.at(indices[rows])
             inputs = {name: value[rows, :longest] for name, value in texts.items()}
             return self.model.encode(**inputs, image_embeds=beside).last_hidden_state[:, 0]
 
@@ -386,8 +388,8 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         }
 
 
-def _rows(texts: Texts, place: Tensor) -> dict[str, Tensor]:
-    return {name: texts[name][place] for name in ("input_ids", "attention_mask")}
+def _rows(texts: Texts, indices: Tensor) -> dict[str, Tensor]:
+    return {name: texts[name][indices] for name in ("input_ids", "attention_mask")}
 
 
 def _share_nothing(identities: Tensor | None, count: int, device: torch.device) -> Tensor:

@@ -25,8 +25,8 @@ class Rc3EncoderTaskModel(Rc3PreTrainedModel):
 
     def post_init(self) -> None:
         super().post_init()
-        # Else processes that train together wait for its gradients; that they look for what is not used is not
-        # possible where gradients are checkpointed. The embedding, which the encoder shares, comes first by its name.
+        # Otherwise, processes that train together would wait for its gradients, because DDP's search for unused
+        # parameters is not possible with gradient checkpointing. The encoder does use the embedding that they share.
         unused = [f"model.decoder.{name}" for name, _ in self.model.decoder.named_parameters()]
         self._ddp_params_and_buffers_to_ignore = [name for name in unused if not name.endswith("embed_tokens.weight")]
 
@@ -122,7 +122,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
         if scores.shape[0] % size:
-            raise InputError(f"{scores.shape[0]} rows are no questions of {size} candidates each")
+            raise InputError(f"{scores.shape[0]} rows cannot be divided into questions of {size} candidates")
         logits = scores.reshape(-1, size)
         return Rc3RetrievalOutput(
             loss=None if labels is None else checked_cross_entropy(logits, labels),

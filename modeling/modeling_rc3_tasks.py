@@ -23,7 +23,7 @@ from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import Rc3EncoderOutput, without_decoder_inputs
 from .modeling_rc3_retrieval import Rc3EncoderTaskModel, Rc3ForImageTextRetrieval, checked_cross_entropy
 
-# A logit at which a softmax gives exactly 0, also in half precision, and that label smoothing can still add up.
+# A logit for which a softmax gives exactly 0, also in half precision, and whose sum with others stays finite.
 _NEVER = -1e4
 
 
@@ -80,7 +80,7 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         if hasattr(source, "final_logits_bias"):
             self.final_logits_bias[:, : source.config.vocab_size] += source.final_logits_bias
         self.generation_config = copy.deepcopy(source.generation_config)
-        # mBART-50 starts at </s> and forces the language next; here the language comes first, and callers name it.
+        # mBART-50 starts with </s> and then forces the language; here, texts start with the language of the call.
         self.generation_config.decoder_start_token_id = self.generation_config.forced_bos_token_id = None
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Module:
@@ -181,11 +181,13 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         for config in configs:
             start = getattr(config, "decoder_start_token_id", None) if start is None else start
         if start is None:
-            raise MissingLanguageError("in which language? Give language='de', or decoder_start_token_id")
+            raise MissingLanguageError(
+                "the language to write is missing: give language='de', or decoder_start_token_id"
+            )
         for token in torch.as_tensor(start).flatten().tolist():
             if token not in self.config.language_token_ids:
                 raise UnknownLanguageError(
-                    f"decoder_start_token_id={token} is no language's token; the model knows "
+                    f"decoder_start_token_id={token} is not the token of a language; the model has "
                     f"{dict(zip(self.config.languages, self.config.language_token_ids, strict=True))}"
                 )
 
@@ -194,7 +196,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
     """Base class of the tasks with labels. Subclasses define their labels, and may define a head and a loss of
     their own."""
 
-    # Labels where the configuration has none, and what else a task asks of the configuration.
+    # Labels that apply if the configuration has none, and further settings of the configuration that the task needs.
     default_labels: ClassVar[tuple[str, ...]]
     settings: ClassVar[dict[str, Any]] = {}
 
@@ -305,7 +307,7 @@ class Rc3ForVisualReasoning(Rc3ForClassification):
         >>> model(**processor(images=pairs, text=["两只狗"], language="zh", return_tensors="pt")).logits  # [1, 2]
     """
 
-    # Two images under a statement get a label; transformers has no Auto class for that task itself.
+    # Of transformers' Auto classes, this one comes closest to labelling a statement about two images.
     auto_classes = ("AutoModelForImageClassification",)
     default_labels = ("false", "true")
     settings: ClassVar[dict[str, Any]] = {"images_per_text": 2}

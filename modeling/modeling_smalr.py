@@ -68,7 +68,7 @@ class SmalrModel(WordDualEncoderModel):
     auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
     output_class = SmalrOutput
     renamed_weights: ClassVar[dict[str, str]] = {"word_table": "word_table.weight"}
-    # How much of the training is over, from 0 to 1, for the schedule of the adversarial loss; the trainer sets it.
+    # Fraction of the training that is done, from 0 to 1, for the schedule of the adversarial loss; set by the trainer.
     training_progress = 0.0
 
     def __init__(self, config: SmalrConfig) -> None:
@@ -111,14 +111,14 @@ class SmalrModel(WordDualEncoderModel):
                 for specific, size in zip(config.specific_sizes, config.vocabulary_sizes, strict=True)
             ]
         )
-        used, places = latent.assignment()[is_shared].unique(return_inverse=True)
+        used, indices = latent.assignment()[is_shared].unique(return_inverse=True)
         config.latent_tokens = len(used)
         model = cls(config)
         model.load_word_vectors(latent.vectors[SPECIAL_IDS:])
         with torch.no_grad():
             model.word_embedding.latent.copy_(latent.attention.latent[used])
             rows = model.words.rows[SPECIAL_IDS:]
-            rows[is_shared] = SPECIAL_IDS + sum(config.specific_sizes) + places
+            rows[is_shared] = SPECIAL_IDS + sum(config.specific_sizes) + indices
         return model
 
     @torch.no_grad()
@@ -156,33 +156,33 @@ class SmalrModel(WordDualEncoderModel):
         T]."""
         return (self.word_table.weight, rows) if self.config.compressed else self.word_embedding.distinct(rows)
 
-    def _encode(self, table: Tensor, places: Tensor, lengths: Tensor, language_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def _encode(self, table: Tensor, indices: Tensor, lengths: Tensor, language_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the texts [N, width] and the states at their words, [N, T, width]; padding has no effect on
         either."""
         if not self.config.language_branches:
-            return self._encode_by(0, table, places, lengths)
-        pooled = table.new_zeros(places.shape[0], table.shape[1])
-        states = table.new_zeros(*places.shape, table.shape[1])
+            return self._encode_by(0, table, indices, lengths)
+        pooled = table.new_zeros(indices.shape[0], table.shape[1])
+        states = table.new_zeros(*indices.shape, table.shape[1])
         if is_exporting():
             for language in range(len(self.text_model)):
                 is_mine = (language_ids == language)[:, None]
-                found, found_states = self._encode_by(language, table, places, lengths)
+                found, found_states = self._encode_by(language, table, indices, lengths)
                 pooled = torch.where(is_mine, found, pooled)
                 states = torch.where(is_mine[..., None], found_states, states)
             return pooled, states
         for language in language_ids.unique().tolist():
             mine = language_ids == language
-            pooled[mine], states[mine] = self._encode_by(language, table, places[mine], lengths[mine])
+            pooled[mine], states[mine] = self._encode_by(language, table, indices[mine], lengths[mine])
         return pooled, states
 
-    def _encode_by(self, branch: int, table: Tensor, places: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _encode_by(self, branch: int, table: Tensor, indices: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         if is_exporting():
-            states, last = gru_states(self.text_model[branch].gru, nn.functional.embedding(places, table), lengths)
+            states, last = gru_states(self.text_model[branch].gru, nn.functional.embedding(indices, table), lengths)
             return self.text_model[branch].projection(last[-1]), states
-        packed = pack(places, lengths)
+        packed = pack(indices, lengths)
         words = nn.functional.embedding(packed.data, table)
         pooled, states = self.text_model[branch](PackedSequence(words, *packed[1:]))
-        return pooled, pad(states, places.shape[1])
+        return pooled, pad(states, indices.shape[1])
 
     @can_return_tuple
     def get_text_features(
@@ -212,9 +212,9 @@ class SmalrModel(WordDualEncoderModel):
         tower_keywords(self, kwargs, self.text_calls())
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
-        table, places = self._distinct_words(self.words(input_ids, languages))
-        pooled, states = self._encode(table, places, mask.sum(1), languages)
-        hidden = (nn.functional.embedding(places, table), states) if output_hidden_states else None
+        table, indices = self._distinct_words(self.words(input_ids, languages))
+        pooled, states = self._encode(table, indices, mask.sum(1), languages)
+        hidden = (nn.functional.embedding(indices, table), states) if output_hidden_states else None
         return BaseModelOutputWithPooling(states, pooled, hidden)
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -235,10 +235,10 @@ class SmalrModel(WordDualEncoderModel):
             is_masked = torch.rand(rows.shape, device=rows.device) < self.config.mask_probability
             rows = torch.cat([rows, torch.where(is_masked & (mask > 0), MASK_ID, rows)])
             mask, lengths = torch.cat([mask, mask * ~is_masked]), lengths.repeat(2)
-        table, places = self._distinct_words(rows)
-        pooled, states = self._encode(table, places, lengths, languages.repeat(rows.shape[0] // count))
-        texts, means = normalize(pooled), _means(table, places, mask)
-        hidden = (nn.functional.embedding(places[:count], table), states[:count]) if output_hidden_states else None
+        table, indices = self._distinct_words(rows)
+        pooled, states = self._encode(table, indices, lengths, languages.repeat(rows.shape[0] // count))
+        texts, means = normalize(pooled), _means(table, indices, mask)
+        hidden = (nn.functional.embedding(indices[:count], table), states[:count]) if output_hidden_states else None
         found = {
             "text_embeds": texts[:count],
             "text_model_output": BaseModelOutputWithPooling(states[:count], pooled[:count], hidden),
@@ -260,7 +260,7 @@ class SmalrModel(WordDualEncoderModel):
             ValueError: if there are no texts or images, or the model is compressed.
         """
         if self.config.compressed:
-            raise ValueError("a compressed model is for use alone: what training needs is no longer there")
+            raise ValueError("a compressed model cannot be trained: parts that training needs were left out")
         image_labels, labels = self.labels(output)
         texts, images, languages = output.text_embeds, output.image_embeds, output.language_ids
         grid = sentence_grid(labels, languages)
@@ -337,15 +337,15 @@ class SmalrModel(WordDualEncoderModel):
         }
 
 
-def _means(table: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+def _means(table: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
     """Returns the mean of the words that the mask keeps, or zeros. [n, d], [N, T], [N, T] -> [N, d]"""
     weights = mask.to(table.dtype) / mask.sum(1, keepdim=True).clamp(min=1)
-    return nn.functional.embedding_bag(places, table, per_sample_weights=weights, mode="sum")
+    return nn.functional.embedding_bag(indices, table, per_sample_weights=weights, mode="sum")
 
 
-def _rows(x: Tensor, places: Tensor) -> Tensor:
-    """Returns `x[places]`, [n, d], [...] -> [..., d]; unlike indexing, its gradient is fast on a CPU."""
-    return nn.functional.embedding(places, x)
+def _rows(x: Tensor, indices: Tensor) -> Tensor:
+    """Returns `x[indices]`, [n, d], [...] -> [..., d]; unlike indexing, its gradient is fast on a CPU."""
+    return nn.functional.embedding(indices, x)
 
 
 def _fill(fill: nn.Linear, masked: Tensor, pairs: Tensor) -> Tensor:

@@ -78,10 +78,10 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     ) -> DualEncoderOutput:
         """Embeds texts: the normalized mean of the words that have a vector, [N, T] -> `text_embeds` [N, width]."""
         words = self.words.words(input_ids, language_ids)
-        distinct, places = words.unique(return_inverse=True)
+        distinct, indices = words.unique(return_inverse=True)
         table = self.attention(self.vectors[distinct])
         known = (attention_mask * (input_ids >= SPECIAL_IDS))[..., None]  # [N, T, 1]
-        total = (table[places] * known).sum(1)
+        total = (table[indices] * known).sum(1)
         return DualEncoderOutput(text_embeds=normalize(total / known.sum(1).clamp(min=1)))
 
     def contrastive_objective(
@@ -98,7 +98,7 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
             ValueError: if there are no `positives`.
         """
         if positives is None:
-            raise ValueError("a loss needs to know which texts belong together")
+            raise ValueError("a loss needs positives, the labels of the images")
         embeds, labels = output.text_embeds, positives.reshape(-1)
         same = same_label(labels, labels)
         pairs = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)

@@ -35,12 +35,12 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     Subclasses make their heads with `new_text_head`, and define `training_head` and `get_text_features`.
     """
 
-    # A weight of the model itself, as the temperature once was, is none that torchao can read.
+    # The temperature once belonged to the model itself, where torchao cannot read it.
     renamed_weights: ClassVar[dict[str, str]] = {"temperature": "similarity.temperature"}
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
-        # The first of the weights, as ever: optimisers save their state by number.
+        # It must stay the first parameter: optimizers save their state by the index of the parameters.
         self.similarity = LearnedTemperature(config.temperature_init_value)
         self.text_model = build_tower(config.text_config)
         self.vision_model = build_tower(config.vision_config)

@@ -47,7 +47,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
     """
 
     output_class: ClassVar[type[WordDualEncoderOutput]] = WordDualEncoderOutput
-    supports_gradient_checkpointing = False  # nothing here is deep
+    supports_gradient_checkpointing = False  # the models have few layers
 
     def add_backbone(self) -> int:
         """Builds `vision_model`, which is `None` if images are given as features; returns the width of the
@@ -58,7 +58,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         return self.image_feature_size
 
     def text_calls(self) -> list[Call]:
-        return []  # recurrent layers know no keywords of transformers
+        return []  # recurrent layers have no keyword arguments of transformers
 
     def image_calls(self) -> list[Call]:
         return [] if self.vision_model is None else [self.vision_model.forward]
@@ -114,7 +114,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
             image_features, attentions = pool_image(output), output.get("attentions")
         elif (width := image_features.shape[-1]) != self.image_feature_size:
-            raise ValueError(f"image_features of {width} numbers, where this model takes {self.image_feature_size}")
+            raise ValueError(f"image_features have the width {width}; this model takes {self.image_feature_size}")
         pooled, hidden = self._embed_image_features(in_dtype_of(self, image_features))
         states = (image_features, hidden) if output_hidden_states else None
         return BaseModelOutputWithPooling(hidden, pooled, states, attentions)

@@ -29,13 +29,13 @@ def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Ten
 
 def _gru_states_by_mask(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Computes the same for lengths of at least 1, without packing."""
-    places = torch.arange(words.shape[1], device=words.device)  # [T]
-    is_word = (places < lengths[:, None])[..., None]  # [N, T, 1]
+    positions = torch.arange(words.shape[1], device=words.device)  # [T]
+    is_word = (positions < lengths[:, None])[..., None]  # [N, T, 1]
     states, last = _run_direction(gru, "", words, lengths)
     if not gru.bidirectional:
         return states * is_word, last[None]
-    # Backwards from the last word of each text; applied again, the order is the first one.
-    order = (lengths[:, None] - 1 - places).clamp(min=0)[..., None]  # [N, T, 1]
+    # From the last word of each text to its first; applying it again restores the order.
+    order = (lengths[:, None] - 1 - positions).clamp(min=0)[..., None]  # [N, T, 1]
     backward, first = _run_direction(gru, "_reverse", words.gather(1, order.expand_as(words)), lengths)
     backward = backward.gather(1, order.expand_as(backward))
     return torch.cat([states, backward], dim=-1) * is_word, torch.stack([last, first])

@@ -87,19 +87,19 @@ class HybridWordEmbedding(nn.Module):
         self.latent = nn.Parameter(
             torch.empty(config.latent_tokens, config.hidden_size), requires_grad=config.latent_tokens > 0
         )
-        self.sizes = [SPECIAL_IDS, *config.specific_sizes, config.latent_tokens]  # of the parts of all rows
+        self.sizes = [SPECIAL_IDS, *config.specific_sizes, config.latent_tokens]  # numbers of rows of each part
 
     def forward(self, rows: Tensor) -> Tensor:
         """Maps rows [...] to embeddings [..., width]."""
-        table, places = self.distinct(rows)
-        return nn.functional.embedding(places, table)
+        table, indices = self.distinct(rows)
+        return nn.functional.embedding(indices, table)
 
     def distinct(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the embeddings of the rows that occur, each computed once, [n, width], and the index of each
         row's embedding among them, [...]. In an exported graph, it returns those of all rows."""
         if is_exporting():
             return self.table(), rows
-        distinct, places = rows.unique(return_inverse=True)  # ascending, so that the rows of a part are neighbours
+        distinct, indices = rows.unique(return_inverse=True)  # ascending, so that the rows of a part are contiguous
         ends = torch.tensor(self.sizes, device=rows.device).cumsum(0)
         counts = torch.searchsorted(distinct, ends).diff(prepend=ends.new_zeros(1)).tolist()
         special, *specific, latent = distinct.split(counts)
@@ -108,7 +108,7 @@ class HybridWordEmbedding(nn.Module):
             *(layer(self.specific[own - ends[0]]) for layer, own in zip(self.projections, specific, strict=True)),
             self.latent[latent - ends[-2]],
         ]
-        return torch.cat(table), places
+        return torch.cat(table), indices
 
     def table(self) -> Tensor:
         """Returns the universal embeddings of all rows, [rows, width]."""

@@ -82,14 +82,14 @@ class TrainingTransform:
         mean, std = (
             torch.tensor(values).view(3, 1, 1) for values in (self.processor.image_mean, self.processor.image_std)
         )
-        # Convolutions run fastest on the CPU, and with tensor cores, when the channels of a pixel lie side by side.
+        # Convolutions are fastest on a CPU, and with tensor cores, if the channels of a pixel are side by side.
         return pixels.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
 
     def _crop(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
         check_size(*image.size)
         image = image if image.mode == "RGB" else to_rgb(image)
         width, height = self._resized(image)
-        crop = self.processor.crop_size or {"height": height, "width": width}  # SigLIP's processors do not crop
+        crop = self.processor.crop_size or {"height": height, "width": width}  # SigLIP's processors crop nothing
         if image.size != (width, height):
             image = image.resize((width, height), self.processor.resample)
         top = int(rng.integers(height - crop["height"] + 1))
@@ -131,7 +131,7 @@ class TrainingTransform:
         red, green, blue = pixels.split(1, dim=1)
         luma = (0.299 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114)  # [N, 1, H, W], ITU-R BT.601
         mean = luma.mean((2, 3), keepdim=True)
-        # Saturation spreads colours about luma, contrast about the mean, brightness scales: each is linear, so that
-        # all three take two passes over the images.
+        # Saturation scales colors about the luma, contrast about the mean, and brightness about 0. All are linear, so
+        # that the three together take two passes over the images.
         rest = luma * ((1 - saturation) * contrast) + mean * (1 - contrast)
         return pixels.mul_(saturation * contrast * brightness).add_(rest.mul_(brightness)).clamp_(0, 1)

@@ -11,7 +11,7 @@ from ..configuration.errors import ImageError, InputError
 from .images import check_size, decoded, open_image, to_rgb
 from .text_inputs import shown_briefly
 
-_CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
+_CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
 
 
 def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
@@ -29,7 +29,7 @@ def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[
     flat = [item for entry in _entries(images) for item in _entries(entry)]
     if not flat:
         raise InputError("images is an empty list")
-    return [as_image(image, f"images[{place}]", layout=layout, scaled=scaled) for place, image in enumerate(flat)]
+    return [as_image(image, f"images[{index}]", layout=layout, scaled=scaled) for index, image in enumerate(flat)]
 
 
 def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = False) -> Any:
@@ -50,12 +50,12 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
         return open_image(image)
     if isinstance(image, PIL.Image.Image):
         return decoded(image, called)
-    if hasattr(image, "numpy") and hasattr(image, "detach"):  # a tensor, on whatever device
+    if hasattr(image, "numpy") and hasattr(image, "detach"):  # a tensor, on any device
         image = image.detach().cpu()
         image = (image.float() if image.is_floating_point() else image).numpy()
     if not isinstance(image, np.ndarray):
         raise ImageError(
-            f"{called} is {shown_briefly(image)}, no image: give a Pillow image, a path, or an array of uint8"
+            f"{called} is {shown_briefly(image)}, not an image: give a Pillow image, a path, or an array of uint8"
         )
     return _of_array(image, called, layout, scaled)
 
@@ -69,7 +69,7 @@ def _entries(given: Any) -> list[Any]:
 
 def _of_array(array: np.ndarray, called: str, layout: Any, scaled: bool) -> Any:
     if array.dtype.kind not in "uifb":
-        raise ImageError(f"{called} is an array of {array.dtype}, which are no pixels: give uint8, 0 to 255")
+        raise ImageError(f"{called} is an array of {array.dtype}, which cannot be pixels: give uint8, 0 to 255")
     if array.ndim not in (2, 3):
         raise ImageError(f"{called} has the shape {array.shape}: an image is [height, width, 3] or [3, height, width]")
     try:
@@ -104,11 +104,11 @@ def _channels_last(array: np.ndarray, layout: Any) -> np.ndarray:
 def _floats(array: np.ndarray, pixels: np.ndarray, called: str, scaled: bool) -> np.ndarray:
     if not scaled:
         raise ImageError(
-            f"{called} is an array of {array.dtype}, of which nobody can tell whether they end at 1 or at 255: give "
+            f"{called} is an array of {array.dtype}, whose range may be 0 to 1 or 0 to 255: give "
             "uint8, 0 to 255, or to a processor floats from 0 to 1 with do_rescale=False"
         )
     if pixels.ndim != 3 or pixels.shape[-1] != 3:
-        raise ImageError(f"{called} has floats of the shape {array.shape}; they are taken of RGB alone")
+        raise ImageError(f"{called} has floats of the shape {array.shape}; floats are accepted for RGB only")
     if not np.isfinite(array).all():
         raise ImageError(f"{called} has values that are not finite")
     return array

@@ -37,7 +37,7 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
     image_std = [0.5, 0.5, 0.5]
 
     def fetch_images(self, images: object) -> object:
-        # transformers would open a file without its transparency, and fetch what looks like an address.
+        # transformers would drop the transparency of a file, and would download what looks like a web address.
         if isinstance(images, str | Path):
             return open_image(images)
         return super().fetch_images(images)

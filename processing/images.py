@@ -15,15 +15,15 @@ from PIL.ImageOps import exif_transpose
 
 from ..configuration.errors import ImageError
 
-# The formats people keep photographs and drawings in. Pillow opens many more, some (EPS) by starting other programs.
+# Common formats of photographs and drawings. Pillow opens many more, some of them (EPS) with other programs.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
 
 
-# The largest image that is decoded, 201 MB of RGB; like Pillow's own limit against decompression bombs, which is a
-# third higher, it may be set to another number.
+# Pixels of the largest image that is decoded, 201 MB of RGB. Pillow's own limit against decompression bombs is a
+# third higher. Both can be changed.
 MAX_PIXELS = 1 << 26
-# How often the longer side may hold the shorter one. An image processor that gives the shorter side its size makes the
-# longer one in proportion: of 1 x 10,000 pixels CLIP's would make 224 x 2,240,000. No photograph is so long.
+# Largest ratio of the longer side to the shorter. Image processors that resize the shorter side scale the longer one
+# with it: CLIP's would make 224 x 2,240,000 pixels of 1 x 10,000. No photograph has such a ratio.
 MAX_ASPECT = 100
 _STRIP_PIXELS = 1 << 20
 
@@ -56,7 +56,7 @@ def check_size(width: int, height: int) -> None:
     """
     shorter, longer = sorted((width, height))
     if not shorter:
-        raise ImageError(f"{width} x {height} pixels are no image")
+        raise ImageError(f"an image of {width} x {height} pixels is empty")
     if longer > MAX_ASPECT * shorter:
         raise ImageError(
             f"one of its sides is more than {MAX_ASPECT} times as long as the other, {width} x {height} pixels: "
@@ -74,7 +74,7 @@ def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
     try:
         if image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) != 1:
             image = exif_transpose(image)
-        if image.mode.startswith("I;16"):  # of which Pillow reads those wrongly that begin with the larger byte
+        if image.mode.startswith("I;16"):  # Pillow converts big-endian ones incorrectly
             image = image.convert("I")
         if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip at 255 instead of scaling
             return image.point(lambda value: value * (1 / 257)).convert("L").convert("RGB")
@@ -158,7 +158,7 @@ def _decode(image: PIL.Image.Image, max_pixels: int | None, smallest: bool = Fal
         raise ImageError(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
     check_size(image.width, image.height)
     if smallest:
-        image.draft(None, (1, 1))  # the whole JPEG stream is read, but an eighth of its rows and columns computed
+        image.draft(None, (1, 1))  # reads the whole JPEG stream, but computes an eighth of its rows and columns
     image.load()
     return image
 

@@ -12,4 +12,4 @@ def check_probabilities(**values: float) -> None:
     """
     for name, value in values.items():
         if not 0 <= value <= 1:
-            raise ValueError(f"{name}={value} is no probability, between 0 and 1")
+            raise ValueError(f"{name}={value} must be a probability, between 0 and 1")

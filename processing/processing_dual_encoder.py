@@ -12,7 +12,7 @@ from .processing_text_image import TextImageProcessor, as_batch
 from .text_inputs import as_texts, note_cut_texts, overlong
 
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
-# A text is one segment, and stands for itself: there are no second texts, and no places in it for images.
+# Keywords for pairs of texts, and for texts with placeholders of images, which these models do not have.
 _NOT_OF_ONE_TEXT = {
     *("text_pair", "text_target", "text_pair_target", "is_split_into_words", "sanitize_control_tokens"),
     *("return_mm_token_type_ids", "return_text_replacement_offsets"),
@@ -34,8 +34,8 @@ class DualEncoderProcessor(TextImageProcessor):
 
     def __init__(self, image_processor: Any, tokenizer: Any, **more: Any) -> None:
         super().__init__(image_processor, tokenizer, **more)
-        # A text is one segment: BERT's tokenizers would number segments, for which not every text tower has an input.
-        # What is in `init_kwargs` is saved, so that pipelines, which load the tokenizer alone, agree.
+        # BERT's tokenizers would return segment ids too, for which not every text tower has an input. `init_kwargs` is
+        # saved, so that pipelines, which load the tokenizer alone, do the same.
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
 
@@ -87,7 +87,7 @@ class DualEncoderProcessor(TextImageProcessor):
         if language is not None:
             language_for_each(language, len(texts))
         try:
-            # One text alone is one row, and no list of rows, unless it becomes a tensor: as every tokenizer has it.
+            # As with any tokenizer, a single text gives one row and not a list of rows, unless it becomes a tensor.
             encoded = self.tokenizer(text if isinstance(text, str) else texts, **{"verbose": False} | settings)
         except ValueError as error:
             raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error

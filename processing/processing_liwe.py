@@ -64,10 +64,10 @@ class LiweProcessor(WordLevelProcessor):
         self, image_processor: Any, characters: str, max_text_length: int = 40, word_length: int = 26
     ) -> None:
         super().__init__(image_processor, max_text_length)
-        self._ids = {character: number for number, character in enumerate(characters, SPECIAL_IDS)}
+        self._ids = {character: character_id for character_id, character in enumerate(characters, SPECIAL_IDS)}
         if len(self._ids) != len(characters) or not characters:
             twice = [character for character, count in Counter(characters).items() if count > 1]
-            raise VocabularyError(f"characters must be some, each once; twice: {''.join(twice)!r}")
+            raise VocabularyError(f"characters must be given, each once; given twice: {''.join(twice)!r}")
         self.characters = characters
         self.word_length = word_length
 
@@ -93,7 +93,12 @@ class LiweProcessor(WordLevelProcessor):
 
     def unknown_rate(self, texts: Iterable[str], language: str) -> float:
         """Returns the share of unknown characters in texts, in percent."""
-        ids = [number for text in texts for word in split_words(text, language) for number in self._characters(word)]
+        ids = [
+            character_id
+            for text in texts
+            for word in split_words(text, language)
+            for character_id in self._characters(word)
+        ]
         return 100 * ids.count(UNKNOWN_ID) / max(len(ids), 1)
 
     @property

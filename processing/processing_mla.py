@@ -102,20 +102,20 @@ class MlaProcessor(PerLanguageProcessor):
                 "padding='max_length', or leave it out"
             )
         known = [self.native_language, *self.languages]
-        numbers = [language_id(tag, known) for tag in languages]
+        indices = [language_id(tag, known) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
         for tokenizer, is_native in ((self.tokenizer, True), (self.multilingual_tokenizer, False)):
-            rows = [row for row, number in enumerate(numbers) if (number == 0) == is_native]
+            rows = [row for row, index in enumerate(indices) if (index == 0) == is_native]
             if rows:
                 mine = [texts[row] for row in rows]
                 encoded = tokenizer(mine, truncation=layout.cut, max_length=layout.end, verbose=False)
                 note_cut_texts(overlong(mine, encoded), f"{layout.max_length} tokens")
                 for row, ids in zip(rows, encoded["input_ids"], strict=True):
                     tokens[row] = ids
-        padding = [(self.multilingual_tokenizer if number else self.tokenizer).pad_token_id for number in numbers]
+        padding = [(self.multilingual_tokenizer if index else self.tokenizer).pad_token_id for index in indices]
         inputs: dict[str, list[Any]] = {"input_ids": layout.padded(tokens, padding)}
         if self.languages:
-            inputs["language_ids"] = numbers
+            inputs["language_ids"] = indices
         return inputs | layout.mask(tokens)
 
     @property

@@ -279,8 +279,8 @@ class Rc3Processor(PerLanguageProcessor):
     def _regions(self, regions: list[Any], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
         """Returns the features of regions, arranged as in `_pixels`."""
         checked = [
-            None if given is None else check_regions(given, self.region_size, self.max_regions, f"image {place}")
-            for place, given in enumerate(regions)
+            None if given is None else check_regions(given, self.region_size, self.max_regions, f"image {index}")
+            for index, given in enumerate(regions)
         ]
         if all(given is None for given in checked):
             return {}
@@ -347,14 +347,14 @@ def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int,
     if not given:
         raise InputError(f"{name} is an empty list")
     if all(len(entry) < 2 for entry in given if isinstance(entry, list | tuple)):
-        # One for each text or, as transformers nests them, a list of one, which is empty where there is none.
+        # One item for each text or, as transformers nests them, a list of one, or an empty list for a missing item.
         alone = [entry if not isinstance(entry, list | tuple) else next(iter(entry), None) for entry in given]
         return alone, (len(given),)
     flat: list[Any] = []
-    for place, entry in enumerate(given):
+    for index, entry in enumerate(given):
         pair = (None, None) if entry is None else entry
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise InputError(f"{name}[{place}] is no pair, and others are: give each text two, or None")
+            raise InputError(f"{name}[{index}] is not a pair, but others are: give two images for each text, or None")
         flat += pair
     return flat, (len(given), 2)
 
@@ -364,7 +364,7 @@ def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
         raise InputError("give text=, text_target=, images= or regions=")
     if len({shape[0] for shape in shapes.values()}) > 1:
         counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
-        raise InputError(f"not as many of one thing as of another: {counts}")
+        raise InputError(f"the numbers of inputs differ: {counts}")
     if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
         raise InputError("images= are pairs and regions= are not, or the reverse: give both of the same images")
 

@@ -49,10 +49,12 @@ class SmalrProcessor(WordLevelProcessor):
     ) -> None:
         super().__init__(image_processor, max_text_length)
         readers = [WordVocabulary(language, words) for language, words in vocabularies.items()]
-        # Not `vocabularies`, which would be written into `processor_config.json` and shown by `print`.
+        # An attribute `vocabularies` would be written into `processor_config.json` and shown by `print`.
         self._vocabularies = {reader.language: reader for reader in readers}
         if not readers or len(self._vocabularies) < len(readers):
-            raise VocabularyError(f"there must be languages, each with one vocabulary, not {list(vocabularies)}")
+            raise VocabularyError(
+                f"vocabularies must name at least one language, and each only once; given: {list(vocabularies)}"
+            )
 
     @property
     def vocabularies(self) -> dict[str, WordVocabulary]:
@@ -66,11 +68,11 @@ class SmalrProcessor(WordLevelProcessor):
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
         """As in `PerLanguageProcessor`."""
-        numbers = [language_id(language, self.languages) for language in languages]
+        language_ids = [language_id(language, self.languages) for language in languages]
         whole = [self._vocabularies[language].encode(text) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
         padded: dict[str, list[Any]] = {"input_ids": layout.padded(rows, [PADDING_ID] * len(rows))}  # [N, T]
-        return padded | layout.mask(rows) | {"language_ids": numbers}
+        return padded | layout.mask(rows) | {"language_ids": language_ids}
 
     # ---- Files ----
 
@@ -78,7 +80,7 @@ class SmalrProcessor(WordLevelProcessor):
         """Writes the vocabularies beside the settings, at a time when `push_to_hub=True` uploads both."""
         super().to_json_file(json_file_path)
         words = {language: reader.words for language, reader in self._vocabularies.items()}
-        text = json.dumps(words, ensure_ascii=False, indent=0)  # a line for each word
+        text = json.dumps(words, ensure_ascii=False, indent=0)  # one line for each word
         Path(json_file_path).with_name(VOCABULARIES_FILE).write_text(text + "\n", encoding="utf-8")
 
     @classmethod

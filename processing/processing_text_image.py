@@ -63,7 +63,7 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
             return self.image_processor(decoded, **settings)
         except (TypeError, ValueError) as error:
             told = ", ".join(f"{name}={value!r}" for name, value in settings.items()) or "no settings"
-            raise InputError(f"{type(self.image_processor).__name__}, told {told}: {error}") from error
+            raise InputError(f"{type(self.image_processor).__name__} with {told}: {error}") from error
 
 
 def texts_and_languages(
@@ -79,7 +79,7 @@ def texts_and_languages(
     texts = as_texts(text, names[0])
     if language is None:
         raise MissingLanguageError(
-            f"{names[0]}= was given without {names[1]}=: each language has its own way of reading"
+            f"{names[0]}= was given without {names[1]}=: the model needs the language of every text"
         )
     return texts, language_for_each(language, len(texts))
 
@@ -94,5 +94,5 @@ def as_batch(inputs: Mapping[str, Any], return_tensors: Any) -> BatchFeature:
         return BatchFeature(dict(inputs), tensor_type=return_tensors)
     except ValueError as error:
         raise InputError(
-            f"these inputs make no tensors: texts of several lengths need padding=True to be one ({error})"
+            f"these inputs cannot become tensors: texts of different lengths need padding=True ({error})"
         ) from error

@@ -17,9 +17,9 @@ from transformers.tokenization_utils_base import PaddingStrategy, TruncationStra
 from ..configuration.errors import ArgumentError, InputError
 from ..configuration.suggestions import did_you_mean
 
-# Nobody's texts are as long, and tokenizers take no larger number than 2 to the power of 64.
+# Longer than any text; tokenizers accept numbers up to 2 to the power of 64.
 LARGEST_LENGTH = 1 << 20
-_OTHER_INPUTS = ("videos", "audio")  # of which transformers passes None on
+_OTHER_INPUTS = ("videos", "audio")  # transformers passes these as None
 
 
 def call_settings(
@@ -58,7 +58,7 @@ def call_settings(
         _refuse_unknown(group, known[name], f"{called}'s {name}")
     flat = _without_none(flat)
     ours = {}
-    for name in ("text_kwargs", "images_kwargs"):  # what is given by itself goes before what is common to all
+    for name in ("text_kwargs", "images_kwargs"):  # direct keywords take precedence over `common_kwargs`
         shared = {key: value for key, value in common.items() if key in known[name] and key not in flat}
         ours[name] = _without_none(shared | groups[name])
     try:
@@ -71,7 +71,7 @@ def call_settings(
 
 def _group(name: str, given: Any) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"{name}={given!r} is no dictionary of keywords")
+        raise InputError(f"{name}={given!r} must be a dictionary of keyword arguments")
     return dict(given or {})
 
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from ..configuration.errors import VocabularyError
 from ..configuration.languages import normalize_language
 
-CLS_TOKEN = "[CLS]"  # mBART's <s> begins the text
+CLS_TOKEN = "[CLS]"  # mBART's own, <s>, begins the text
 IMAGE_SEPARATOR_TOKEN = "[SEP']"
 _MBART_LANGUAGE_CODE = re.compile(r"([a-z]{2,3})_[A-Z]{2}")  # de_DE, fr_XX
 _NEEDED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token")
@@ -51,14 +51,14 @@ def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -
         VocabularyError: if it is not a fast tokenizer, or lacks a token that every text needs.
     """
     if not hasattr(tokenizer, "backend_tokenizer"):
-        raise VocabularyError(f"{type(tokenizer).__name__} is no fast tokenizer")
+        raise VocabularyError(f"{type(tokenizer).__name__} is not a fast tokenizer")
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_padding()
     backend.no_truncation()
     backend.add_special_tokens(tokens)
     own = PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        bos_token=tokenizer.bos_token or tokenizer.cls_token,  # mBART's tokenizer calls its <s> by the latter name
+        bos_token=tokenizer.bos_token or tokenizer.cls_token,  # in mBART's tokenizer, <s> has the latter name
         **{name: getattr(tokenizer, name) for name in _NEEDED_TOKENS if name != "bos_token"},
         cls_token=CLS_TOKEN,
         sep_token=tokenizer.eos_token,
@@ -67,7 +67,7 @@ def with_special_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -
         model_input_names=["input_ids", "attention_mask"],
     )
     check_tokens(own, tokens)
-    # mBART's tokenizer also adds a language's code: the one that it was last told.
+    # mBART's tokenizer would also add the code of the language that was last set on it.
     begin = (own.bos_token, own.bos_token_id)
     own.backend_tokenizer.post_processor = TemplateProcessing(single=f"{begin[0]} $A", special_tokens=[begin])
     return own

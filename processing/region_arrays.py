@@ -23,22 +23,22 @@ def check_regions(features: Any, region_size: int, max_regions: int, called: str
     Raises:
         RegionError: if the features are not finite numbers, or have another shape.
     """
-    if hasattr(features, "numpy"):  # a tensor, on whatever device, with or without a gradient
+    if hasattr(features, "numpy"):  # a tensor, on any device, with or without a gradient
         features = features.detach().float().cpu().numpy()
     try:
         array = np.asarray(features, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise RegionError(f"{called}: features that are no numbers ({error})") from error
+        raise RegionError(f"{called}: the features are not numbers ({error})") from error
     if array.ndim != 2:
         raise RegionError(f"{called}: features must be of shape [regions, {region_size}], not {array.shape}")
     if not len(array):
         raise RegionError(f"{called}: no regions; give None for an image without any")
     if array.shape[1] != region_size:
-        raise RegionError(f"{called}: a region is {array.shape[1]} numbers, where the model reads {region_size}")
+        raise RegionError(f"{called}: regions have the width {array.shape[1]}; the model reads {region_size}")
     if len(array) > max_regions:
-        raise RegionError(f"{called}: {len(array)} regions, where the model has room for {max_regions}")
+        raise RegionError(f"{called}: {len(array)} regions; the model reads at most {max_regions}")
     if not np.isfinite(array).all():
-        raise RegionError(f"{called}: features that are not finite")
+        raise RegionError(f"{called}: the features are not finite")
     return array
 
 

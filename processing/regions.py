@@ -28,13 +28,13 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..configuration.errors import RegionError
+from ..configuration.errors import RegionError, UnknownImageError
 from .region_arrays import check_regions
 
 _FEATURES = "features"
 _KEYS = "keys"
 _ARRAYS = (_FEATURES, "x")
-# LMDB files that are open, by process and path.
+# Open LMDB files by process and path.
 _DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
 
 
@@ -46,8 +46,9 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         region_size, max_regions: as in `Rc3Config`.
 
     Raises:
-        RegionError: if nothing is at the path, or it cannot be read; later, if an image that is asked for is missing,
-            or its features do not fit the model.
+        RegionError: if nothing is at the path, or it cannot be read; later, if the features of an image do not fit the
+            model.
+        UnknownImageError: later, if an image that is asked for is missing; `get` returns its default instead.
         ImportError: if the library for the format is not installed.
     """
 
@@ -56,17 +57,17 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         if not self.path.exists():
             raise RegionError(f"{path}: no such file or folder")
         self._opened: tuple[int, Any] | None = None
-        _ = self._file  # a file that is none is better refused now
+        _ = self._file  # refuses a wrong file now, and not when an image is asked for
 
     def __getitem__(self, image_id: str) -> np.ndarray:
         called = f"{self.path}, image {image_id!r}"
         if image_id not in self:
-            raise RegionError(f"{called}: not there")
+            raise UnknownImageError(f"{called}: there is no such image")
         try:
             features = self._read(image_id)
         except RegionError:
             raise
-        except Exception as error:  # broken files raise what their libraries please
+        except Exception as error:  # the libraries raise many types for broken files
             raise RegionError(f"{called}: {error}") from error
         return check_regions(features, self.region_size, self.max_regions, called)
 
@@ -121,10 +122,10 @@ class LmdbRegions(RegionFeatures):
         what it inherited."""
         lmdb = _library("lmdb", self.path)
         here = self.path.resolve()
-        for (process, place), database in list(_DATABASES.items()):
-            if place == here and process == os.getpid():
+        for (process, path), database in list(_DATABASES.items()):
+            if path == here and process == os.getpid():
                 return database
-            if place == here:
+            if path == here:
                 database.close()
         _DATABASES[os.getpid(), here] = database = self._open_first(lmdb)
         return database
@@ -138,7 +139,7 @@ class LmdbRegions(RegionFeatures):
             raise RegionError(f"{self.path}: {error}") from error
         file = self.path / "data.mdb" if self.path.is_dir() else self.path
         needed = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
-        if file.stat().st_size < needed:  # to read what is not there would end the process
+        if file.stat().st_size < needed:  # reading beyond the end would terminate the process
             database.close()
             raise RegionError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
         return database
@@ -177,13 +178,13 @@ class FolderRegions(RegionFeatures):
         if not self.path.is_dir():
             raise RegionError(f"{self.path}: no folder")
 
-    def _place(self, image_id: str) -> Path | None:
-        places = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
+    def _file_of(self, image_id: str) -> Path | None:
+        candidates = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
         inside = self.path.resolve()
-        return next((file for file in places if file.resolve().is_relative_to(inside) and file.is_file()), None)
+        return next((file for file in candidates if file.resolve().is_relative_to(inside) and file.is_file()), None)
 
     def _read(self, image_id: str) -> np.ndarray:
-        file = self._place(image_id) or self.path
+        file = self._file_of(image_id) or self.path
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded
@@ -194,7 +195,7 @@ class FolderRegions(RegionFeatures):
             return loaded[name]
 
     def __contains__(self, image_id: object) -> bool:
-        return isinstance(image_id, str) and self._place(image_id) is not None
+        return isinstance(image_id, str) and self._file_of(image_id) is not None
 
     def __iter__(self) -> Iterator[str]:
         for file in sorted(self.path.rglob("*.np[yz]")):
@@ -209,7 +210,7 @@ class SeveralRegions(Mapping[str, np.ndarray]):
     """The regions of several files as one mapping; if several have an image, the first counts.
 
     Raises:
-        RegionError: if none has an image that is asked for.
+        UnknownImageError: if none has an image that is asked for; `get` returns its default instead.
     """
 
     def __init__(self, *files: RegionFeatures) -> None:
@@ -219,7 +220,9 @@ class SeveralRegions(Mapping[str, np.ndarray]):
         for file in self.files:
             if image_id in file:
                 return file[image_id]
-        raise RegionError(f"{', '.join(str(file.path) for file in self.files)}, image {image_id!r}: not there")
+        raise UnknownImageError(
+            f"{', '.join(str(file.path) for file in self.files)}, image {image_id!r}: there is no such image"
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(image_id for file in self.files for image_id in file))
@@ -283,7 +286,7 @@ _PICKLED_BY: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
     ("numpy.core.multiarray", "scalar"): _scalar,
     ("numpy.core.numeric", "_frombuffer"): _array,
-    ("_codecs", "encode"): lambda text, encoding: text.encode(encoding),  # how protocol 2 writes bytes
+    ("_codecs", "encode"): lambda text, encoding: text.encode(encoding),  # protocol 2 writes bytes so
 }
 
 

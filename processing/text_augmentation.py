@@ -58,8 +58,7 @@ class SubwordDropout:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or not isinstance(backend.model, WordPiece):
             raise ValueError(
-                "subword_dropout needs a WordPiece tokenizer, whose longest matches it passes over; "
-                f"{type(tokenizer).__name__} is none"
+                f"subword_dropout needs a WordPiece tokenizer, but {type(tokenizer).__name__} is of another kind"
             )
         self.tokenizer, self.augmentation, self.max_length = tokenizer, augmentation, max_length
         self._vocabulary = tokenizer.get_vocab()
@@ -108,7 +107,7 @@ class SubwordDropout:
             fits = fitting[start] if fitting else ()
             if not fits:
                 return [self.tokenizer.unk_token_id]
-            # The shortest that fits is never passed over, so that no known letter becomes unknown.
+            # The shortest piece that fits is never skipped, so that no known letter becomes unknown.
             start, piece = next((fit for fit in fits[:-1] if not dropout or rng.random() >= dropout), fits[-1])
             pieces.append(piece)
         return pieces

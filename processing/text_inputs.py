@@ -13,7 +13,7 @@ from typing import Any
 
 from ..configuration.errors import InputError
 
-_SHOWN = 60  # characters of a text that messages show
+_SHOWN = 60  # number of characters of a text in a message
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +38,10 @@ def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> l
     texts = list(given)
     if not texts and not none_is_fine:
         raise InputError(f"{name} is an empty list")
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"{name}[{place}] is {shown_briefly(text)}, which is no text")
-        check_encodable(text, f"{name}[{place}]")
+            raise InputError(f"{name}[{index}] is {shown_briefly(text)}, which is not a text")
+        check_encodable(text, f"{name}[{index}]")
     return texts
 
 
@@ -56,7 +56,7 @@ def check_encodable(text: str, called: str) -> None:
     except UnicodeEncodeError as error:
         raise InputError(
             f"{called} has half a surrogate pair, U+{ord(text[error.start]):04X}, at character {error.start} of "
-            f"{text[:_SHOWN]!r}: it is no Unicode text; it was decoded wrongly"
+            f"{text[:_SHOWN]!r}: it is not Unicode; the text was decoded with a wrong encoding"
         ) from error
 
 
@@ -83,7 +83,7 @@ class CutTexts:
 
     def warn(self, texts: Sequence[str]) -> None:
         """Logs how many of these texts were cut, if any was."""
-        cut = [place for place, text in enumerate(texts) if text in self.texts]
+        cut = [index for index, text in enumerate(texts) if text in self.texts]
         if cut:
             logger.warning(
                 "%d of %d texts are longer than the %s that the model reads, and were cut; the first is text %d, %r",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Libraries that are written in Rust, such as tokenizers and safetensors, end their messages so.
+# Libraries in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
 
 

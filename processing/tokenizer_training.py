@@ -26,10 +26,10 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-# Of byte-pair encodings; numbers and names are mBART's, but for the mask, which mBART has last.
+# Special tokens of byte-pair encodings, with mBART's names and ids, except that mBART's mask is the last token.
 BPE_SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-WORDPIECE_PREFIX = "##"  # of pieces inside of words, BERT's
+WORDPIECE_PREFIX = "##"  # BERT's mark of pieces inside of words
 _LONGEST_WORD = 100  # characters; WordPiece turns longer words into [UNK]
 
 
@@ -114,7 +114,7 @@ def _characters(tokenizer: Tokenizer, texts: Iterable[str], prefix: str) -> list
     """Returns the pieces that spell the characters of normalized texts in any position of a word."""
     pieces = set()
     for character in set().union(*texts):
-        # Doubled, a character stands at the start of a word and inside one, unless it is always a word of its own.
+        # A doubled character is at the start of a word and inside of it, unless it is always a word of its own.
         for word in _words(tokenizer, character * 2):
             pieces |= {word[0], *(prefix + inside for inside in word[1:])}
     return sorted(pieces)
@@ -129,8 +129,8 @@ def _learn_pieces(
     show_progress: bool,
 ) -> dict[str, int]:
     """Returns the vocabulary that WordPiece training finds for words with their frequencies."""
-    # The trainer would number characters in the order of a hash table, and choose between pieces of equal frequency by
-    # number. Given as special tokens they are numbered in order, so that training can be repeated.
+    # The trainer would order characters by a hash table, and choose between equally frequent pieces by that order. As
+    # special tokens, they keep the given order, which makes the training reproducible.
     first = [*SPECIAL_TOKENS, *characters]
     if len(first) > vocab_size:
         raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {len(first)} pieces")
@@ -193,7 +193,7 @@ def train_bpe(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     *ordinary, mask = BPE_SPECIAL_TOKENS
-    # A mask takes the place of a word, and with it of the space before.
+    # A mask replaces a word together with the space before it.
     tokenizer.add_special_tokens([*ordinary, AddedToken(mask, lstrip=True, special=True)])
     begin, end = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -69,7 +69,7 @@ def choose_pieces(
         VocabularyError: if the coverage is impossible, or the tokenizer does not have an id in `always`.
     """
     if not 0 < coverage <= 1:
-        raise VocabularyError(f"coverage={coverage} is no share of the texts: above 0 and at most 1")
+        raise VocabularyError(f"coverage={coverage} must be above 0 and at most 1")
     specification, vocabulary = _specification(tokenizer), tokenizer.get_vocab()
     kept = set(always) | _special_ids(tokenizer, specification)
     if unknown := sorted(kept - set(vocabulary.values())):
@@ -105,11 +105,11 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
         file = Path(folder, "tokenizer.json")
         file.write_text(json.dumps(_trimmed(_specification(tokenizer), new_ids), ensure_ascii=False), "utf-8")
         trimmed = type(tokenizer).from_pretrained(folder)
-    wanted = {piece: new_ids[number] for piece, number in tokenizer.get_vocab().items() if number in new_ids}
+    wanted = {piece: new_ids[token_id] for piece, token_id in tokenizer.get_vocab().items() if token_id in new_ids}
     if differences := sorted(wanted.items() ^ trimmed.get_vocab().items()):
-        piece, number = differences[0]
+        piece, token_id = differences[0]
         raise VocabularyError(
-            f"{type(tokenizer).__name__} does not load the pieces that were saved for it: {piece!r}, {number}, is "
+            f"{type(tokenizer).__name__} does not load the pieces that were saved for it: {piece!r}, {token_id}, is "
             f"one of {len(differences)} differences"
         )
     return trimmed
@@ -147,7 +147,7 @@ def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Returns the content of the tokenizer's `tokenizer.json`."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise VocabularyError(
-            f"{type(tokenizer).__name__} is no fast tokenizer: only those of the tokenizers library can be trimmed"
+            f"{type(tokenizer).__name__} is not a fast tokenizer: only those of the tokenizers library can be trimmed"
         )
     specification = json.loads(tokenizer.backend_tokenizer.to_str())
     kind = specification["model"]["type"]
@@ -169,13 +169,13 @@ def _spelling_ids(specification: dict[str, Any], vocabulary: dict[str, int], cou
     can be cut."""
     model = specification["model"]
     characters = {
-        character for piece, number in vocabulary.items() if counts[number] for character in _letters(model, piece)
+        character for piece, token_id in vocabulary.items() if counts[token_id] for character in _letters(model, piece)
     }
     if "ByteLevel" in json.dumps(specification["pre_tokenizer"]):
         characters.update(pre_tokenizers.ByteLevel.alphabet())
     return {
-        number
-        for piece, number in vocabulary.items()
+        token_id
+        for piece, token_id in vocabulary.items()
         if _letters(model, piece) in characters or (model.get("byte_fallback") and _BYTE.fullmatch(piece))
     }
 
@@ -191,10 +191,10 @@ def _with_parts(specification: dict[str, Any], vocabulary: dict[str, int], kept:
     parts: dict[str, set[str]] = {}
     for left, right in specification["model"].get("merges", ()):
         parts.setdefault(_merged(specification["model"], left, right), set()).update((left, right))
-    pieces = {number: piece for piece, number in vocabulary.items()}
-    queue = [pieces[number] for number in kept]
+    pieces = {token_id: piece for piece, token_id in vocabulary.items()}
+    queue = [pieces[token_id] for token_id in kept]
     closed = set(queue)
-    for piece in queue:  # which grows meanwhile
+    for piece in queue:  # the loop appends to it
         new = parts.get(piece, set()) - closed
         closed |= new
         queue += new
@@ -211,8 +211,8 @@ def _merged(model: dict[str, Any], left: str, right: str) -> str:
 def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str, Any]:
     """Returns the content of `tokenizer.json` with only the pieces that have a new id."""
     model = specification["model"]
-    if model["type"] == "Unigram":  # a list of [piece, score]: the place is the id
-        model["vocab"] = [entry for number, entry in enumerate(model["vocab"]) if number in new_ids]
+    if model["type"] == "Unigram":  # a list of [piece, score]: the index is the id
+        model["vocab"] = [entry for token_id, entry in enumerate(model["vocab"]) if token_id in new_ids]
         model["unk_id"] = new_ids[model["unk_id"]]
     else:
         model["vocab"] = {piece: new_ids[old] for piece, old in model["vocab"].items() if old in new_ids}

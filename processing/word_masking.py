@@ -47,7 +47,7 @@ class WordMasking:
         pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         special = {*tokenizer.all_special_tokens, *special_tokens} - {tokenizer.unk_token}
         self.mask_token_id = tokenizer.mask_token_id
-        # What there is to know of each piece, bool [V].
+        # Properties of each piece, bool [V].
         self._is_special = torch.tensor([piece in special for piece in pieces])
         self._is_space = torch.tensor([piece == _SPACE for piece in pieces])
         self._after_space = torch.tensor([piece.startswith(_SPACE) for piece in pieces])
@@ -71,8 +71,8 @@ class WordMasking:
         after_unspaced = self._ends_unspaced[previous] & ~self._continues[input_ids]
         begins = first | self._after_space[input_ids]
         begins |= (self._begins_unspaced[input_ids] | after_unspaced) & ~self._is_space[previous]
-        numbers = (begins & ~special).cumsum(-1) - 1
-        return numbers.masked_fill(special, _NO_WORD)
+        indices = (begins & ~special).cumsum(-1) - 1
+        return indices.masked_fill(special, _NO_WORD)
 
     def __call__(
         self, input_ids: Tensor, probability: float, generator: torch.Generator | None = None
@@ -97,7 +97,7 @@ class WordMasking:
         counts = words.amax(-1, keepdim=True) + 1  # [N, 1]
         drawn = torch.rand(words.shape, generator=generator)  # [N, T]: a number for each word, in the first places
         drawn = drawn.masked_fill(torch.arange(words.shape[1]) >= counts, -1.0)
-        # The word of the largest number is masked only where all others are.
+        # The word with the largest random number would be masked last; it is the one that is always left.
         chosen = (drawn < probability).scatter(-1, drawn.argmax(-1, keepdim=True), False)
         masked = chosen.gather(-1, words.clamp(min=0)) & (words != _NO_WORD)
         return input_ids.masked_fill(masked, self.mask_token_id), input_ids.masked_fill(~masked, -100)

@@ -112,7 +112,9 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
     number = 1
     for number, line in enumerate(lines, 2):
         spelling, numbers = _split(path, number, line, size)
-        row = rows.get(fold(spelling.decode("utf-8", "replace"), language))  # no word of ours has a broken letter
+        row = rows.get(
+            fold(spelling.decode("utf-8", "replace"), language)
+        )  # no known word contains a replacement character
         if row is None:
             continue
         if spelling in spellings:
@@ -121,7 +123,7 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
             vectors[row] = _parse(path, number, numbers)
         spellings.add(spelling)
     if number - 1 != count:
-        raise VocabularyError(f"{path}: the first line promises {count} words, and there are {number - 1}")
+        raise VocabularyError(f"{path}: the first line states {count} words, but there are {number - 1}")
     if repeated:
         logger.warning("%s: %d lines repeat a word of the vocabulary; the first counts", path, repeated)
     matrix = np.zeros((len(words), size), np.float32)
@@ -153,7 +155,7 @@ def _parse(path: str | Path, number: int, fields: list[bytes]) -> np.ndarray:
     except ValueError as error:
         raise VocabularyError(f"{path}, line {number}: {error}") from error
     if not np.isfinite(values).all():
-        raise VocabularyError(f"{path}, line {number}: a vector with infinite numbers, or what is no number")
+        raise VocabularyError(f"{path}, line {number}: the vector has numbers that are NaN or infinite")
     return values
 
 
@@ -180,7 +182,7 @@ def reduce_vectors(vectors: WordVectors, size: int = VECTOR_SIZE) -> WordVectors
     known: np.ndarray = np.any(vectors.matrix, axis=1)
     centred = vectors.matrix[known].astype(np.float64)  # [n, given]
     centred -= centred.mean(0) if len(centred) else 0
-    _, axes = np.linalg.eigh(centred.T @ centred)  # columns by rising variance
+    _, axes = np.linalg.eigh(centred.T @ centred)  # columns in order of rising variance
     matrix = np.zeros((len(known), size), np.float32)
     matrix[known] = centred @ _signed(axes[:, ::-1][:, :size])
     return replace(vectors, matrix=matrix)
@@ -226,10 +228,10 @@ def _counted_pairs(captions: Iterable[str], words: Sequence[str], language: str)
     Returns:
         Indices of words [2, n], and numbers of captions [n].
     """
-    numbers = {word: number for number, word in enumerate(words)}
+    indices = {word: index for index, word in enumerate(words)}
     codes = [np.empty(0, np.int64)]
     for caption in captions:
-        present = np.array([numbers[word] for word in {*split_words(caption, language)} if word in numbers], np.int64)
+        present = np.array([indices[word] for word in {*split_words(caption, language)} if word in indices], np.int64)
         codes.append((present[:, None] * len(words) + present).ravel())
     pairs, counts = np.unique(np.concatenate(codes), return_counts=True)
     return np.stack(np.divmod(pairs, len(words))), counts

@@ -36,7 +36,9 @@ def frequent_words(
     kept = [word for word, count in counts.items() if count >= min_frequency]
     if not kept:
         most = max(counts.values(), default=0)
-        raise VocabularyError(f"no word of the texts in {language!r} occurs {min_frequency} times; the most is {most}")
+        raise VocabularyError(
+            f"no word of the texts in {language!r} occurs {min_frequency} times; the most frequent occurs {most} times"
+        )
     return sorted(kept, key=lambda word: (-counts[word], word))[:max_size]
 
 
@@ -61,12 +63,12 @@ class WordVocabulary:
         self.language = normalize_language(language)
         self.words = tuple(words)
         self._ids: dict[str, int] = {}
-        for number, word in enumerate(self.words, SPECIAL_IDS):
+        for word_id, word in enumerate(self.words, SPECIAL_IDS):
             if not isinstance(word, str) or not word:
-                raise VocabularyError(f"{self.language!r}: word {number} of the vocabulary is {word!r}")
+                raise VocabularyError(f"{self.language!r}: word {word_id} of the vocabulary is {word!r}")
             if word in self._ids:
-                raise VocabularyError(f"{self.language!r}: {word!r} is word {self._ids[word]} and {number}")
-            self._ids[word] = number
+                raise VocabularyError(f"{self.language!r}: {word!r} is word {self._ids[word]} and {word_id}")
+            self._ids[word] = word_id
 
     def __len__(self) -> int:
         """Number of ids: the known words and the three special ones."""
@@ -82,5 +84,5 @@ class WordVocabulary:
 
     def unknown_rate(self, texts: Iterable[str]) -> float:
         """Returns the share of [UNK] in texts, in percent of all words."""
-        numbers = [number for text in texts for number in self.encode(text)]
-        return 100 * numbers.count(UNKNOWN_ID) / max(len(numbers), 1)
+        ids = [word_id for text in texts for word_id in self.encode(text)]
+        return 100 * ids.count(UNKNOWN_ID) / max(len(ids), 1)

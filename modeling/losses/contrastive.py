@@ -65,8 +65,8 @@ def contrastive_loss(
     if tile_size < 1:
         raise ValueError(f"tile_size={tile_size} must be at least 1")
     dtype = torch.promote_types(x.dtype, torch.float32)
-    # Under autocast the matrix product would run in half precision; cosines divided by a temperature of 0.01 need
-    # float32.
+    # Under autocast, the matrix product would run in half precision, which is too coarse for cosines that are divided
+    # by a temperature of 0.01.
     with torch.autocast(x.device.type, enabled=False):
         temperature = torch.as_tensor(temperature, dtype=dtype, device=x.device)
         x = normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit
@@ -188,7 +188,7 @@ class _TiledSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_lse: Tensor, grad_mean: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True; once_differentiable would overlook it here
+        if torch.is_grad_enabled():  # with create_graph=True; once_differentiable would not detect it here
             raise NotImplementedError("the contrastive loss has a first derivative only, not one of create_graph=True")
         x, y, right, positives, lse, finite = ctx.saved_tensors
         grad_x, grad_y, grad_right = torch.zeros_like(x), torch.zeros_like(y), torch.zeros_like(right)
@@ -196,7 +196,7 @@ class _TiledSoftmax(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             for rows, columns in ctx.tiles:
                 logits, excluded = _tile(x, y, right, positives, rows, columns)
-                # The derivative of a log-sum-exp is the softmax, that of a mean one by the number of its terms.
+                # The derivative of a log-sum-exp is the softmax, and that of a mean is 1 / the number of its terms.
                 grad = (logits - lse[0, rows, None]).exp_().mul_(grad_lse[0, rows, None])
                 grad.addcmul_(logits.sub_(lse[1, columns]).exp_(), grad_lse[1, columns])
                 if ctx.with_mean:

@@ -140,7 +140,7 @@ def distance_matrix(x: Tensor, y: Tensor) -> Tensor:
         x: [A, d]; y: [B, d]; result: [A, B].
     """
     dtype = torch.promote_types(x.dtype, torch.float32)
-    # By a matrix product, small distances would drown in the rounding of large squares.
+    # A matrix product would lose small distances in the rounding errors of large squares.
     with torch.autocast(x.device.type, enabled=False):
         return torch.cdist(x.to(dtype), y.to(dtype), compute_mode="donot_use_mm_for_euclid_dist")
 

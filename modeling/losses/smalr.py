@@ -111,7 +111,7 @@ def neighbourhood_loss(
         distances = normalized_distances(anchors, others).unflatten(1, grid.indices.shape).transpose(0, 1)  # [L, K, K]
         exist = grid.is_there[row, :, None] & grid.is_there[:, None, :]  # [L, K, K]
         positives = exist & same_image
-        positives[row] &= ~itself  # a sentence is no neighbour of its own
+        positives[row] &= ~itself  # a sentence is not its own neighbour
         negatives = exist & ~same_image
         found = top_violation_triplet_loss(
             distances, positives, negatives=negatives, margin=margin, top_n=top_n, furthest_positive=True

@@ -61,7 +61,7 @@ def top_violation_triplet_loss(
         options: dict[str, Any] = {"margin": margin, "top_n": top_n, "furthest_positive": furthest_positive}
         return top_violation_triplet_loss(distances[None], positives[None], negatives=negatives[None], **options)[0]
     count = min(top_n, distances.shape[2])
-    with torch.no_grad():  # which pairs count; the gradient flows through these alone
+    with torch.no_grad():  # selects the pairs that count; only their distances receive a gradient
         nearest = distances.masked_fill(~negatives, torch.inf).topk(count, largest=False, sorted=False).indices
         if furthest_positive:
             group, anchor = positives.any(2).nonzero(as_tuple=True)  # [P]
@@ -75,7 +75,7 @@ def top_violation_triplet_loss(
     else:
         positive, negative = distances[group, anchor, other][:, None], distances.gather(2, nearest)[group, anchor]
     violations = (margin + positive - negative).clamp(min=0) * exists
-    totals = distances.new_zeros(2, len(distances))  # of the groups: violations and triplets
+    totals = distances.new_zeros(2, len(distances))  # of each group: the sum of violations, and the number of triplets
     both = torch.stack([violations.sum(1), exists.sum(1).to(violations.dtype)])
     violated, triplets = totals.index_add(1, group, both)
     return violated / triplets.clamp(min=1)

@@ -35,8 +35,8 @@ def peft_type_member(name: str) -> PeftType:
 
 
 MLA = peft_type_member("MLA")
-PREFIX = "base_model.model."  # before the names in an adapter's file
-_MATRICES = {"mlp": ("down", "up"), "linear": ("map",)}  # of an acquirer
+PREFIX = "base_model.model."  # begins the names in an adapter's file
+_MATRICES = {"mlp": ("down", "up"), "linear": ("map",)}  # linear layers of an acquirer
 
 
 @dataclass
@@ -134,7 +134,7 @@ class MlaAdapterConfig(PeftConfig):
             ModelFolderError: if the file of weights is truncated, or its weights do not fit the configuration.
         """
         config = super().from_pretrained(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
-        if config.peft_type != MLA:  # of another method PEFT gives that one's configuration
+        if config.peft_type != MLA:  # PEFT then returns the configuration of the other method
             raise ModelMismatchError(
                 f"{pretrained_model_name_or_path} holds an adapter of {config.peft_type.value}, and not of MLA"
             )
@@ -148,9 +148,9 @@ class MlaAdapterConfig(PeftConfig):
 
     def _is_acquirer(self, name: str) -> bool:
         """Returns whether a weight in an adapter's file belongs to an acquirer of one of the text tower's blocks."""
-        place, _, weight = name.removeprefix(PREFIX).partition(".mla_acquirers.")
+        module, _, weight = name.removeprefix(PREFIX).partition(".mla_acquirers.")
         matrix, _, kind = weight.partition(".")
-        is_block = self.target_modules is None or re.fullmatch(self.target_modules, place) is not None
+        is_block = self.target_modules is None or re.fullmatch(self.target_modules, module) is not None
         return is_block and matrix in _MATRICES[self.acquirer] and kind in ("weight", "bias")
 
     def _check_weights(self, path: Path) -> None:
@@ -160,7 +160,7 @@ class MlaAdapterConfig(PeftConfig):
         except SafetensorError as error:
             raise ModelFolderError(f"{path} is truncated or damaged ({error}); get it again") from error
         acquirers = [name for name in names if ".mla_acquirers." in name]
-        in_a_block = 4 if self.acquirer == "mlp" else 2  # a weight and a bias for each matrix
+        in_a_block = 4 if self.acquirer == "mlp" else 2  # a weight and a bias for each linear layer
         if self.text_layers is not None and len(acquirers) != self.text_layers * in_a_block:
             raise ModelFolderError(
                 f"{path} has {len(acquirers)} weights of acquirers; {self.text_layers} blocks with {self.acquirer!r} "
@@ -168,7 +168,7 @@ class MlaAdapterConfig(PeftConfig):
             )
         if strangers := [name for name in acquirers if not self._is_acquirer(name)]:
             raise ModelFolderError(
-                f"{path} has {strangers[0]!r}, which is no weight of {self.acquirer!r} acquirers behind "
+                f"{path} has {strangers[0]!r}, which is not a weight of {self.acquirer!r} acquirers behind "
                 f"{self.target_modules!r}"
             )
         if self.embedding is None and not any(".shared_embedding." in name for name in names):

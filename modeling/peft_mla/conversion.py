@@ -22,7 +22,7 @@ from ..modeling_mla import MlaModel
 from .config import PREFIX, MlaAdapterConfig
 from .embedding import embedding_digest, load_embedding
 
-# What the configurations of an adapter and of an `MlaModel` both say, and all languages of a model share.
+# Options that adapters and `MlaModel` have in common, and that all languages of a model share.
 SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
 
 
@@ -169,7 +169,7 @@ def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
     if model.config.languages and config.embedding_digest != own.embedding_digest:
         raise ModelMismatchError(
             f"the {config.language!r} adapter goes with another shared embedding than this model's "
-            f"{', '.join(model.config.languages)}: one or the other would be read wrongly"
+            f"{', '.join(model.config.languages)}: one of them would use a wrong embedding"
         )
 
 

@@ -46,7 +46,7 @@ class MlaAdapterModel(BaseTuner):
     prefix = "mla_"
     tuner_layer_cls = MlaLayer
     target_module_mapping = {kind: tower.target_modules for kind, tower in TEXT_TOWERS.items()}
-    _stored: StoredEmbedding | None = None  # read, while an adapter is being injected
+    _stored: StoredEmbedding | None = None  # set while an adapter is injected
 
     # ---- Before an adapter is injected ----
 
@@ -58,7 +58,7 @@ class MlaAdapterModel(BaseTuner):
         low_cpu_mem_usage: bool = False,
         state_dict: dict[str, Tensor] | None = None,
     ) -> None:
-        # The configuration says what is wrapped; which modules have weights in a state dict is no news.
+        # `state_dict` is not passed on: the configuration determines which modules are wrapped.
         try:
             super().inject_adapter(model, adapter_name, autocast_adapter_dtype, low_cpu_mem_usage)
         except Exception:
@@ -86,7 +86,7 @@ class MlaAdapterModel(BaseTuner):
         config.text_layers, config.text_width = layers, width
 
     def _check_language(self, config: MlaAdapterConfig) -> None:
-        languages = [other.language for other in self.peft_config.values()]  # the new one's among them
+        languages = [other.language for other in self.peft_config.values()]  # including the new one
         if languages.count(config.language) > 1:
             raise ModelMismatchError(f"this model has acquired {config.language!r} already; delete that adapter first")
 
@@ -158,10 +158,12 @@ class MlaAdapterModel(BaseTuner):
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        self.model.eval()  # neither dropout nor new batch statistics in what is frozen; acquirers have none
+        self.model.eval()  # no dropout and no new batch statistics in frozen parts; acquirers have neither
         for module in self.model.modules():
             if isinstance(module, GradientCheckpointingLayer):
-                module.training = mode  # itself, by which it knows whether to keep its activations
+                module.training = (
+                    mode  # the layer itself keeps or recomputes its activations depending on this attribute
+                )
         return self
 
     # ---- Files ----
@@ -193,7 +195,7 @@ class MlaAdapterModel(BaseTuner):
         cls, model: nn.Module, config: MlaAdapterConfig, adapter_name: str, state_dict: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         remapped = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
-        # Injected without memory (`low_cpu_mem_usage`), the shared embedding gets its weights here.
+        # If it was injected without memory (`low_cpu_mem_usage`), the shared embedding gets its weights here.
         empty = [name for name, value in model.named_parameters() if SHARED in name and value.is_meta]
         if empty and config.embedding is not None:
             weights = load_embedding(config.embedding).weights

@@ -496,7 +496,7 @@ def changes(**given):
 ROWS = sentences()
 HOLES = [row | {"en": ""} if number == 3 else row for number, row in enumerate(ROWS)]
 REFUSALS = {
-    "a base that is no dual encoder": (changes(base=Path("bert")), "does not know the text tower of a 'bert' model"),
+    "a base that is no dual encoder": (changes(base=Path("bert")), "does not support 'bert' models"),
     "no base": (changes(base=Path("nothing")), "nothing"),
     "the native language": (changes(language="en"), "knows 'en' already"),
     "another language": (changes(language="uk"), "has no text in 'uk', only in de, en"),

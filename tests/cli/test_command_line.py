@@ -270,7 +270,7 @@ def test_a_hub_that_does_not_answer_is_one_sentence_at_once(
 def test_a_name_that_the_hub_does_not_have(run, hub_at, played_hub):
     hub_at(f"{played_hub}/no-such-repository")
     shown = re.sub(r"\s*│\n│\s*", " ", run("info", "runs/mistyped", code=2).output)
-    assert "there is no folder 'runs/mistyped', and runs/mistyped is no repository on the Hub" in shown
+    assert "there is no folder 'runs/mistyped', and runs/mistyped is not a repository on the Hub" in shown
 
 
 class ServingHub(PlayedHub):

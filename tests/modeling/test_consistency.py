@@ -112,7 +112,7 @@ def test_the_public_names_are_imported_when_asked_for():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"languages": ["en", "EN"]}, r"languages=\['en', 'EN'\]: name each language of the scores once"),
+        ({"languages": ["en", "EN"]}, r"languages=\['en', 'EN'\]: name at least one language, and each only once"),
         ({"languages": []}, "at least one"),
         ({"languages": ["en", "english"]}, "'english'"),
         ({"hidden_size": 0}, "hidden_size=0 must be at least 1"),

@@ -321,7 +321,7 @@ def changed(batch, **changes):
     [
         ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, RegionError, r"\[4, 1, 0, 6\]"),
         ({}, {"region_features": torch.zeros(4, 37, 6), "region_mask": None}, RegionError, "37 .* takes 36"),
-        ({}, {"region_features": torch.zeros(4, 3, 5)}, RegionError, "5 numbers; the model takes 6"),
+        ({}, {"region_features": torch.zeros(4, 3, 5)}, RegionError, "the width 5; the model takes 6"),
         ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, InputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
         ({}, {"region_features": torch.zeros(4, 2, 3, 6)}, InputError, r"region_features \[4, 2, 3, 6\].* 1 "),
         ({}, {"pixel_values": torch.zeros(4, 2, 3, 8, 8)}, InputError, r"pixel_values \[4, 2, 3, 8, 8\].* 1 "),

@@ -338,7 +338,7 @@ def test_ablations_leave_the_other_losses_as_they_are(name, absent):
 def test_a_data_set_may_be_missing_and_not_all():
     model, given = make_model(rxvtcl_weight=0.0), batches()
     assert model(parallel=given["parallel"]).keys() == {"loss", "xtcl_loss"}
-    with pytest.raises(ValueError, match="no data set was given"):
+    with pytest.raises(ValueError, match="none of the given data sets"):
         model(weak=given["weak"])
 
 

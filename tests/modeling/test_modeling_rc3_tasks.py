@@ -273,7 +273,7 @@ def test_labels_that_there_are_not_are_refused(make_rc3, model_class, options, l
 
 def test_rows_that_are_no_whole_questions_are_refused(make_rc3):
     model, _ = make_rc3(Rc3ForImageTextRetrieval)
-    with pytest.raises(InputError, match="4 rows are no questions of 3 candidates"):
+    with pytest.raises(InputError, match="4 rows cannot be divided into questions of 3 candidates"):
         model(**visio_textual_batch(), candidates=3)
 
 
@@ -360,8 +360,12 @@ def test_a_grown_vocabulary_keeps_what_it_wrote(writer, tmp_path):
         ({"language": "sw"}, UnknownLanguageError, "has not learned 'sw'; it knows en, de, zh"),
         ({"language": ["de", "de", "sw", "en"]}, UnknownLanguageError, "'sw'"),
         ({"language": "klingonish"}, LanguageTagError, "klingonish"),
-        ({"decoder_start_token_id": 2}, UnknownLanguageError, r"decoder_start_token_id=2 is no language's token"),
-        ({}, MissingLanguageError, "in which language"),
+        (
+            {"decoder_start_token_id": 2},
+            UnknownLanguageError,
+            r"decoder_start_token_id=2 is not the token of a language",
+        ),
+        ({}, MissingLanguageError, "the language to write is missing"),
     ],
 )
 def test_writing_in_no_language_or_an_unknown_one_is_refused(writer, options, error, complaint):
