@@ -139,7 +139,7 @@ def language_id(language: str, known: list[str]) -> int:
     language = normalize_language(language)
     if language not in known:
         raise UnknownLanguageError(
-            f"this model has not learned {language!r}; it knows {', '.join(known)}"
+            f"this model has not learned {language!r}; its languages are {', '.join(known)}"
             f"{did_you_mean_language(language, known)}"
         )
     return known.index(language)

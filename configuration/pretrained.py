@@ -135,7 +135,7 @@ def located(source: str | Path, **loading: Any) -> dict[str, Any]:
         raise HubUnreachableError(
             f"there is no folder {source!r}, and whether the Hub has a repository of that name is not known: {reason}"
         )
-    logger.warning("%s: %s; what was fetched before is taken", source, reason)
+    logger.warning("%s: %s; the copy that was downloaded before is used", source, reason)
     return loading | {"local_files_only": True}
 
 

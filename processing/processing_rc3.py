@@ -109,7 +109,7 @@ class Rc3Processor(PerLanguageProcessor):
             if tag not in codes:
                 known = ", ".join(sorted(codes))
                 raise UnknownLanguageError(
-                    f"mBART has no code for {tag!r}; it knows {known}{did_you_mean_language(tag, codes)}"
+                    f"mBART has no code for {tag!r}; it has codes for {known}{did_you_mean_language(tag, codes)}"
                 )
         return cls._with_tokens(tokenizer, tags, [codes[tag] for tag in tags], image_processor, settings)
 

@@ -118,7 +118,7 @@ def note_cut_texts(texts: Sequence[str], limit: str) -> None:
 
 @cache
 def _warn_once(limit: str) -> None:
-    logger.warning("texts of more than %s are cut there, as the model reads no more; this is said once", limit)
+    logger.warning("texts of more than %s are cut there, because the model reads no more; this is logged once", limit)
 
 
 def overlong(texts: Sequence[str], encoded: Any) -> list[str]:

@@ -305,7 +305,7 @@ def test_a_model_is_fetched_once_and_then_found_without_the_hub(
     start = time.monotonic()
     assert run(*search).stdout == fetched
     assert time.monotonic() - start < 5
-    assert "what was fetched before is taken" in caplog.text
+    assert "the copy that was downloaded before is used" in caplog.text
 
 
 def test_acquire_says_that_the_default_vocabulary_is_missing(run, model, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import pytest
 
 import babelens
 from babelens.configuration.hub_code import export_code
+from babelens.modeling.peft_mla import MlaAdapterModel
 
 EVERY_MODEL = {"errors", "hub_code", "languages", "strict_config", "suggestions", "weights_as_made"}
 PROCESSOR = {
@@ -62,6 +63,14 @@ def test_a_folder_holds_the_code_of_its_method_alone(name, tmp_path):
         for cls in (model, method.processor, method.image_processor):
             export_code(cls, tmp_path / model.__name__)
         assert {path.stem for path in (tmp_path / model.__name__).iterdir()} == FILES[name]
+
+
+def test_the_adapter_has_its_modules_under_the_names_of_version_0_1(tmp_path):
+    export_code(MlaAdapterModel, tmp_path)
+    files = {path.stem for path in tmp_path.iterdir() if path.stem.startswith("peft_mla")}
+    assert files == {"peft_mla_config", "peft_mla_embedding", "peft_mla_layer", "peft_mla_model"}
+    assert "from .peft_mla_config import MlaAdapterConfig\n" in (tmp_path / "peft_mla_layer.py").read_text()
+    assert "from .acquirer import" in (tmp_path / "peft_mla_layer.py").read_text()
 
 
 def test_consistency_needs_neither_towers_nor_a_processor(tmp_path):

@@ -357,7 +357,7 @@ def test_a_grown_vocabulary_keeps_what_it_wrote(writer, tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "complaint"),
     [
-        ({"language": "sw"}, UnknownLanguageError, "has not learned 'sw'; it knows en, de, zh"),
+        ({"language": "sw"}, UnknownLanguageError, "has not learned 'sw'; its languages are en, de, zh"),
         ({"language": ["de", "de", "sw", "en"]}, UnknownLanguageError, "'sw'"),
         ({"language": "klingonish"}, LanguageTagError, "klingonish"),
         (
