@@ -25,7 +25,7 @@ class CrossLingualConsistencyConfig(HubCodeMixin, StrictConfig):
         LanguageTagError: if a tag names no language.
         ValueError: if there is no language, if one is named twice, or if `hidden_size` is below 1.
 
-    Example:
+    Examples:
         >>> config = CrossLingualConsistencyConfig(languages=["en", "de", "ja"], aggregation="mean")
     """
 

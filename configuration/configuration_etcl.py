@@ -41,7 +41,7 @@ class EtclConfig(HubCodeMixin, StrictConfig):
     Raises:
         ValueError: if a key is unknown, or a value is impossible.
 
-    Example:
+    Examples:
         >>> config = EtclConfig(text_config={"vocab_size": 8000}, label_smoothing=0.05)
         >>> model = EtclModel(config)
     """

@@ -41,7 +41,7 @@ class LiweConfig(HubCodeMixin, StrictConfig):
     Raises:
         ValueError: if a key is unknown, or a value is impossible.
 
-    Example:
+    Examples:
         >>> config = LiweConfig(vocab_size=120, hidden_size=256, image_feature_size=512)
         >>> model = LiweModel(config)
     """

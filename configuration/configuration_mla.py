@@ -29,7 +29,7 @@ class MlaConfig(MlaBaseConfig):
         LanguageTagError: if a tag names no language.
         ValueError: if a key is unknown, or a value is impossible.
 
-    Example:
+    Examples:
         >>> config = MlaConfig(base_config=CLIPConfig(), languages=["de", "uk"])
         >>> model = MlaModel(config)
     """

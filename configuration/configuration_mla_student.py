@@ -31,7 +31,7 @@ class MlaStudentConfig(MlaBaseConfig):
         LanguageTagError: if a tag names no language.
         ValueError: if a key is unknown, or a value is impossible.
 
-    Example:
+    Examples:
         >>> config = MlaStudentConfig(languages=["de", "fr"], strategy="acquisition", acquirer_size=64)
         >>> model = MlaStudentModel(config)
     """

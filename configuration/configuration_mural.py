@@ -41,7 +41,7 @@ class MuralConfig(HubCodeMixin, StrictConfig):
     Raises:
         ValueError: if a key is unknown, or a value is impossible.
 
-    Example:
+    Examples:
         >>> config = MuralConfig(text_config={"vocab_size": 8000, "num_hidden_layers": 4})
         >>> model = MuralModel(config)
     """

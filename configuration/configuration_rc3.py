@@ -59,7 +59,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         LanguageTagError: if a tag names no language.
         ValueError: if a key is unknown, special tokens coincide or exceed the vocabulary, or a value is impossible.
 
-    Example:
+    Examples:
         >>> config = Rc3Config(visual="patches", image_size=384)
         >>> model = Rc3Model(config)
     """

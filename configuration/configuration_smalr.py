@@ -66,7 +66,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
         LanguageTagError: if a tag names no language.
         ValueError: if a key is unknown, lists do not have one entry for each language, or a value is impossible.
 
-    Example:
+    Examples:
         >>> config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[8000, 6000], latent_tokens=4000)
         >>> model = SmalrModel(config)
     """

@@ -26,7 +26,7 @@ def written_file(path: str | Path) -> Iterator[Path]:
         OSError: if the file cannot be written, or `path` exists and is not a file. The message names `path`, and the
             previous file is unchanged.
 
-    Example:
+    Examples:
         >>> with written_file("results.json") as path:
         ...     path.write_text("{}")
     """
@@ -87,9 +87,9 @@ def errors_naming(path: str | Path, left: str = "nothing was left there") -> Ite
     try:
         yield
     except OSError as error:
-        told = OSError(f"{path} could not be written, and {left}: {error.strerror or error}")
-        told.errno = error.errno
-        raise told from error
+        named = OSError(f"{path} could not be written, and {left}: {error.strerror or error}")
+        named.errno = error.errno
+        raise named from error
 
 
 def _reach_disk(file: Path) -> None:

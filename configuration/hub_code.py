@@ -45,7 +45,7 @@ class HubCodeMixin(PushToHubMixin):
     Put it before `PreTrainedConfig`, `PreTrainedModel`, `ProcessorMixin` or an image processor among the bases. A
     class without its own `auto_classes` is saved, and loaded again, as its nearest base class that has them.
 
-    Example:
+    Examples:
         >>> class ToyModel(HubCodeMixin, PreTrainedModel):
         ...     config_class = ToyConfig
         ...     auto_classes = ("AutoModel",)

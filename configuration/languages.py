@@ -30,7 +30,7 @@ def normalize_language(tag: str) -> str:
     Raises:
         LanguageTagError: if `tag` is not a string, is malformed, or names no registered language.
 
-    Example:
+    Examples:
         >>> normalize_language("zh_cn")
         'zh-CN'
     """

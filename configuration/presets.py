@@ -41,7 +41,7 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
     Raises:
         ValueError: if no preset has that name, or a key is unknown or impossible.
 
-    Example:
+    Examples:
         >>> config = load_preset("mural-base", text_config={"vocab_size": 8000})
         >>> model = MuralModel(config)
     """

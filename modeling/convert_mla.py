@@ -68,7 +68,7 @@ def mla_from_openai(
     Raises:
         ValueError: if a name does not belong to such a checkpoint, or one is missing.
 
-    Example:
+    Examples:
         >>> model = mla_from_openai(torch.load("mla.pt", weights_only=True))
         >>> model.save_pretrained("mla-converted")
     """

@@ -34,7 +34,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     Args:
         config: languages, and how their scores are joined.
 
-    Example:
+    Examples:
         >>> consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de", "ja"]))
         >>> losses = consistency.fit(validation_scores, right_candidates)  # [3, n_queries, n_candidates]
         >>> consistency(test_scores)  # [n_queries, n_candidates]

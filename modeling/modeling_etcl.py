@@ -24,7 +24,7 @@ from .modeling_two_tower import TwoTowerModel
 class EtclModel(TwoTowerModel):
     """ETCL, a dual encoder with one text projection for all tasks.
 
-    Example:
+    Examples:
         >>> model = EtclModel.from_mural("runs/mural")
         >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
         >>> logits = model(**inputs).logits_per_image  # [n_images, n_texts]
@@ -52,7 +52,7 @@ class EtclModel(TwoTowerModel):
         Raises:
             ModelKindError: if it is a model of another kind.
 
-        Example:
+        Examples:
             >>> model = EtclModel.from_mural("runs/mural", label_smoothing=0.05)
         """
         source = AutoModel.from_pretrained(mural) if isinstance(mural, str | Path) else mural

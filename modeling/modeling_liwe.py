@@ -83,7 +83,7 @@ class LiweModel(WordDualEncoderModel):
 
     The texts of a batch may be in any language; `language_ids` only tell the loss which texts share a language.
 
-    Example:
+    Examples:
         >>> model = LiweModel(LiweConfig(vocab_size=processor.vocab_size))
         >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
         >>> output = model(**inputs, image_features=features)  # [n_images, 2048]

@@ -35,7 +35,7 @@ from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 class MlaModel(MlaPreTrainedModel):
     """MLA, a frozen dual encoder with acquirers for each acquired language.
 
-    Example:
+    Examples:
         >>> clip = AutoModel.from_pretrained("openai/clip-vit-base-patch32")
         >>> model = MlaModel.from_native(clip, languages=["de"])
         >>> inputs = processor(text=["a red car", "ein rotes Auto"], language=["en", "de"], return_tensors="pt")

@@ -44,7 +44,7 @@ class CrossModalBlock(AcquiredBlock):
 class MlaStudentModel(MlaPreTrainedModel):
     """A multilingual text encoder that learns the features of a frozen dual encoder.
 
-    Example:
+    Examples:
         >>> model = MlaStudentModel.from_models(clip, bert, languages=["de", "fr"])
         >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
         >>> model.get_text_features(**inputs).pooler_output  # [1, 512]

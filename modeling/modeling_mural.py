@@ -22,7 +22,7 @@ from .modeling_two_tower import TwoTowerModel
 class MuralModel(TwoTowerModel):
     """MURAL, a dual encoder with a text head for each task; with the task `image_text` alone, it is ALIGN.
 
-    Example:
+    Examples:
         >>> model = AutoModel.from_pretrained("runs/mural")
         >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
         >>> logits = model(**inputs).logits_per_image  # [n_images, n_texts]

@@ -53,7 +53,7 @@ class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         Raises:
             ValueError: if it is not an mBART with tied embeddings.
 
-        Example:
+        Examples:
             >>> model = Rc3ForPreTraining.from_mbart("facebook/mbart-large-50", visual="patches")
         """
         source = MBartForConditionalGeneration.from_pretrained(mbart) if isinstance(mbart, str | Path) else mbart
@@ -114,7 +114,7 @@ def _with_new_tokens(table: Tensor, fresh: Tensor, config: Rc3Config) -> Tensor:
 class Rc3Model(Rc3PreTrainedModel):
     """RC3's encoder and decoder, without a head; its weights have the names of `MBartModel`'s.
 
-    Example:
+    Examples:
         >>> model = Rc3Model.from_mbart("facebook/mbart-large-50", visual="patches")
         >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
         >>> model.encode(**inputs).pooler_output  # [N, d_model]

@@ -112,7 +112,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     """RC3 with the heads of its pre-training: a word head, which encoder and decoder share, and one that matches texts
     with images.
 
-    Example:
+    Examples:
         >>> model = Rc3ForPreTraining.from_mbart("facebook/mbart-large-50", visual="patches")
         >>> output = model(strict=strict_batch, weak=weak_batch, parallel=parallel_batch)
         >>> output.loss.backward()

@@ -61,7 +61,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
     """Scores how well a text and an image fit; trained to find the right one of several candidates (Flickr30K,
     MSCOCO).
 
-    Example:
+    Examples:
         >>> model = AutoModelForMultipleChoice.from_pretrained("runs/rc3-retrieval")
         >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
         >>> model(**inputs).scores  # [N]

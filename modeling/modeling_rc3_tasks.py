@@ -42,7 +42,7 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
 
     It never writes [CLS] and [SEP'], which only the encoder uses.
 
-    Example:
+    Examples:
         >>> model = AutoModelForImageTextToText.from_pretrained("runs/rc3-translation")
         >>> inputs = processor(images=images, text=captions, language="en", return_tensors="pt")
         >>> processor.batch_decode(model.generate(**inputs, language="de"))
@@ -289,7 +289,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
 class Rc3ForVisualEntailment(Rc3ForClassification):
     """Classifies whether an image entails a text (XVNLI).
 
-    Example:
+    Examples:
         >>> model = AutoModelForSequenceClassification.from_pretrained("runs/rc3-xvnli")
         >>> model(**processor(images=images, text=texts, language="fr", return_tensors="pt")).logits  # [N, 3]
     """
@@ -301,7 +301,7 @@ class Rc3ForVisualEntailment(Rc3ForClassification):
 class Rc3ForVisualReasoning(Rc3ForClassification):
     """Classifies whether a text is true of two images (MaRVL, NLVR2).
 
-    Example:
+    Examples:
         >>> model = AutoModelForImageClassification.from_pretrained("runs/rc3-marvl")
         >>> pairs = [(left, right)]
         >>> model(**processor(images=pairs, text=["两只狗"], language="zh", return_tensors="pt")).logits  # [1, 2]
@@ -316,7 +316,7 @@ class Rc3ForVisualReasoning(Rc3ForClassification):
 class Rc3ForVisualQuestionAnswering(Rc3ForClassification):
     """Classifies which of the known answers is right (xGQA, with GQA's 1842 answers).
 
-    Example:
+    Examples:
         >>> model = AutoModelForVisualQuestionAnswering.from_pretrained("runs/rc3-xgqa")
         >>> inputs = processor(images=images, text=["Welche Farbe hat das Auto?"], language="de", return_tensors="pt")
         >>> model.config.id2label[int(model(**inputs).logits.argmax())]

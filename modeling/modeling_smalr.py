@@ -57,7 +57,7 @@ class SmalrModel(WordDualEncoderModel):
 
     In training mode, texts are embedded a second time with some of their words masked.
 
-    Example:
+    Examples:
         >>> model = AutoModel.from_pretrained("runs/smalr")
         >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
         >>> output = model(**inputs, image_features=features)  # [n_images, 2048]

@@ -31,7 +31,7 @@ class ImageAugmentation:
     Raises:
         ValueError: if a probability is not between 0 and 1, or `scale` is not a range of positive numbers.
 
-    Example:
+    Examples:
         >>> augmentation = ImageAugmentation(scale=(0.8, 1.2), rotation=10, color_jitter=0.2)
     """
 

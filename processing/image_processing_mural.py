@@ -19,7 +19,7 @@ from .images import open_image, to_rgb
 class MuralImageProcessor(HubCodeMixin, PilBackend):
     """Prepares images of any mode for a dual encoder: transparency is laid on white, EXIF orientation is applied.
 
-    Example:
+    Examples:
         >>> image_processor = MuralImageProcessor(size={"height": 224, "width": 224}, do_center_crop=False)
         >>> image_processor(Image.open("car.jpg"), return_tensors="pt")["pixel_values"]  # [1, 3, 224, 224]
     """

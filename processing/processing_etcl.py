@@ -11,7 +11,7 @@ class EtclProcessor(DualEncoderProcessor):
         image_processor: such as a `MuralImageProcessor`.
         tokenizer: a fast tokenizer, such as LaBSE's, or one that `train_wordpiece` returns.
 
-    Example:
+    Examples:
         >>> processor = EtclProcessor(MuralImageProcessor(), train_wordpiece(captions, 8000))
         >>> inputs = processor(images=images, text=["ein rotes Auto"], language="de", return_tensors="pt")
     """

@@ -53,7 +53,7 @@ class LiweProcessor(WordLevelProcessor):
     Raises:
         VocabularyError: if there is no character, or one is given twice.
 
-    Example:
+    Examples:
         >>> processor = LiweProcessor(MuralImageProcessor(), frequent_characters({"de": captions}))
         >>> processor(text="ein rotes Auto", language="de", return_tensors="pt")["input_ids"]  # [1, 3, 26]
     """

@@ -30,7 +30,7 @@ class MlaProcessor(PerLanguageProcessor):
         LanguageTagError: if a tag names no language.
         VocabularyError: if the multilingual tokenizer does not end texts with [SEP], or has no padding token.
 
-    Example:
+    Examples:
         >>> processor = MlaProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer, languages=["de"])
         >>> inputs = processor(text=["a red car", "ein rotes Auto"], language=["en", "de"], return_tensors="pt")
     """

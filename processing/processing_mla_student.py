@@ -20,7 +20,7 @@ class MlaStudentProcessor(DualEncoderProcessor):
         native_language, max_native_length, pad_native: how the native model reads native texts: `native_language`,
             `max_text_length` and `pad_to_max_length` of `MlaProcessor`.
 
-    Example:
+    Examples:
         >>> processor = MlaStudentProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer)
         >>> inputs = processor(text=["a red car", "ein rotes Auto"], language=["en", "de"], return_tensors="pt")
     """

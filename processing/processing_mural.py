@@ -11,7 +11,7 @@ class MuralProcessor(DualEncoderProcessor):
         image_processor: such as a `MuralImageProcessor`.
         tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
 
-    Example:
+    Examples:
         >>> processor = MuralProcessor(MuralImageProcessor(), train_wordpiece(captions, 8000))
         >>> inputs = processor(images=images, text=["ein rotes Auto"], language="de", return_tensors="pt")
     """

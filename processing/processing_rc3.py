@@ -53,7 +53,7 @@ class Rc3Processor(PerLanguageProcessor):
         LanguageTagError: if a tag names no language.
         VocabularyError: if the tokenizer lacks a token, or there are not as many language tokens as languages.
 
-    Example:
+    Examples:
         >>> processor = Rc3Processor.from_mbart_tokenizer(mbart_tokenizer, ["en", "de", "fr"])
         >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
     """

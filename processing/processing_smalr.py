@@ -36,7 +36,7 @@ class SmalrProcessor(WordLevelProcessor):
         LanguageTagError: if a tag names no language.
         VocabularyError: if there is no language, or its words cannot be a vocabulary.
 
-    Example:
+    Examples:
         >>> words = {"en": frequent_words(english, "en"), "de": frequent_words(german, "de")}
         >>> processor = SmalrProcessor(MuralImageProcessor(), words)
         >>> inputs = processor(text=["a red car", "ein rotes Auto"], language=["en", "de"], return_tensors="pt")

@@ -62,8 +62,8 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
         try:
             return self.image_processor(decoded, **settings)
         except (TypeError, ValueError) as error:
-            told = ", ".join(f"{name}={value!r}" for name, value in settings.items()) or "no settings"
-            raise InputError(f"{type(self.image_processor).__name__} with {told}: {error}") from error
+            given = ", ".join(f"{name}={value!r}" for name, value in settings.items()) or "no settings"
+            raise InputError(f"{type(self.image_processor).__name__} with {given}: {error}") from error
 
 
 def texts_and_languages(

@@ -242,7 +242,7 @@ def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int 
         RegionError: as `RegionFeatures`.
         ImportError: as `RegionFeatures`.
 
-    Example:
+    Examples:
         >>> regions = open_regions("flickr30k_boxes36.h5")
         >>> processor(text="ein rotes Auto", language="de", regions=regions["1000092795"])
     """

@@ -63,7 +63,7 @@ def train_wordpiece(
     Raises:
         ValueError: if `vocab_size` is too small for the special tokens and the characters.
 
-    Example:
+    Examples:
         >>> tokenizer = train_wordpiece(captions, vocab_size=8000, alphabet=["äöüß"])
         >>> tokenizer.save_pretrained("tokenizer")
     """
@@ -176,7 +176,7 @@ def train_bpe(
     Raises:
         ValueError: if `vocab_size` is too small for the special tokens, the bytes and the characters.
 
-    Example:
+    Examples:
         >>> tokenizer = train_bpe(captions, vocab_size=8000)
         >>> processor = Rc3Processor.new(tokenizer, ["en", "de"])
     """

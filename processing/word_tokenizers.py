@@ -70,7 +70,7 @@ def split_words(text: str, language: str) -> list[str]:
         LanguageTagError: if the tag names no language.
         ImportError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without `babelens[segmenters]`.
 
-    Example:
+    Examples:
         >>> split_words("The man's red car", "en")
         ['the', 'man', "'s", 'red', 'car']
     """

@@ -53,7 +53,7 @@ class WordVocabulary:
         LanguageTagError: if the tag names no language.
         VocabularyError: if a word is not a text, or is given twice.
 
-    Example:
+    Examples:
         >>> vocabulary = WordVocabulary("en", ["a", "car", "red"])
         >>> vocabulary.encode("A red bus")
         [3, 5, 2]

@@ -53,7 +53,7 @@ def contrastive_loss(
     Raises:
         ValueError: if the shapes of `x`, `y` and `positives` do not fit, or `tile_size` is below 1.
 
-    Example:
+    Examples:
         >>> forward, backward = contrastive_loss(image_embeds, text_embeds, temperature=0.07)
         >>> (forward + backward).backward()
     """
@@ -128,7 +128,7 @@ def triple_contrastive_loss(
     Raises:
         ValueError: as in `contrastive_loss`.
 
-    Example:
+    Examples:
         >>> loss = triple_contrastive_loss(image_embeds, english, german, temperature=0.07, label_smoothing=0.1)
     """
     options: dict[str, Any] = {"label_smoothing": label_smoothing, "positives": positives, "tile_size": tile_size}

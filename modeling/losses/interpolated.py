@@ -58,7 +58,7 @@ def interpolated_contrastive_loss(
     Raises:
         ValueError: if the shapes do not fit, or `valid` is not boolean.
 
-    Example:
+    Examples:
         >>> to_second = distance_matrix(first, second)  # translations, [N, d] each
         >>> others = ~torch.eye(len(first), dtype=torch.bool)
         >>> contrast = interpolated_contrastive_loss(to_second.diagonal(), to_second, 0.5, valid=others)

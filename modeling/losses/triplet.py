@@ -44,7 +44,7 @@ def top_violation_triplet_loss(
     Raises:
         ValueError: if a mask is not boolean or has another shape, or `top_n` is below 1.
 
-    Example:
+    Examples:
         >>> distances = pairwise_distances(image_embeds, text_embeds)
         >>> loss = top_violation_triplet_loss(distances, same_label(image_ids, caption_image_ids))
     """

@@ -1,6 +1,6 @@
 """MLA as a PEFT method; importing this package registers it.
 
-Example:
+Examples:
     >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"))
 """
 

@@ -63,39 +63,39 @@ class MlaAdapterConfig(PeftConfig):
         LanguageTagError: if a tag names no language.
         ValueError: if there is no `language`, or a size is impossible.
 
-    Example:
+    Examples:
         >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"), adapter_name="de")
         >>> model.save_pretrained("clip-de")
     """
 
     language: str = field(default="", metadata={"help": "The language that the adapter acquires, a BCP-47 tag."})
-    native_language: str = field(default="en", metadata={"help": "What the base model reads without adapters."})
+    native_language: str = field(default="en", metadata={"help": "The language that the base model reads, a tag."})
     acquirer: Literal["mlp", "linear"] = field(
-        default="mlp", metadata={"help": "`mlp`, with a hidden layer, or `linear`, one matrix (table 1)."}
+        default="mlp", metadata={"help": "`mlp`, with a hidden layer, or `linear`, a single matrix."}
     )
     acquirer_size: int = field(default=256, metadata={"help": "Width of the hidden layer of `mlp` acquirers."})
-    vocab_size: int = field(default=119_547, metadata={"help": "Of the vocabulary that acquired languages share."})
+    vocab_size: int = field(default=119_547, metadata={"help": "Size of the vocabulary that languages share."})
     embedding_size: int = field(default=768, metadata={"help": "Width of the table of that vocabulary."})
     sep_token_id: int = field(
-        default=102, metadata={"help": "[SEP] of that vocabulary, at which texts end and whose state is pooled."}
+        default=102, metadata={"help": "Id of [SEP] in it, which ends every text and whose state is pooled."}
     )
     train_embedding: bool = field(
         default=True,
         metadata={
-            "help": "Whether the shared embedding is trained together with the acquirers, as in the paper. Frozen, it "
-            "stays what it is for the languages acquired before."
+            "help": "Whether the shared embedding is trained together with the acquirers, as in the paper. If it "
+            "stays frozen, earlier languages are not changed by later ones."
         },
     )
     embedding: str | None = field(
         default=None,
         metadata={
-            "help": "A folder or Hub repository where `save_embedding` stored the shared embedding; `./…` lies below "
-            "the adapter's own. Without it, each adapter is saved with the embedding."
+            "help": "Folder or Hub repository in which `save_embedding` stored the shared embedding; `./…` is "
+            "relative to the adapter's folder. Without it, each adapter is saved with the embedding."
         },
     )
     embedding_digest: str | None = field(
         default=None,
-        metadata={"help": "SHA-256 of the shared embedding that the adapter goes with. Written when it is saved."},
+        metadata={"help": "SHA-256 of the shared embedding that the adapter needs; written when it is saved."},
     )
     text_width: int | None = field(
         default=None, metadata={"help": "Width of the text tower's blocks. Filled in from the model."}

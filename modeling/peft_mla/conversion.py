@@ -67,7 +67,7 @@ def save_adapter(
             alone.
         folder: where to write it; it is created if needed.
 
-    Example:
+    Examples:
         >>> save_adapter(model, "de", "clip-de", base_model="openai/clip-vit-base-patch32")
     """
     config = adapter_config(model, language, embedding=embedding, base_model=base_model)
@@ -168,8 +168,8 @@ def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
             )
     if model.config.languages and config.embedding_digest != own.embedding_digest:
         raise ModelMismatchError(
-            f"the {config.language!r} adapter goes with another shared embedding than this model's "
-            f"{', '.join(model.config.languages)}: one of them would use a wrong embedding"
+            f"the {config.language!r} adapter needs another shared embedding than this model's "
+            f"{', '.join(model.config.languages)}, and a model has only one"
         )
 
 

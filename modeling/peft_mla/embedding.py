@@ -80,7 +80,7 @@ def save_embedding(model: nn.Module, folder: str | Path) -> None:
         model: a model with MLA adapters, or an `MlaModel`.
         folder: where to store it; it is created if needed.
 
-    Example:
+    Examples:
         >>> save_embedding(model, "shared")
         >>> config = MlaAdapterConfig(language="fr", embedding="shared", train_embedding=False)
     """

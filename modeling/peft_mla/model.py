@@ -228,8 +228,8 @@ def _check_shared(config: MlaAdapterConfig, present: MlaEmbedding) -> None:
         digest = embedding_digest(load_embedding(config.embedding).weights)
     if digest is not None and digest != embedding_digest(present.shared_embedding.state_dict()):
         raise ModelMismatchError(
-            f"the {config.language!r} adapter goes with another shared embedding than this model's languages: one or "
-            "the other would be read wrongly. Languages go together when they were acquired on one embedding with "
+            f"the {config.language!r} adapter needs another shared embedding than this model's languages, and a model "
+            "has only one. Languages can be combined if they were acquired on one embedding with "
             "train_embedding=False"
         )
 
@@ -245,6 +245,6 @@ def _check_stored(config: MlaAdapterConfig, stored: StoredEmbedding, width: int)
         )
     if config.embedding_digest not in (None, embedding_digest(stored.weights)):
         raise ModelMismatchError(
-            f"the embedding stored at {stored.source} is not the one that the {config.language!r} adapter goes with: "
+            f"the embedding stored at {stored.source} is not the one that the {config.language!r} adapter needs: "
             "one of them was trained or replaced since. save_embedding(model, folder) stores a model's present one"
         )
