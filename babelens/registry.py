@@ -38,7 +38,9 @@ from .modeling.modeling_liwe import LiweModel
 from .modeling.modeling_mla import MlaModel
 from .modeling.modeling_mla_student import MlaStudentModel
 from .modeling.modeling_mural import MuralModel
-from .modeling.modeling_rc3 import Rc3Model, task_models
+from .modeling.modeling_rc3 import Rc3Model
+from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
+from .modeling.modeling_rc3_tasks import TASK_MODELS
 from .modeling.modeling_smalr import SmalrModel
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor
@@ -107,7 +109,7 @@ _OWN_METHODS = (
         f"{_TRAINERS}.rc3:Rc3Trainer",
         f"{_WORKFLOWS}.rc3:WORKFLOW",
         f"{_WORKFLOWS}.rc3_tasks:WORKFLOW",
-        heads=task_models(),
+        heads=(Rc3ForPreTraining, *TASK_MODELS),
     ),
 )
 

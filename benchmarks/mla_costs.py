@@ -21,7 +21,7 @@ from transformers import CLIPModel
 from turns import Step, ratios
 
 from babelens import MlaConfig, MlaModel
-from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter, take_apart
+from babelens.modeling.peft_mla.conversion import save_adapter, to_peft_model
 
 LANGUAGES = ("de", "fr", "cs", "zh", "ja", "uk", "hi", "sw")
 
@@ -63,7 +63,7 @@ class Costs:
         with torch.no_grad():
             self.teacher = self.model.get_text_features(self.native).pooler_output
             self.images = self.model.get_image_features(self.pixels).pooler_output
-        self.peft = take_apart(self.model).eval()
+        self.peft = to_peft_model(self.model).eval()
 
     def comparisons(self) -> list[tuple[str, Step, Step]]:
         """(what is compared, one side, other side)."""

@@ -26,8 +26,8 @@ from transformers import MBartConfig, MBartForConditionalGeneration
 from turns import Step, seconds
 
 from babelens import Rc3Config, Rc3ForPreTraining, load_preset
-from babelens.configuration.tasks import PARALLEL, STRICT, WEAK
-from babelens.modeling.interpolated_losses import relevance_regularization, row_distances
+from babelens.configuration.configuration_rc3 import PARALLEL, STRICT, WEAK
+from babelens.modeling.losses.interpolated import relevance_regularization, row_distances
 from babelens.modeling.modeling_rc3_pretraining import _MATCHES, _MATCHING, _PAIRS, Passes
 
 _ALL = ("mclm_weight", "itm_weight", "xtcl_weight", "rxvtcl_weight", "relevance_weight")

@@ -14,11 +14,19 @@ from .strict_config import StrictConfig
 
 @strict
 class CrossLingualConsistencyConfig(HubCodeMixin, StrictConfig):
-    """
+    """Configuration of `CrossLingualConsistency`, which joins the scores of a query and of its translations.
+
     Args:
         languages: BCP-47 tags of the languages in which a query is scored, in the order of the score matrices.
-        aggregation: How the scores become one: their `mean` (CLC-A, which has no parameters), or an `mlp` (CLC-C).
-        hidden_size: Hidden units of the `mlp`.
+        aggregation: How the scores are joined: by their `mean` (CLC-A, without parameters) or by an `mlp` (CLC-C).
+        hidden_size: Number of hidden units of the `mlp`.
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+        ValueError: if there is no language, if one is named twice, or if `hidden_size` is below 1.
+
+    Examples:
+        >>> config = CrossLingualConsistencyConfig(languages=["en", "de", "ja"], aggregation="mean")
     """
 
     model_type = "cross_lingual_consistency"
@@ -31,7 +39,7 @@ class CrossLingualConsistencyConfig(HubCodeMixin, StrictConfig):
     def __post_init__(self, **kwargs: object) -> None:
         given, self.languages = self.languages, normalize_languages(self.languages)
         if not given or len(given) != len(self.languages):
-            raise ValueError(f"languages={list(given)}: name each language of the scores once, at least one")
+            raise ValueError(f"languages={list(given)}: name at least one language, and each only once")
         if self.hidden_size < 1:
             raise ValueError(f"hidden_size={self.hidden_size} must be at least 1")
         super().__post_init__(**kwargs)

@@ -1,7 +1,7 @@
-"""ETCL's configuration (Lee et al. 2022).
+"""Configuration of ETCL (Lee et al. 2022).
 
-Both towers are any transformers configuration. The defaults are the paper's: EfficientNet-B7 without its head
-convolution, BERT-base with LaBSE's vocabulary of 501 153 word pieces, 64 tokens (section 3.3).
+Each tower takes any suitable transformers configuration. The defaults are the paper's: EfficientNet-B7 without its
+head convolution, BERT-base with LaBSE's vocabulary of 501 153 word pieces, and texts of 64 tokens (section 3.3).
 """
 
 from typing import ClassVar
@@ -20,21 +20,30 @@ BERT_BASE_LABSE = {"vocab_size": 501_153, "max_position_embeddings": 64}
 
 @strict
 class EtclConfig(HubCodeMixin, StrictConfig):
-    """
+    """Configuration of an `EtclModel`.
+
     Args:
-        text_config: The text tower, any transformers text encoder; a dict names its `model_type` (default `bert`).
-        vision_config: The image tower, any transformers vision backbone (default `align_vision_model`, EfficientNet
-            without its head convolution). Its pooled width is the width of the shared space: only the text side is
-            projected.
-        temperature_init_value: Initial value of the learned temperature of images and texts, which divides the
-            cosines (section 3.3). Cosines are divided by at least 0.01, however low it is learned or begins.
-        text_text_temperature: Fixed temperature of translation pairs, that of MURAL's paper; `None` shares the learned
-            one.
-        triplet_text_temperature: Fixed temperature of the two texts of a triplet; `None` shares the learned one, as
-            the equations have it (section 3.1).
-        text_text_margin: Additive margin, subtracted from the cosine of the right translation (section 3.3).
-        label_smoothing: Probability spread over all classes in every loss (section 3.3).
-        initializer_range: Standard deviation of the normal initialisation of the text projection.
+        text_config: Configuration of the text tower, any transformers text encoder, as an object or as a dictionary. A
+            dictionary may name its `model_type`; the default is `bert`.
+        vision_config: Configuration of the image tower, any transformers vision backbone. The default is
+            `align_vision_model`, EfficientNet without its head convolution. The width of its pooled features is the
+            width of the shared space, because only texts are projected.
+        temperature_init_value: Initial value of the learned image-text temperature, by which the cosines are divided
+            (section 3.3). Cosines are never divided by less than 0.01.
+        text_text_temperature: Fixed temperature for translation pairs, by default that of MURAL's paper; `None` uses
+            the learned one.
+        triplet_text_temperature: Fixed temperature for the two texts of a triplet; `None` uses the learned one, as in
+            the equations (section 3.1).
+        text_text_margin: Margin that is subtracted from the cosine of a text and its translation (section 3.3).
+        label_smoothing: Probability that every loss spreads evenly over all candidates (section 3.3).
+        initializer_range: Standard deviation of the normal distribution that initializes the text projection.
+
+    Raises:
+        ValueError: if a key is unknown, or a value is impossible.
+
+    Examples:
+        >>> config = EtclConfig(text_config={"vocab_size": 8000}, label_smoothing=0.05)
+        >>> model = EtclModel(config)
     """
 
     model_type = "etcl"
@@ -61,14 +70,14 @@ class EtclConfig(HubCodeMixin, StrictConfig):
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be positive: it divides the cosines")
         if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing={self.label_smoothing} is a probability below 1")
+            raise ValueError(f"label_smoothing={self.label_smoothing} must be a probability below 1")
         width = kwargs.pop("projection_dim", None)
         super().__post_init__(**kwargs)
         check_projection_dim(self, width)
 
     @property
     def projection_dim(self) -> int:
-        """The width of the shared space, which follows from the image tower."""
+        """Width of the shared space, which the image tower determines."""
         return image_width(self.vision_config)
 
 

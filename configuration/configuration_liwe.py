@@ -1,5 +1,8 @@
-"""LIWE's configuration (Wehrmann et al. 2019), with the numbers of its authors' code; the large LIWE that SMALR is
-compared with has `character_size=120` (Burns et al. 2020, figure 1)."""
+"""Configuration of LIWE (Wehrmann et al. 2019).
+
+The defaults are the values in the authors' code. The large LIWE with which SMALR is compared has
+`character_size=120` (Burns et al. 2020, figure 1).
+"""
 
 from typing import ClassVar
 
@@ -9,25 +12,38 @@ from transformers import AutoConfig, PreTrainedConfig
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
 
+# The first ids of every vocabulary of characters; known characters follow from `SPECIAL_IDS` on.
+PADDING_ID, UNKNOWN_ID = 0, 1
+SPECIAL_IDS = 2
+
 
 @strict
 class LiweConfig(HubCodeMixin, StrictConfig):
-    """
+    """Configuration of a `LiweModel`.
+
     Args:
-        vocab_size: Characters of all languages, with padding and the unknown one.
-        character_size: Width of a character's embedding.
-        word_length: Characters that are read of a word.
-        word_hidden_sizes: Widths of the convolutions between a word's characters and its embedding.
-        word_size: Width of a word's embedding.
+        vocab_size: Number of character ids for all languages, including padding and the unknown character.
+        character_size: Width of a character embedding.
+        word_length: Number of characters that are read of a word.
+        word_hidden_sizes: Widths of the convolutions between the characters of a word and its embedding.
+        word_size: Width of a word embedding.
         hidden_size: Width of each direction of the sentence encoder, and of the shared space.
-        vision_config: A transformers vision backbone for training on pixels; `None`: images are given as features.
-        image_feature_size: Width of the images' features; with a backbone, its own.
-        temperature: Divides the cosines in `logits_per_image`; of no effect on training.
-        margin: Of the hinge loss.
-        annealing_rate: Of the hinge loss, the share that all negatives have, beside the hardest, falls by this factor
-            with every step.
-        translation_weight: Of the loss between texts in two languages about the same image.
-        initializer_range: Standard deviation of the normal initialisation.
+        vision_config: Configuration of a transformers vision backbone, for training on pixels. With `None`, images are
+            given as features.
+        image_feature_size: Width of the image features that are given; a backbone determines its own.
+        temperature: Divides the cosines in `logits_per_image`; it has no effect on training.
+        margin: Margin of the hinge loss.
+        annealing_rate: Factor by which each step of training reduces the weight of the sum over all negatives in the
+            hinge loss, in favor of the hardest negative.
+        translation_weight: Weight of the loss between texts in two languages about the same image.
+        initializer_range: Standard deviation of the normal distribution that initializes the weights.
+
+    Raises:
+        ValueError: if a key is unknown, or a value is impossible.
+
+    Examples:
+        >>> config = LiweConfig(vocab_size=120, hidden_size=256, image_feature_size=512)
+        >>> model = LiweModel(config)
     """
 
     model_type = "liwe"

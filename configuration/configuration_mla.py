@@ -1,24 +1,37 @@
-"""MLA's configuration (Zhang et al. 2022): a frozen dual encoder, the languages it acquired, and what they share.
+"""Configuration of MLA (Zhang et al. 2022): a frozen dual encoder, the languages it acquired, and what these share.
 
-The defaults are the paper's: CLIP ViT-B/32, five languages beside English, acquirers of width 256, M-BERT's vocabulary
-(sections 3.2 and 4.1).
+The defaults are the paper's: CLIP ViT-B/32, five languages beside English, acquirers of width 256, and M-BERT's
+vocabulary (sections 3.2 and 4.1).
 """
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_native_guided import NativeGuidedConfig
+from .configuration_mla_base import MlaBaseConfig
 
 
 @strict
-class MlaConfig(NativeGuidedConfig):
-    """`languages` stand in the order in which they were acquired; `language_ids` are places in `known_languages`.
+class MlaConfig(MlaBaseConfig):
+    """Configuration of an `MlaModel`.
 
-    Args, beside `NativeGuidedConfig`'s:
-        vocab_size: Of the vocabulary that the acquired languages share.
-        embedding_size: Width of its table.
-        sep_token_id: Its [SEP], at which texts end and whose state is pooled.
-        train_embedding: Whether table and projection are trained together with the acquirers, as in the paper. Frozen,
-            they stay what they are for the languages acquired before.
+    `languages` are in the order in which they were acquired. A `language_id` is an index into `known_languages`: 0 for
+    the native language, k for the k-th acquired one.
+
+    The arguments of `MlaBaseConfig` are accepted too.
+
+    Args:
+        vocab_size: Size of the vocabulary that the acquired languages share.
+        embedding_size: Width of the embedding table of that vocabulary.
+        sep_token_id: Id of [SEP] in that vocabulary. Texts end with it, and its state is pooled.
+        train_embedding: Whether the embedding table and its projection are trained together with the acquirers, as in
+            the paper. If they stay frozen, earlier languages are not changed by later ones.
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+        ValueError: if a key is unknown, or a value is impossible.
+
+    Examples:
+        >>> config = MlaConfig(base_config=CLIPConfig(), languages=["de", "uk"])
+        >>> model = MlaModel(config)
     """
 
     model_type = "mla"

@@ -1,7 +1,7 @@
 """Configuration of MLA's two baselines: a multilingual student beside a frozen dual encoder (Zhang et al. 2022, tables
 4 and 7).
 
-The defaults are the paper's: M-BERT as text encoder beside CLIP ViT-B/32.
+The defaults are the paper's: M-BERT as the text encoder beside CLIP ViT-B/32.
 """
 
 from typing import ClassVar, Literal
@@ -10,26 +10,36 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .configuration_native_guided import NativeGuidedConfig
+from .configuration_mla_base import MlaBaseConfig
 
 M_BERT = {"vocab_size": 119_547}  # bert-base-multilingual-cased
 
 
 @strict
-class MlaStudentConfig(NativeGuidedConfig):
-    """`acquirer` and `acquirer_size` are those of the strategy `acquisition`.
+class MlaStudentConfig(MlaBaseConfig):
+    """Configuration of an `MlaStudentModel`.
 
-    Args, beside `NativeGuidedConfig`'s:
-        text_config: The student's text encoder, any of transformers' whose texts begin with [CLS]; a dict names its
-            `model_type` (default `bert`).
-        strategy: `distillation` trains the whole student (MKD, table 7); `acquisition` freezes its text encoder and
+    The arguments of `MlaBaseConfig` are accepted too; `acquirer` and `acquirer_size` matter for `acquisition` only.
+
+    Args:
+        text_config: Configuration of the student's text encoder, any of transformers whose texts begin with [CLS]. A
+            dictionary may name its `model_type`; the default is `bert`.
+        strategy: `distillation` trains the whole student (MKD, table 7). `acquisition` freezes its text encoder and
             trains cross-modal acquirers after each of its blocks (CMA, table 4).
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+        ValueError: if a key is unknown, or a value is impossible.
+
+    Examples:
+        >>> config = MlaStudentConfig(languages=["de", "fr"], strategy="acquisition", acquirer_size=64)
+        >>> model = MlaStudentModel(config)
     """
 
     model_type = "mla_student"
     auto_classes = ("AutoConfig",)
     sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
-        **NativeGuidedConfig.sub_configs_defaults,
+        **MlaBaseConfig.sub_configs_defaults,
         "text_config": SubConfigSpec(config_class=AutoConfig, model_type="bert", init_kwargs=M_BERT),
     }
 
@@ -38,7 +48,7 @@ class MlaStudentConfig(NativeGuidedConfig):
 
     @property
     def learned_languages(self) -> list[str]:
-        """All of them: the student has to learn what the native model knows in its own language, too."""
+        """All languages: the student must learn the native language of the dual encoder too."""
         return self.known_languages
 
 

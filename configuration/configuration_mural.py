@@ -1,7 +1,7 @@
-"""MURAL's configuration (Jain et al. 2021), and ALIGN's (Jia et al. 2021), which is MURAL without its text-text task.
+"""Configuration of MURAL (Jain et al. 2021) and of ALIGN (Jia et al. 2021), which is MURAL without its text-text task.
 
-Both towers are any transformers configuration. The defaults are MURAL-BASE: EfficientNet-B5 without its head
-convolution, BERT-base with a vocabulary of 250 000 word pieces, 64 tokens (paper, section 3.2 and appendix A.1).
+Each tower takes any suitable transformers configuration. The defaults are MURAL-BASE: EfficientNet-B5 without its head
+convolution, BERT-base with a vocabulary of 250 000 word pieces, and texts of 64 tokens (section 3.2, appendix A.1).
 """
 
 from typing import ClassVar
@@ -21,20 +21,29 @@ BERT_BASE_250K = {"vocab_size": 250_000, "max_position_embeddings": 64}
 
 @strict
 class MuralConfig(HubCodeMixin, StrictConfig):
-    """
+    """Configuration of a `MuralModel`.
+
     Args:
-        text_config: The text tower, any transformers text encoder; a dict names its `model_type` (default `bert`).
-            ELECTRA's encoder is BERT's with a factorised embedding (`embedding_size` < `hidden_size`), which is what
-            MURAL-LARGE uses.
-        vision_config: The image tower, any transformers vision backbone (default `align_vision_model`, EfficientNet
-            without its head convolution). Its pooled width is the width of the shared space: only the text side is
-            projected.
-        tasks: The tasks the model has heads for: `image_text`, and `text_text` for MURAL; ALIGN has `["image_text"]`.
-        temperature_init_value: Initial value of the learned image-text temperature, which divides the cosines (section
-            3.1). Cosines are divided by at least 0.01, however low it is learned or begins.
+        text_config: Configuration of the text tower, any transformers text encoder, as an object or as a dictionary. A
+            dictionary may name its `model_type`; the default is `bert`. MURAL-LARGE uses `electra`, which is BERT with
+            a factorized embedding (`embedding_size` < `hidden_size`).
+        vision_config: Configuration of the image tower, any transformers vision backbone. The default is
+            `align_vision_model`, EfficientNet without its head convolution. The width of its pooled features is the
+            width of the shared space, because only texts are projected.
+        tasks: Tasks for which the model has heads: `["image_text", "text_text"]` for MURAL, `["image_text"]` for
+            ALIGN.
+        temperature_init_value: Initial value of the learned image-text temperature, by which the cosines are divided
+            (section 3.1). Cosines are never divided by less than 0.01.
         text_text_temperature: Fixed temperature of the text-text loss (section 3.1).
-        text_text_margin: Additive margin, subtracted from the cosine of the right translation (section 3.1).
-        initializer_range: Standard deviation of the normal initialisation of the task heads.
+        text_text_margin: Margin that is subtracted from the cosine of a text and its translation (section 3.1).
+        initializer_range: Standard deviation of the normal distribution that initializes the heads.
+
+    Raises:
+        ValueError: if a key is unknown, or a value is impossible.
+
+    Examples:
+        >>> config = MuralConfig(text_config={"vocab_size": 8000, "num_hidden_layers": 4})
+        >>> model = MuralModel(config)
     """
 
     model_type = "mural"
@@ -67,7 +76,7 @@ class MuralConfig(HubCodeMixin, StrictConfig):
 
     @property
     def projection_dim(self) -> int:
-        """The width of the shared space, which follows from the image tower."""
+        """Width of the shared space, which the image tower determines."""
         return image_width(self.vision_config)
 
 

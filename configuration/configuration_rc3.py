@@ -1,8 +1,8 @@
-"""RC3's configuration (Zhou et al. 2023): an mBART that reads images beside its texts.
+"""Configuration of RC3 (Zhou et al. 2023): an mBART that reads images beside its texts.
 
 The fields of the encoder-decoder have mBART's own names. The defaults are the paper's: mBART-50 (section 3.1), whose
 vocabulary is followed by [CLS] and [SEP'], 36 regions of width 2048, 49 patches of 32 x 32 pixels, and the seven
-languages of its parallel texts (section 2.1).
+languages of the parallel texts (section 2.1).
 """
 
 from dataclasses import field
@@ -18,31 +18,50 @@ REGIONS: Final = "regions"
 PATCHES: Final = "patches"
 BOTH: Final = "both"
 
+# The data sets of the pre-training: images with captions that translate each other, images with captions that need
+# not, and translations without images (section 2.1).
+STRICT: Final = "strict"
+WEAK: Final = "weak"
+PARALLEL: Final = "parallel"
+
 
 @strict
 class Rc3Config(HubCodeMixin, StrictConfig):
-    """
-    Args, beside mBART's:
-        visual: What the model has layers for: `regions` of an object detector, `patches` of pixels, or `both`.
-        region_size: Width of a region's features.
-        max_regions: How many regions of one image the model takes.
-        image_size: Side of an image in pixels.
-        patch_size: Side of a patch in pixels.
-        patch_width: Width between the two linear maps that bring a patch to the model's width.
-        images_per_text: Images that come with each text; 2 for `Rc3ForVisualReasoning`.
-        mask_token_id: [MASK].
-        cls_token_id: [CLS], first where there is an image; mBART's `<s>`, the `bos_token_id`, stays before the text.
-        image_separator_token_id: [SEP'], between two images; [SEP], between the regions and the patches of one, is
-            mBART's `</s>`, the `eos_token_id`.
-        languages: BCP-47 tags of the languages that the model reads and writes.
-        language_token_ids: Their tokens, in the same order.
-        mask_probability: Probability of a word to be masked (section 2.3.1).
-        slack: zeta, how far negatives are moved towards the anchor (equation 6).
-        history: Over how many steps the probability of the positives is averaged (equation 6).
-        mclm_weight, itm_weight, xtcl_weight, rxvtcl_weight: Of the four objectives (section 2.3).
-        relevance_weight: Of the regularisation by textual relevance (equation 12); 0 for the variant without it.
+    """Configuration of an `Rc3Model` and of RC3's models for pre-training and for tasks.
 
-    An `id2label` that nobody gave is empty; a task's model then has the labels of its task.
+    The arguments of transformers' `MBartConfig` are accepted too.
+
+    Args:
+        visual: Visual inputs for which the model has layers: `regions` of an object detector, `patches` of pixels, or
+            `both`.
+        region_size: Width of the features of a region.
+        max_regions: Largest number of regions of one image.
+        image_size: Side of an image, in pixels.
+        patch_size: Side of a patch, in pixels.
+        patch_width: Width between the two linear layers that project a patch to the width of the model.
+        images_per_text: Number of images that come with each text: 1, or 2 as for `Rc3ForVisualReasoning`.
+        mask_token_id: Id of [MASK].
+        cls_token_id: Id of [CLS], the first token of an input with an image. mBART's `<s>`, the `bos_token_id`, still
+            begins the text.
+        image_separator_token_id: Id of [SEP'], which stands between two images. [SEP], which stands between the
+            regions and the patches of one image, is mBART's `</s>`, the `eos_token_id`.
+        languages: BCP-47 tags of the languages that the model reads and writes.
+        language_token_ids: Id of the token of each language, in the same order.
+        mask_probability: Probability that a word is masked (section 2.3.1).
+        slack: zeta in equation 6, which limits how far negatives are moved towards the anchor.
+        history: Number of steps over which the probability of the positives is averaged (equation 6).
+        mclm_weight, itm_weight, xtcl_weight, rxvtcl_weight: Weights of the four objectives (section 2.3).
+        relevance_weight: Weight of the regularization by textual relevance (equation 12); 0 leaves it out.
+
+    If `id2label` is not given, it is empty, and a model for a task uses the labels of that task.
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+        ValueError: if a key is unknown, special tokens coincide or exceed the vocabulary, or a value is impossible.
+
+    Examples:
+        >>> config = Rc3Config(visual="patches", image_size=384)
+        >>> model = Rc3Model(config)
     """
 
     model_type = "rc3"
@@ -91,7 +110,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
     languages: list[str] | tuple[str, ...] = ("cs", "de", "en", "fr", "id", "ja", "zh")
     language_token_ids: list[int] | tuple[int, ...] = (250_002, 250_003, 250_004, 250_008, 250_032, 250_012, 250_025)
 
-    # transformers' default, two labels, could not be told from two labels that were asked for.
+    # transformers' default is two labels, which could not be distinguished from two labels that a user gave.
     id2label: dict[int, str] | dict[str, str] | None = field(default_factory=dict)
     label2id: dict[str, int] | dict[str, str] | None = field(default_factory=dict)
 
@@ -110,7 +129,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         self._check_sizes()
         self._check_tokens()
         if not self.id2label and kwargs.get("num_labels") is not None:
-            self.id2label = None  # transformers names as many
+            self.id2label = None  # transformers then makes that number of labels
         super().__post_init__(**kwargs)
 
     def _check_sizes(self) -> None:
@@ -122,7 +141,7 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         if self.images_per_text not in (1, 2):
             raise ValueError(f"images_per_text={self.images_per_text}: the model reads 1 or 2 images with a text")
         if not 0 < self.mask_probability < 1:
-            raise ValueError(f"mask_probability={self.mask_probability} is a probability between 0 and 1")
+            raise ValueError(f"mask_probability={self.mask_probability} must be a probability between 0 and 1")
         if not 0 <= self.slack <= 1:
             raise ValueError(f"slack={self.slack} must be between 0 and 1")
         for name in ("mclm_weight", "itm_weight", "xtcl_weight", "rxvtcl_weight", "relevance_weight"):
@@ -143,26 +162,32 @@ class Rc3Config(HubCodeMixin, StrictConfig):
         for kind, values in {"languages": self.languages, "special tokens": list(tokens.values())}.items():
             twice = next((value for value in values if values.count(value) > 1), None)
             if twice is not None:
-                raise ValueError(f"{kind} must differ; {twice!r} stands there twice: {tokens | {kind: values}}")
+                raise ValueError(f"{kind} must differ, but {twice!r} is used twice: {tokens | {kind: values}}")
 
     @property
     def has_regions(self) -> bool:
+        """Whether the model reads regions."""
         return self.visual in (REGIONS, BOTH)
 
     @property
     def has_patches(self) -> bool:
+        """Whether the model reads patches."""
         return self.visual in (PATCHES, BOTH)
 
     @property
     def patches_per_image(self) -> int:
+        """Number of patches of one image."""
         return (self.image_size // self.patch_size) ** 2
 
     def language_token_id(self, language: str) -> int:
-        """The token of a language, by its tag.
+        """Returns the id of the token of a language.
+
+        Args:
+            language: a BCP-47 tag.
 
         Raises:
-            LanguageTagError: for an unknown tag.
-            UnknownLanguageError: for a language that is not among `languages`.
+            LanguageTagError: if the tag names no language.
+            UnknownLanguageError: if the language is not among `languages`.
         """
         return self.language_token_ids[language_id(language, list(self.languages))]
 

@@ -1,14 +1,14 @@
-"""SMALR's configuration (Burns et al. 2020), and by it that of the family that the paper compares it with.
+"""Configuration of SMALR (Burns et al. 2020), and of the methods with which the paper compares it:
 
     SMALR              the defaults
     HEM                mask_weight=0
     LA                 specific_words=0
     MULE               specific_words=None, mask_weight=0
     EmbN               MULE with adversarial_weight=0, trained on one language
-    PAR-EmbN           EmbN with language_branches=True, trained on several
-    dictionary mapping MULE with dictionary_words, which says how many words have no embedding of their own
+    PAR-EmbN           EmbN with language_branches=True, trained on several languages
+    dictionary mapping MULE with dictionary_words, the numbers of words without an embedding of their own
 
-Frequency thresholds are a matter of the vocabularies, PCA reduction of `word_size`.
+The vocabularies apply frequency thresholds; `word_size` is the width of the word vectors after PCA.
 """
 
 from typing import ClassVar
@@ -22,36 +22,53 @@ from .strict_config import StrictConfig
 
 SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
 
+# The first ids in the vocabulary of every language; known words follow from `SPECIAL_IDS` on.
+PADDING_ID, MASK_ID, UNKNOWN_ID = 0, 1, 2
+SPECIAL_IDS = 3
+
 
 @strict
 class SmalrConfig(HubCodeMixin, StrictConfig):
-    """
+    """Configuration of a `SmalrModel`.
+
     Args:
-        languages: Languages of texts, in the order of their ids.
-        vocabulary_sizes: Words of each language's vocabulary, by falling frequency (default: 10 000 each).
-        word_size: Width of the word vectors, FastText's after a principal component analysis (section 3.1).
-        specific_words: How many of each language's most frequent words have an embedding of their own, a projection of
-            their word vector (K in section 3.1); `None`: all.
-        dictionary_words: How many words at the end of each language's vocabulary have the embedding of another word,
-            which a dictionary gives for them (section 4); all others must have their own. Default: none.
-        latent_tokens: Size of the vocabulary that the languages share, whose tokens embed all other words.
-        exploration_tokens: M, and ...
-        exploration_probability: p of section 3.1: while words are assigned to latent tokens, with probability p one of
-            the M best is drawn instead of the best.
+        languages: BCP-47 tags of the languages, in the order of their ids.
+        vocabulary_sizes: Number of words in the vocabulary of each language; words are ordered by falling frequency.
+            The default is 10 000 for each.
+        word_size: Width of the word vectors: FastText's, after a principal component analysis (section 3.1).
+        specific_words: Number of most frequent words of each language that have an embedding of their own, a
+            projection of their word vector (K in section 3.1); `None` for all words.
+        dictionary_words: Number of words at the end of each language's vocabulary that use the embedding of another
+            word, which a dictionary names (section 4). All other words must have an embedding of their own. The
+            default is 0.
+        latent_tokens: Number of tokens that all languages share, which embed the words without an embedding of their
+            own.
+        exploration_tokens: M in section 3.1. While words are assigned to latent tokens, one of the M best tokens is
+            sometimes drawn instead of the best.
+        exploration_probability: p in section 3.1, the probability of such a draw.
         hidden_size: Width of the universal word embeddings, of the sentence encoder, and of the shared space.
-        language_branches: A sentence encoder and an output layer for each language.
-        vision_config: A transformers vision backbone for training on pixels; `None`: images are given as features.
-        image_feature_size: Width of the images' features; with a backbone, its own.
-        image_hidden_size: Width of the image branch's first layer.
-        image_dropout: After that layer.
-        temperature: Divides the cosines in `logits_per_image`; of no effect on training.
-        triplet_margin: m of equation 1.
-        triplet_violations: N: of an anchor's triplets, that many of the most violated are learned from.
-        sentence_weight: lambda 1 of equation 3.
-        mask_weight, adversarial_weight, neighbourhood_weight: lambda 2 to 4 of equation 4.
-        mask_probability: Share of a sentence's words that is masked (section 3.2).
-        compressed: Whether the universal embedding of every word stands in a table, computed once (`compress`).
-        initializer_range: Standard deviation of the normal initialisation of embeddings.
+        language_branches: Whether each language has a sentence encoder and an output layer of its own.
+        vision_config: Configuration of a transformers vision backbone, for training on pixels. With `None`, images are
+            given as features.
+        image_feature_size: Width of the image features that are given; a backbone determines its own.
+        image_hidden_size: Width of the first layer of the image branch.
+        image_dropout: Dropout probability after that layer.
+        temperature: Divides the cosines in `logits_per_image`; it has no effect on training.
+        triplet_margin: m in equation 1.
+        triplet_violations: N in section 3.1, the number of most violated triplets of each anchor that count.
+        sentence_weight: lambda_1 in equation 3.
+        mask_weight, adversarial_weight, neighbourhood_weight: lambda_2 to lambda_4 in equation 4.
+        mask_probability: Probability that a word of a sentence is masked (section 3.2).
+        compressed: Whether a table holds the universal embedding of every word, as `SmalrModel.compress` makes it.
+        initializer_range: Standard deviation of the normal distribution that initializes embeddings.
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+        ValueError: if a key is unknown, lists do not have one entry for each language, or a value is impossible.
+
+    Examples:
+        >>> config = SmalrConfig(languages=["en", "de"], vocabulary_sizes=[8000, 6000], latent_tokens=4000)
+        >>> model = SmalrModel(config)
     """
 
     model_type = "smalr"
@@ -96,8 +113,8 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
             not 0 <= words <= size for words, size in zip(self.dictionary_words, self.vocabulary_sizes, strict=False)
         ):
             raise ValueError(
-                f"dictionary_words={self.dictionary_words} must be a number for each language, of the words of its "
-                f"vocabulary ({self.vocabulary_sizes})"
+                f"dictionary_words={self.dictionary_words} must have a number for each language, at most the size of "
+                f"its vocabulary ({self.vocabulary_sizes})"
             )
         if any(self.dictionary_words) and (self.specific_words is not None or self.latent_tokens):
             raise ValueError(
@@ -112,7 +129,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
             raise ValueError("words without an embedding of their own (specific_words) need latent_tokens")
         for name in ("exploration_probability", "mask_probability", "image_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is a probability below 1")
+                raise ValueError(f"{name}={getattr(self, name)} must be a probability below 1")
         for name in ("temperature", "triplet_violations"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
@@ -122,7 +139,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
 
     @property
     def specific_sizes(self) -> list[int]:
-        """How many words of each language have an embedding of their own."""
+        """Number of words of each language that have an embedding of their own."""
         if self.specific_words is not None:
             return [min(size, self.specific_words) for size in self.vocabulary_sizes]
         return [size - words for size, words in zip(self.vocabulary_sizes, self.dictionary_words, strict=True)]

@@ -6,9 +6,9 @@ is wrong, where, and what would be right; the command line shows them as one sen
 
 
 class BabelensError(Exception):
-    """Something is wrong with the user's data, settings, files or machine, and the user can mend it.
+    """Base class of every error that the user can correct: wrong data, settings, files or environment.
 
-    Anything else that is raised is a mistake of babelens itself, and keeps its traceback on the command line.
+    Any other exception is a defect of babelens itself, and keeps its traceback on the command line.
     """
 
 
@@ -61,10 +61,10 @@ class RegionError(InputError):
     """The region features of an image are missing, or not of the form that the model reads."""
 
 
-class MissingRegionsError(RegionError, KeyError):
-    """A file of region features has none for an image."""
+class UnknownImageError(RegionError, KeyError):
+    """No file has region features of the image that was asked for; a `KeyError`, so that `get` returns its default."""
 
-    __str__ = Exception.__str__  # KeyError would quote the message
+    __str__ = Exception.__str__  # KeyError would put the message in quotation marks
 
 
 class ArgumentError(BabelensError, TypeError):

@@ -1,19 +1,19 @@
-"""How wide the features of an image, and of a dual encoder, are."""
+"""Widths of the features of an image tower and of a dual encoder."""
 
 from transformers import PreTrainedConfig
 
 
 def image_width(config: PreTrainedConfig) -> int:
-    """The width of a vision backbone's pooled features.
+    """Returns the width of the pooled features of a vision backbone.
 
     Raises:
-        ValueError: when the configuration does not say.
+        ValueError: if the configuration does not state it.
     """
     if config.model_type == "align_vision_model":
-        # Only here, as it brings all of PyTorch with it.
+        # Imported here, because it imports all of PyTorch.
         from transformers.models.align.modeling_align import round_filters
 
-        # EfficientNet: the last stage's width, as there is no head convolution.
+        # EfficientNet: the width of the last stage, because there is no head convolution.
         return round_filters(config, config.out_channels[-1])
     for name in ("hidden_dim", "hidden_size", "hidden_sizes"):
         width = getattr(config, name, None)
@@ -23,18 +23,19 @@ def image_width(config: PreTrainedConfig) -> int:
 
 
 def feature_width(config: PreTrainedConfig) -> int:
-    """The width of a dual encoder's features: SigLIP's are as wide as its image tower."""
+    """Returns the width of the features of a dual encoder; SigLIP's are as wide as those of its image tower."""
     return getattr(config, "projection_dim", None) or image_width(config.vision_config)
 
 
 def check_projection_dim(config: PreTrainedConfig, given: object) -> None:
-    """
+    """Checks a stated width of the shared space against the width that follows from the towers.
+
     Args:
-        config: a dual encoder's, whose towers say how wide its shared space is.
-        given: what a file or a caller says, if anything.
+        config: configuration of a dual encoder.
+        given: the width that a file or a caller states, or `None`.
 
     Raises:
-        ValueError: when that is something else.
+        ValueError: if the widths differ.
     """
     if given not in (None, config.projection_dim):
         raise ValueError(f"projection_dim={given}, but the towers' shared space is {config.projection_dim} wide")

@@ -1,4 +1,4 @@
-"""Writing files and folders whole: one appears with all that belongs to it, or not at all."""
+"""Atomic writing of files and folders: either the complete result appears, or nothing."""
 
 import os
 from collections.abc import Iterator
@@ -11,18 +11,28 @@ _SCRATCH = ".unfinished-"
 
 @contextmanager
 def written_file(path: str | Path) -> Iterator[Path]:
-    """A path with the name of `path` to write to, whose file takes the place of `path` when the block ends well.
+    """Provides a path to write to; the file there replaces `path` if the block ends without an error.
 
-    Until then it is in a hidden folder beside `path`, which goes away in either case. Folders above `path` are made;
-    a link is followed, so that it stays a link.
+    Until then the file is in a hidden folder beside `path`, which is removed in either case. Parent folders of `path`
+    are created. If `path` is a link, the file it points to is replaced.
+
+    Args:
+        path: the file to create or replace.
+
+    Yields:
+        A path with the same file name.
 
     Raises:
-        OSError: when the file cannot be written, or `path` is something else than a file. The message names `path`,
-            and what was there before is still there.
+        OSError: if the file cannot be written, or `path` exists and is not a file. The message names `path`, and the
+            previous file is unchanged.
+
+    Examples:
+        >>> with written_file("results.json") as path:
+        ...     path.write_text("{}")
     """
     target = Path(os.path.realpath(path))
     with errors_naming(path):
-        if target.exists() and not target.is_file():  # moving a file there would remove a device
+        if target.exists() and not target.is_file():  # replacing a device would remove it
             raise OSError("there is something of that name that is not a file")
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as scratch:
@@ -34,12 +44,18 @@ def written_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def written_folder(folder: str | Path) -> Iterator[Path]:
-    """An empty folder to write files to, which becomes `folder` when the block ends well, and goes away otherwise.
+    """Provides an empty folder to write files to; it becomes `folder` if the block ends without an error.
 
-    When another process has made `folder` in the meantime, that one is kept.
+    If another process has created `folder` in the meantime, that folder is kept.
+
+    Args:
+        folder: the folder to create.
+
+    Yields:
+        The folder to write to.
 
     Raises:
-        OSError: when it cannot be written; the message names `folder`.
+        OSError: if it cannot be written; the message names `folder`.
     """
     target = Path(os.path.realpath(folder))
     with errors_naming(folder):
@@ -59,20 +75,24 @@ def written_folder(folder: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def errors_naming(path: str | Path, left: str = "nothing was left there") -> Iterator[None]:
-    """Turns what any library says when it cannot write into one sentence.
+    """Replaces an error of writing by an `OSError` whose one sentence names the path.
+
+    Args:
+        path: what is written.
+        left: what the message says remains at `path`.
 
     Raises:
-        OSError: with the number of the original error. The message names `path` and says what is `left` of it.
+        OSError: with the number of the original error.
     """
     try:
         yield
     except OSError as error:
-        told = OSError(f"{path} could not be written, and {left}: {error.strerror or error}")
-        told.errno = error.errno
-        raise told from error
+        named = OSError(f"{path} could not be written, and {left}: {error.strerror or error}")
+        named.errno = error.errno
+        raise named from error
 
 
 def _reach_disk(file: Path) -> None:
-    """After this, a power failure does not empty the file."""
+    """Writes a file's content from the system's cache to the disk, so that a power failure does not empty it."""
     with file.open("rb+") as written:
         os.fsync(written.fileno())

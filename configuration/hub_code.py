@@ -1,10 +1,19 @@
-"""Code on the Hub: whatever is saved carries the modules that define it, beside its weights or settings.
+"""Exports the code of a model: every saved folder holds the modules that define its classes, beside its weights.
 
-`trust_remote_code=True` then loads it where this package is not installed; where it is installed, its own classes are
-used and no flag is needed. `save_pretrained` copies the module of the class, and every module of its package that is
-imported from there, flat into the folder; `from ..room.module import X` becomes `from .module import X`; `auto_map` in
-the JSON files says which class an Auto class is to load. (transformers' own `register_for_auto_class` copies files of
-one folder only.) What was loaded from such a folder is saved in the same way: this file travels too.
+With `trust_remote_code=True`, transformers loads such a folder where this package is not installed. Where the package
+is installed, its own classes are used, and no flag is needed.
+
+`save_pretrained` copies the module of the class, and every module of the same package that it needs, into the folder,
+all beside each other. A module needs those that it imports relatively, and those that it names in `SHIPS_WITH`: a
+string of import lines that never run (`modeling_rc3` has one). These are modules whose classes a user may load from
+the folder too, and which import the module that names them, so that it cannot import them itself. transformers finds
+the lines when it collects the files of a repository, because it reads lines of text.
+
+In the copies, `from ..room.module import X` becomes `from .module import X`. Modules of a subfolder whose
+`__init__.py` states `HUB_FILE_PREFIX = "losses_"` get that prefix: `losses/contrastive.py` becomes
+`losses_contrastive.py`. `auto_map` in the JSON files says which class each Auto class loads. (transformers' own
+`register_for_auto_class` copies the files of one folder only.) A model that was loaded from such a folder is saved in
+the same way, because this module is among the copied ones.
 """
 
 import ast
@@ -23,40 +32,53 @@ from transformers.utils import PushToHubMixin
 from .errors import PublishError
 
 _IMPORT = re.compile(r"^from\s+\.+[\w.]+\s+import\b")
-# What transformers takes for a relative import when it collects a repository's files: it reads lines, not syntax.
+# A line that transformers takes for a relative import when it collects a repository's files: it reads lines of text,
+# and finds them in strings too.
 _LOOKS_LIKE_IMPORT = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+)\s*$)", re.MULTILINE)
 
 logger = logging.getLogger(__name__)
 
 
 class HubCodeMixin(PushToHubMixin):
-    """Put before `PreTrainedConfig`, `PreTrainedModel`, `ProcessorMixin` or an image processor: saving ships the code.
+    """Makes `save_pretrained` export the code of the class; `auto_classes` names the Auto classes that load it.
 
-    `auto_classes` names the transformers Auto classes that load the class, such as `("AutoModel",)`. A class that does
-    not state its own is saved, and loaded again, as the nearest ancestor that does.
+    Put it before `PreTrainedConfig`, `PreTrainedModel`, `ProcessorMixin` or an image processor among the bases. A
+    class without its own `auto_classes` is saved, and loaded again, as its nearest base class that has them.
+
+    Examples:
+        >>> class ToyModel(HubCodeMixin, PreTrainedModel):
+        ...     config_class = ToyConfig
+        ...     auto_classes = ("AutoModel",)
     """
 
     auto_classes: ClassVar[tuple[str, ...]]
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers, with the code. With `is_main_process=False` the code is left to the main process too."""
+        """Saves as transformers does, and exports the code; with `is_main_process=False` it exports none.
+
+        Raises:
+            PublishError: if a module breaks a rule of exportable modules.
+        """
         before = vars(self).get("auto_map")
         try:
             if kwargs.get("is_main_process", True):
                 self.export_code(save_directory)
             return super().save_pretrained(save_directory, *args, **kwargs)
         finally:
-            # A processor that transformers loads has no `auto_map`, unlike configurations and image processors.
+            # transformers gives a loaded processor no `auto_map`, unlike configurations and image processors.
             if isinstance(self, ProcessorMixin) and before is None:
                 vars(self).pop("auto_map", None)
 
     def export_code(self, folder: str | os.PathLike) -> None:
-        """Writes the code of this object and of its parts (a processor's image processor) into `folder`.
+        """Writes the code of this object and of its parts, such as a processor's image processor, into `folder`.
 
-        The `auto_map` entries are set on the object whose JSON file will hold them: a model's are in its config.
+        It sets the `auto_map` entries on the object whose JSON file will hold them: a model's stand in its config.
+
+        Args:
+            folder: where the model, configuration or processor is saved; it is created if needed.
 
         Raises:
-            PublishError: when a module breaks a rule of exportable modules.
+            PublishError: if a module breaks a rule of exportable modules.
         """
         for part in list(vars(self).values()):
             # Not isinstance: several copies of this class may have been loaded from the Hub.
@@ -69,21 +91,22 @@ class HubCodeMixin(PushToHubMixin):
         holder.auto_map = (getattr(holder, "auto_map", None) or {}) | export_code(stated_by, folder)
 
     def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
-        # `save_pretrained(push_to_hub=True)` uploads what is newer than this; the code was written a moment before.
+        # `save_pretrained(push_to_hub=True)` uploads the files that changed since these times. The code was written a
+        # moment before they were taken, and must be uploaded too.
         timestamps = super()._get_files_timestamps(working_dir)
         return {name: time for name, time in timestamps.items() if not name.endswith(".py")}
 
 
 def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
-    """Copies the module of `cls`, and the modules of its package that it needs, flat into `folder`.
+    """Copies the module of `cls`, and the modules of its package that it needs, side by side into `folder`.
 
     Returns:
-        The `auto_map` entries `{"AutoModel": "modeling_mural.MuralModel"}`: those of `cls`, of the other classes of
-        its module, and of the models on the same configuration in the modules that it needs. Empty, with a warning,
-        for a class of `__main__`.
+        The `auto_map` entries, such as `{"AutoModel": "modeling_mural.MuralModel"}`: those of `cls`, of the other
+        classes of its module, and of the models on the same configuration in the modules that it needs. The result is
+        empty, after a warning, for a class that is defined in `__main__`.
 
     Raises:
-        PublishError: when a module breaks a rule of exportable modules.
+        PublishError: if a module breaks a rule of exportable modules.
     """
     module = sys.modules[cls.__module__]
     if module.__name__ == "__main__":
@@ -100,7 +123,7 @@ def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
 
 
 def _auto_map(cls: type, modules: list[ModuleType]) -> dict[str, str]:
-    """The entries of `cls`, then of what else `modules`, its own first, offer."""
+    """Returns the entries of `cls`, then those of the other classes in `modules`, of which its own comes first."""
     offered = [cls]
     for module in modules:
         own = [other for other in vars(module).values() if getattr(other, "__module__", "") == module.__name__]
@@ -108,31 +131,33 @@ def _auto_map(cls: type, modules: list[ModuleType]) -> dict[str, str]:
     entries: dict[str, str] = {}
     for offering in offered:
         for auto_class in vars(offering).get("auto_classes", ()):
-            entries.setdefault(auto_class, f"{offering.__module__.rpartition('.')[2]}.{offering.__name__}")
+            entries.setdefault(auto_class, f"{_flat_name(sys.modules[offering.__module__])}.{offering.__name__}")
     return entries
 
 
 def _belongs(other: type, cls: type) -> bool:
-    """Whether `other` comes from the module of `cls`, or is a model on the same configuration."""
+    """Returns whether `other` comes from the module of `cls`, or is a model on the same configuration."""
     configuration = getattr(cls, "config_class", None)
     same = configuration is not None and getattr(other, "config_class", None) is configuration
     return same or other.__module__ == cls.__module__
 
 
-def _base_name(module: ModuleType) -> str:
-    return module.__name__.rpartition(".")[2]
+def _flat_name(module: ModuleType) -> str:
+    """Returns the name of a module's copy: its own, behind the `HUB_FILE_PREFIX` of its folder if that has one."""
+    package, _, name = module.__name__.rpartition(".")
+    return getattr(sys.modules.get(package), "HUB_FILE_PREFIX", "") + name
 
 
 def _needed_modules(module: ModuleType) -> dict[str, ModuleType]:
-    """`module` and what it imports from its own package, directly or not, by file name."""
-    found = {_base_name(module): module}
+    """Returns `module`, and all that it needs from its own package, directly or not, by the names of their copies."""
+    found = {_flat_name(module): module}
     queue = [module]
-    for importer in queue:  # which grows meanwhile
-        for node in _own_imports(importer):
-            imported = importlib.import_module("." * node.level + (node.module or ""), importer.__package__)
+    for importer in queue:  # the loop appends to it
+        for node in _own_imports(importer) + _ships_with(importer):
+            imported = _imported(importer, node)
             if hasattr(imported, "__path__"):
                 raise _refusal(importer, node.lineno, "import from a module, not from a package")
-            known = found.setdefault(_base_name(imported), imported)
+            known = found.setdefault(_flat_name(imported), imported)
             if known is not imported:
                 raise _refusal(
                     importer, node.lineno, f"{known.__name__} and {imported.__name__} need different file names"
@@ -142,8 +167,12 @@ def _needed_modules(module: ModuleType) -> dict[str, ModuleType]:
     return found
 
 
+def _imported(importer: ModuleType, node: ast.ImportFrom) -> ModuleType:
+    return importlib.import_module("." * node.level + (node.module or ""), importer.__package__)
+
+
 def _own_imports(module: ModuleType) -> list[ast.ImportFrom]:
-    """The relative imports of `module`, wherever they stand in it."""
+    """Returns the relative imports in the source of `module`, also those inside functions."""
     package = module.__name__.partition(".")[0]
     relative = []
     for node in ast.walk(ast.parse(_source(module))):
@@ -153,29 +182,42 @@ def _own_imports(module: ModuleType) -> list[ast.ImportFrom]:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             if package in (name.partition(".")[0] for name in names):
                 raise _refusal(
-                    module, node.lineno, f"import from {package} relatively: `from ..room.module import name`"
+                    module,
+                    node.lineno,
+                    f"import from {package} relatively (`from .module import name`): a published folder is loaded "
+                    f"where {package} is not installed",
                 )
     return relative
 
 
+def _ships_with(module: ModuleType) -> list[ast.ImportFrom]:
+    """Returns the imports that stand in the string `SHIPS_WITH` of `module`."""
+    statements = ast.parse(getattr(module, "SHIPS_WITH", "")).body
+    return [node for node in statements if isinstance(node, ast.ImportFrom)]
+
+
 def _flat_source(module: ModuleType) -> str:
-    """The text of `module` with its relative imports turned into imports from the same folder."""
+    """Returns the source of `module` with its relative imports turned into imports from the same folder."""
     lines = _source(module).splitlines(keepends=True)
-    imported = set()
+    collected = {_flat_name(_imported(module, node)) for node in _ships_with(module)}
     for node in _own_imports(module):
         line = lines[node.lineno - 1]
-        name = (node.module or "").rpartition(".")[2]
+        name = _flat_name(_imported(module, node))
         flat, replaced = _IMPORT.subn(f"from .{name} import", line[node.col_offset :])
         if not replaced:
-            raise _refusal(module, node.lineno, "write `from ..room.module import` on one line")
+            raise _refusal(
+                module,
+                node.lineno,
+                f"write this import as `from {'.' * node.level}{node.module} import …`, with these words on one line: "
+                "it is rewritten in the copy of the module that is saved with a model",
+            )
         lines[node.lineno - 1] = line[: node.col_offset] + flat
-        imported.add(name)
+        collected.add(name)
     text = "".join(lines)
     for match in _LOOKS_LIKE_IMPORT.finditer(text):
-        if (match[1] or match[2]) not in imported:
-            raise _refusal(
-                module, text.count("\n", 0, match.end()) + 1, "this line of a string would be taken for an import"
-            )
+        if (match[1] or match[2]) not in collected:
+            line_number = text.count("\n", 0, match.end()) + 1
+            raise _refusal(module, line_number, "transformers would take this line of a string for an import")
     return text
 
 
@@ -184,4 +226,4 @@ def _source(module: ModuleType) -> str:
 
 
 def _refusal(module: ModuleType, line: int, rule: str) -> PublishError:
-    return PublishError(f"{module.__name__}, line {line}: {rule}")
+    return PublishError(f"the code of {module.__name__} cannot be saved with a model: line {line}: {rule}")

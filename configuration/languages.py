@@ -1,9 +1,9 @@
 """Language tags: BCP 47 (RFC 5646), the one spelling in which babelens names a language.
 
-Tags are normalised (`DE` -> `de`, `zh_cn` -> `zh-CN`, `sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or refused
-by name; nothing is guessed. Registered subtags are looked up with `langcodes`, which comes with the package. Published
-model folders carry this file for people who have not installed the package; without `langcodes` they get the check of
-form and case alone.
+Tags are normalized (`DE` -> `de`, `zh_cn` -> `zh-CN`, `sr-latn` -> `sr-Latn`, the deprecated `iw` -> `he`) or refused
+with an error; a language is never guessed. Registered subtags are looked up with `langcodes`, which is installed with
+the package. Published model folders carry this module for users who have not installed the package; without
+`langcodes`, only form and case of a tag are checked.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import cache
 
 from .errors import InputError, LanguageTagError, UnknownLanguageError
+from .suggestions import suggestion
 
 # language [-extlang] [-Script] [-REGION] [-variant]*: the part of RFC 5646 that captions use.
 _TAG = re.compile(
@@ -19,15 +20,19 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 
-# By CLDR's distances: 'pt-BR' is 5 from 'pt-PT', 'nb' 1 from 'no', 'uk' 24 from 'ru', which nobody means by it.
+# CLDR's distance of 'pt-BR' to 'pt-PT' is 5, of 'nb' to 'no' 1, and of 'uk' to 'ru', a useless suggestion, 24.
 _NEAR = 10
 
 
 def normalize_language(tag: str) -> str:
-    """The canonical BCP-47 spelling of `tag`.
+    """Returns the canonical BCP-47 spelling of a tag.
 
     Raises:
-        LanguageTagError: when `tag` is not a string, is malformed, or names no registered language.
+        LanguageTagError: if `tag` is not a string, is malformed, or names no registered language.
+
+    Examples:
+        >>> normalize_language("zh_cn")
+        'zh-CN'
     """
     if not isinstance(tag, str):
         raise _malformed(tag)
@@ -59,7 +64,7 @@ def _malformed(tag: object) -> LanguageTagError:
 
 
 def _spoken_in(code: str) -> str:
-    """What to add to an error when the code of a country stands in the place of a language's."""
+    """Returns what to add to an error if the tag is the code of a country: the language that is most spoken there."""
     import langcodes
 
     country = f"und-{code.upper()}"
@@ -68,14 +73,17 @@ def _spoken_in(code: str) -> str:
     return f"; {code.upper()} is a country: did you mean {langcodes.Language.get(country).maximize().language!r}?"
 
 
-def did_you_mean(language: str, known: Iterable[str]) -> str:
-    """What to add to an error about a language that is not known: `; did you mean 'zh-Hant'?` for `zh-TW`, or nothing.
+def did_you_mean_language(language: str, known: Iterable[str]) -> str:
+    """Returns what to add to an error about an unknown language, such as `; did you mean 'zh-Hant'?` for `zh-TW`.
 
-    Languages count as near where a reader of one can be expected to read the other: scripts, regions, `nb` and `no`.
+    Two languages are near if readers of one can be expected to read the other: scripts, regions, `nb` and `no`.
 
     Args:
         language: a canonical tag.
-        known: canonical tags.
+        known: canonical tags of the languages that exist.
+
+    Returns:
+        The end of a sentence; an empty string if no known language is near.
     """
     try:
         import langcodes
@@ -87,20 +95,24 @@ def did_you_mean(language: str, known: Iterable[str]) -> str:
             for ignore_script in (False, True)
         )
         nearest = next((tag for tag in matches if tag != "und"), "")
-    return f"; did you mean {nearest!r}?" if nearest else ""
+    return suggestion(nearest) if nearest else ""
 
 
 def normalize_languages(tags: str | list[str] | tuple[str, ...]) -> list[str]:
-    """Canonical tags in their order, each once. A single tag counts as a list of one."""
+    """Returns canonical tags in the given order, each once. A single tag counts as a list of one.
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+    """
     return list(dict.fromkeys(normalize_language(tag) for tag in ([tags] if isinstance(tags, str) else tags)))
 
 
 def language_for_each(language: str | Sequence[str], count: int) -> list[str]:
-    """One canonical tag for each of `count` texts, from one tag for all or one for each.
+    """Returns one canonical tag for each of `count` texts, from one tag for all texts or one tag for each.
 
     Raises:
-        LanguageTagError: for an unknown tag, or what is no tag and no list of them.
-        InputError: when a list is not `count` long.
+        LanguageTagError: if a tag names no language, or `language` is neither a tag nor a list of tags.
+        InputError: if a list does not have `count` tags.
     """
     if isinstance(language, str):
         return [normalize_language(language)] * count
@@ -114,15 +126,20 @@ def language_for_each(language: str | Sequence[str], count: int) -> list[str]:
 
 
 def language_id(language: str, known: list[str]) -> int:
-    """The number of a language among those that a model knows, the native one first.
+    """Returns the index of a language among the languages that a model has learned.
+
+    Args:
+        language: a tag.
+        known: canonical tags in the order of their ids, the native language first.
 
     Raises:
-        LanguageTagError: for an unknown tag.
-        UnknownLanguageError: for a language that is not among them.
+        LanguageTagError: if the tag names no language.
+        UnknownLanguageError: if the language is not among `known`.
     """
     language = normalize_language(language)
     if language not in known:
         raise UnknownLanguageError(
-            f"this model has not learned {language!r}; it knows {', '.join(known)}{did_you_mean(language, known)}"
+            f"this model has not learned {language!r}; its languages are {', '.join(known)}"
+            f"{did_you_mean_language(language, known)}"
         )
     return known.index(language)

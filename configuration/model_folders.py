@@ -1,4 +1,4 @@
-"""What can be wrong with the files of a model's folder: said file by file, without running anything of it."""
+"""Checks of the files in a model's folder: each problem is one sentence. Nothing in the folder is executed."""
 
 import json
 from pathlib import Path
@@ -12,24 +12,24 @@ from .errors import ModelFolderError
 _LFS_POINTER = b"version https://git-lfs"
 _INDEX = "*.safetensors.index.json"
 _SETTINGS = ("config.json", "processor_config.json", "tokenizer_config.json", "adapter_config.json")
-_NAMED = 5  # weights at most in a message
+_NAMED = 5  # largest number of weights that a message names
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """What is wrong with the settings, the tokenizer and the weights in a folder, one sentence for each file."""
+    """Returns the problems of the settings, the tokenizer and the weights in a folder, one sentence for each file."""
     problems = [problem for path in sorted(folder.glob("*.json")) if (problem := _damaged_json(path))]
     problems += [problem for path in sorted(folder.glob("*.safetensors")) if (problem := _damaged_weights(path))]
     return problems + misplaced_shards(folder)
 
 
 def misplaced_shards(folder: Path) -> list[str]:
-    """What the index of the weights' files names outside of the folder."""
+    """Returns one sentence for each file outside of the folder that an index of weights names."""
     problems = []
     for index in sorted(folder.glob(_INDEX)):
         try:
             names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (ValueError, KeyError, TypeError, AttributeError):
-            problems.append(f"{index} is no index of weights: it has no weight_map from names to files")
+            problems.append(f"{index} is not an index of weights: it has no weight_map from names to files")
             continue
         strangers = sorted(str(name) for name in names if not isinstance(name, str) or Path(name).name != name)
         problems += [f"{index} names weights in {name!r}, which is not a file of this folder" for name in strangers]
@@ -37,10 +37,10 @@ def misplaced_shards(folder: Path) -> list[str]:
 
 
 def non_finite_weights(folder: Path) -> list[str]:
-    """Files of weights with NaN or infinite numbers in them, one sentence for each file.
+    """Returns one sentence for each file of weights that holds NaN or infinite values.
 
     Raises:
-        ModelFolderError: when a file cannot be read.
+        ModelFolderError: if a file cannot be read.
     """
     problems = []
     for path in sorted(folder.glob("*.safetensors")):
@@ -55,16 +55,16 @@ def non_finite_weights(folder: Path) -> list[str]:
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether no number in a tensor is NaN or infinite; what is no floating-point number always is finite."""
+    """Returns whether a tensor holds neither NaN nor infinity; integers and booleans never do."""
     if not tensor.is_floating_point():
         return True
-    wide = tensor.float() if tensor.element_size() == 1 else tensor  # eight bits have no isfinite
-    # A finite sum has finite parts, and is quickly computed; one that is not finite may have overflowed.
+    wide = tensor.float() if tensor.element_size() == 1 else tensor  # PyTorch has no isfinite for 8-bit numbers
+    # If the sum is finite, all numbers are, and it is fast to compute; a sum that is not finite may have overflowed.
     return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
 
 
 def named(names: list[str]) -> str:
-    """Names for a message: all of a few, the first of many."""
+    """Joins names for a message; of many names, it gives the first few and the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
@@ -77,10 +77,10 @@ def _damaged_json(path: Path) -> str | None:
     if path.name == "tokenizer.json":
         try:
             Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises this class itself, whatever is wrong
-            return f"{path} is no tokenizer ({error})"
+        except Exception as error:  # tokenizers raises the bare class for any error
+            return f"{path} is not a tokenizer ({error})"
     elif path.name in _SETTINGS and not isinstance(content, dict):
-        return f"{path} holds no settings: they are an object of JSON"
+        return f"{path} holds no settings: they must be a JSON object"
     return None
 
 
@@ -94,7 +94,7 @@ def _damaged_weights(path: Path) -> str | None:
 
 
 def _mistaken(path: Path) -> str | None:
-    """What a file is instead of what its name says."""
+    """Returns what a file contains if that is known not to be what its name says, else `None`."""
     with path.open("rb") as file:
         start = file.read(512).lstrip()
     if not start:

@@ -1,8 +1,8 @@
-"""Presets: the published sizes and the tiny ones, as data in `presets/<name>.json`; methods of other packages bring
-folders of their own.
+"""Presets: published and tiny model sizes, as JSON files in `presets/`; methods of other packages bring folders of
+their own.
 
-A preset file holds `method`, `config` (the configuration's keyword arguments), `paper` (parameter counts in millions
-as printed) and `source` (where they are printed).
+A preset file holds `method`, `config` (keyword arguments of the configuration), `paper` (parameter counts in
+millions, as printed) and `source` (where they are printed).
 """
 
 import json
@@ -27,15 +27,15 @@ def _files() -> dict[str, Path]:
 
 
 def list_presets() -> list[str]:
-    """The names that `load_preset` knows, sorted."""
+    """Returns the names that `load_preset` accepts, sorted."""
     return sorted(_files())
 
 
 def preset_facts(name: str) -> dict[str, Any]:
-    """The preset file's content.
+    """Returns the content of a preset file.
 
     Raises:
-        ValueError: when no preset has that name.
+        ValueError: if no preset has that name.
     """
     known = _files()
     if name not in known:
@@ -44,13 +44,20 @@ def preset_facts(name: str) -> dict[str, Any]:
 
 
 def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
-    """The configuration of a preset: `load_preset("mural-base") -> MuralConfig`.
+    """Returns the configuration of a preset.
 
     Args:
         name: one of `list_presets()`.
-        overrides: configuration keys that replace the preset's; mappings, such as towers, are merged key by key
-            (`text_config={"vocab_size": 8000}` keeps the preset's other text settings), unless they name another
+        overrides: configuration keys that replace those of the preset. A tower is merged key by key, so that
+            `text_config={"vocab_size": 8000}` keeps the other settings of the text tower, unless it names another
             `model_type`.
+
+    Raises:
+        ValueError: if no preset has that name, or a key is unknown or impossible.
+
+    Examples:
+        >>> config = load_preset("mural-base", text_config={"vocab_size": 8000})
+        >>> model = MuralModel(config)
     """
     facts = preset_facts(name)
     return AutoConfig.for_model(facts["method"], **merged(facts["config"], overrides))

@@ -1,9 +1,9 @@
-"""Loading what others have saved: models, processors and configurations, from a folder or from the Hub.
+"""Loads models, processors and configurations that others have saved, from a folder or from the Hub.
 
-What transformers' `from_pretrained` does, with promises that it does not make: weights are safetensors, all there and
-finite; code that comes with a model runs when it was asked for, and nobody is asked on the terminal; a Hub that does
-not answer is given up after seconds; and whatever is wrong is one `ModelFolderError`, which says what and in which
-file.
+This does what transformers' `from_pretrained` does, with guarantees that it does not give: weights are safetensors,
+complete and finite; code that comes with a model runs only if the caller allowed it, and there is no question on the
+terminal; a Hub that does not answer is given up after seconds; and whatever is wrong is one `ModelFolderError`, which
+names the problem and the file.
 """
 
 import logging
@@ -24,7 +24,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from .errors import BabelensError, HubUnreachableError, ModelFolderError, ModelKindError, UntrustedCodeError
 from .model_folders import damaged_files, is_finite, misplaced_shards, named
 
-# What `from_pretrained` of a configuration or a processor takes of a model's options; the others are the model's own.
+# Arguments that `from_pretrained` of configurations and processors has too; others concern models alone.
 _WHERE = (
     "cache_dir",
     "code_revision",
@@ -36,7 +36,7 @@ _WHERE = (
     "token",
     "trust_remote_code",
 )
-# A repository of this package has at least one of these.
+# Every repository of a model, an adapter or a processor has at least one of these.
 _SETTINGS = ("config.json", "adapter_config.json", "tokenizer_config.json", "preprocessor_config.json")
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
 _IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
@@ -45,15 +45,15 @@ logger = logging.getLogger(__name__)
 
 
 def load_config(source: str | Path, **loading: Any) -> PreTrainedConfig:
-    """The configuration of a model.
+    """Loads the configuration of a model.
 
     Args:
         source: a folder, or a repository of the Hub.
-        loading: what `from_pretrained` takes; of a model's options, those that do not concern it are left out.
+        loading: arguments of `from_pretrained`; those that concern weights only are ignored.
 
     Raises:
-        ModelFolderError: when there is none that can be read.
-        UntrustedCodeError: when it needs code that comes with it, without `trust_remote_code=True`.
+        ModelFolderError: if there is no configuration that can be read.
+        UntrustedCodeError: if it needs code that comes with it, without `trust_remote_code=True`.
     """
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
@@ -69,20 +69,19 @@ def load_model(
     part: Callable[[PreTrainedModel], nn.Module] | None = None,
     **loading: Any,
 ) -> PreTrainedModel:
-    """A model, of which every weight was in its files and is finite.
+    """Loads a model, and checks that every weight was in its files and is finite.
 
     Args:
-        auto_class: `AutoModel`, another Auto class, or a class of models.
+        auto_class: `AutoModel`, another Auto class, or a model class.
         source: a folder, or a repository of the Hub.
-        part: of the model, which must have its weights; by default all of it must. What else is missing is new, as a
-            head is that fine-tuning begins with.
-        loading: what `from_pretrained` takes. Weights are safetensors alone unless `use_safetensors` says otherwise,
-            and `trust_remote_code` is off.
+        part: returns the part of the model whose weights must be in the files; by default, all weights must. Other
+            weights that are missing are initialized, such as those of a head before fine-tuning.
+        loading: arguments of `from_pretrained`. By default, only safetensors are read, and `trust_remote_code` is off.
 
     Raises:
-        ModelFolderError: when there is no such folder or repository, or a file of it is missing or damaged.
-        UntrustedCodeError: when the model needs code that comes with it.
-        ModelKindError: when the Auto class has no model of this kind.
+        ModelFolderError: if there is no such folder or repository, or one of its files is missing or damaged.
+        UntrustedCodeError: if the model needs code that comes with it.
+        ModelKindError: if the Auto class has no model of this kind.
     """
     source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
     if not loading["trust_remote_code"]:
@@ -100,20 +99,24 @@ def load_model(
 
 
 def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
-    """A processor, tokenizer or image processor, whichever the Auto class loads; arguments and errors are those of
-    `load_config`."""
+    """Loads a processor, tokenizer or image processor, whichever the Auto class loads.
+
+    Arguments and errors are those of `load_config`.
+    """
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
         return auto_class.from_pretrained(source, **_where(loading))
 
 
 def located(source: str | Path, **loading: Any) -> dict[str, Any]:
-    """The options to load a source with, after a look at where it is: code is not trusted unless `loading` says so,
-    and of a Hub that does not answer the copy on this machine is taken.
+    """Returns the arguments to load a source with, after checking where the source is.
+
+    Code is not trusted unless `loading` says so. If the Hub does not answer, a copy that was downloaded before is
+    used.
 
     Raises:
-        ModelFolderError: when it is neither a folder nor a repository of the Hub.
-        HubUnreachableError: when the Hub does not answer, and there is no copy.
+        ModelFolderError: if the source is neither a folder nor a repository of the Hub.
+        HubUnreachableError: if the Hub does not answer, and there is no copy.
     """
     loading = {"trust_remote_code": False} | {name: value for name, value in loading.items() if value is not None}
     source = str(source)
@@ -132,15 +135,20 @@ def located(source: str | Path, **loading: Any) -> dict[str, Any]:
         raise HubUnreachableError(
             f"there is no folder {source!r}, and whether the Hub has a repository of that name is not known: {reason}"
         )
-    logger.warning("%s: %s; what was fetched before is taken", source, reason)
+    logger.warning("%s: %s; the copy that was downloaded before is used", source, reason)
     return loading | {"local_files_only": True}
 
 
 @contextmanager
 def explained(source: str, loading: dict[str, Any], *, weights: bool = False) -> Iterator[None]:
-    """Whatever goes wrong while a source is read as one `ModelFolderError` that names the file.
+    """Turns any error while a source is read into one `ModelFolderError` that names the file.
 
-    A damaged file can raise nearly anything, from `AttributeError` to the bare `Exception` of tokenizers.
+    A damaged file can raise nearly any exception, from `AttributeError` to the bare `Exception` of tokenizers.
+
+    Args:
+        source: folder or repository that is read.
+        loading: the arguments it is read with.
+        weights: whether weights are read, and not only settings.
     """
     try:
         yield
@@ -151,18 +159,18 @@ def explained(source: str, loading: dict[str, Any], *, weights: bool = False) ->
 
 
 def refuse_kernels(settings: dict[str, Any], source: str) -> None:
-    """Refuses settings that would fetch a kernel for attention from a repository: it is code, and runs.
+    """Refuses settings that would download an attention kernel from a repository and run it.
 
     Raises:
-        UntrustedCodeError: when they name one, at any depth.
+        UntrustedCodeError: if a setting names one, at any depth.
     """
     for key, value in settings.items():
         if isinstance(value, dict):
             refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
         elif isinstance(value, str) and "/" in value and any(name in key for name in _IMPLEMENTATIONS):
             raise UntrustedCodeError(
-                f"{source}: {key}={value!r} is code from the Hub, which runs with --trust-remote-code "
-                "(trust_remote_code=True) alone"
+                f"{source}: {key}={value!r} is code from the Hub, which runs only with --trust-remote-code "
+                "(trust_remote_code=True)"
             )
 
 
@@ -174,10 +182,10 @@ def _where(loading: dict[str, Any]) -> dict[str, Any]:
 
 
 def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | None:
-    """Why the Hub cannot be asked for a repository; nothing when it answered.
+    """Returns why the Hub could not be asked for a repository, or `None` if it answered.
 
     Raises:
-        ModelFolderError: when it has no such repository.
+        ModelFolderError: if the Hub has no such repository.
     """
     if huggingface_hub.constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
@@ -189,11 +197,11 @@ def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | 
         if answer.commit_hash is None:
             return f"{hub} did not answer as the Hub does, but as some other server"
     except EntryNotFoundError:
-        return None  # an adapter's, or a tokenizer's
+        return None  # the repository of an adapter or a tokenizer
     except RepositoryNotFoundError as error:
         raise ModelFolderError(
-            f"there is no folder {repository!r}, and {repository} is no repository on the Hub ({hub}), or a private "
-            "one: `hf auth login`"
+            f"there is no folder {repository!r}, and {repository} is not a repository on the Hub ({hub}), or is a "
+            "private one: `hf auth login`"
         ) from error
     except (OSError, httpx2.HTTPError, ValueError) as error:
         return f"{hub} did not answer as the Hub does ({first_line(error)})"
@@ -201,7 +209,7 @@ def _why_not_on_hub(repository: str, revision: str | None, token: Any) -> str | 
 
 
 def _cached(repository: str, loading: dict[str, Any]) -> Path | None:
-    """The folder of what was fetched of a repository before."""
+    """Returns the folder to which files of a repository were downloaded before, or `None`."""
     where = {name: loading.get(name) for name in ("cache_dir", "revision")}
     for name in _SETTINGS:
         path = try_to_load_from_cache(repository, name, **where)
@@ -218,8 +226,8 @@ def _explanation(source: str, error: Exception, loading: dict[str, Any], weights
     folder = Path(source) if Path(source).is_dir() else _cached(source, loading)
     if "trust_remote_code=True" in message:
         return UntrustedCodeError(
-            f"{source} needs code that comes with it, which runs with --trust-remote-code (trust_remote_code=True) "
-            "alone: read it first"
+            f"{source} needs code that comes with it, which runs only with --trust-remote-code "
+            "(trust_remote_code=True): read it first"
         )
     if "Unrecognized configuration class" in message:
         return ModelKindError(f"{source}: {first_line(error)}")
@@ -246,7 +254,7 @@ def _together(problems: list[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the advice that libraries add in further lines."""
+    """Returns the first line of an error's message, without the advice that libraries add in further lines."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -256,7 +264,7 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def _without_report(*, hidden: bool) -> Iterator[None]:
-    """Without transformers' table of weights that are missing, where that is an error of its own."""
+    """Hides transformers' table of missing weights, where missing weights are an error of their own."""
 
     def is_kept(record: logging.LogRecord) -> bool:
         return "MISSING" not in record.getMessage() and "MISMATCH" not in record.getMessage()

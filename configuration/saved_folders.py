@@ -1,22 +1,23 @@
-"""Folders whose save was broken off, as loaders see them; `trainers.saving` says how folders are saved."""
+"""Recognizes folders whose saving was interrupted; `trainers.saving` describes how folders are saved."""
 
 from pathlib import Path
 
 from .errors import ModelFolderError
 
-# The new files, all written: not moved yet, and on their way to their places.
+# Folders of completely written files: before they are moved to their places, and while they are.
 WHOLE, MOVING = ".saved", ".moving"
-# What loaders begin with; it leaves the folder before other files move, and comes back after them.
+# Loaders read one of these first; it is removed before other files are moved, and put back after them.
 FIRST_READ = ("config.json", "adapter_config.json")
 
 
 def check_finished(folder: str | Path) -> None:
-    """
+    """Checks that a folder was saved completely.
+
     Args:
-        folder: to load from; a name on the Hub passes.
+        folder: the folder to load from; the name of a repository on the Hub always passes.
 
     Raises:
-        ModelFolderError: for a folder without a configuration because its save was broken off.
+        ModelFolderError: if the folder has no configuration because its saving was interrupted.
     """
     folder = Path(folder)
     if any((folder / name).is_file() for name in FIRST_READ):

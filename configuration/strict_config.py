@@ -1,20 +1,21 @@
-"""Strictness for configurations: a key that nobody reads is a mistake, and is refused by name.
+"""Strict configurations: a key that nothing reads is refused with an error that names it.
 
-transformers' configurations accept unknown keyword arguments in silence, so that `hiden_size=512` trains the wrong
-model.
+transformers' configurations accept unknown keyword arguments silently, so that `hiden_size=512` would train another
+model than was meant.
 """
 
 import copy
 import dataclasses
-import difflib
 
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-# What transformers itself writes into or takes from a configuration, beside the fields of its dataclass. Where, in its
-# sources of 5.23: `__post_init__` and `to_diff_dict` of configuration_utils; `from_pretrained` and `__init__` of
-# modeling_utils; `get_hf_quantizer` of quantizers, `convert` of integrations/torchao. Folders that were converted for
-# transformers.js have a key of its name.
+from .suggestions import did_you_mean
+
+# Keys that transformers itself writes into or reads from a configuration, beside the fields of its dataclass. In
+# version 5.23, the code is in `__post_init__` and `to_diff_dict` of configuration_utils, `from_pretrained` and
+# `__init__` of modeling_utils, `get_hf_quantizer` of quantizers, and `convert` of integrations/torchao. Folders that
+# were converted for transformers.js have a key with that name.
 _COMMON_KEYS = frozenset(
     [
         "attn_implementation",
@@ -39,12 +40,13 @@ _COMMON_KEYS = frozenset(
         "use_cache",
     ]
 )
-# Those of them that say what is in a folder, which is no part of a tower that comes from there.
+# Keys that describe the files of a folder, and do not apply to a tower that was taken from it.
 _OF_A_FOLDER = frozenset(["quantization_config", "transformers.js_config", "transformers_weights"])
 
 
 class StrictConfig(PreTrainedConfig):
-    """A configuration of which unknown keys, its own and its towers', raise a `ValueError`."""
+    """Base class of the configurations, in which an unknown key raises a `ValueError`, also inside of a tower's
+    configuration."""
 
     def __post_init__(self, **kwargs: object) -> None:
         _refuse_unknown_keys(type(self), kwargs)
@@ -64,16 +66,16 @@ def _refuse_unknown_keys(config_class: type[PreTrainedConfig], given: dict[str, 
     known = _known_keys(config_class, with_defaults=bool(where))
     for key in given:
         if key not in known and not key.startswith("_"):
-            nearest = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {where + nearest[0]!r}?" if nearest else ""
+            hint = did_you_mean(key, known, prefix=where)
             raise ValueError(f"{config_class.__name__} has no key {where + key!r}{hint}")
 
 
 def _without_unread_keys(tower: PreTrainedConfig) -> PreTrainedConfig:
-    """A copy of a tower's configuration as its class knows it.
+    """Returns a copy of a tower's configuration with only the keys that its class knows.
 
-    Checkpoints carry keys that nothing reads any more; saved with ours, they would be refused when it is loaded. And
-    they carry keys about themselves: what is made of a quantised tower's configuration is not quantised.
+    Published checkpoints carry keys that nothing reads any more. Saved inside of our configuration, they would be
+    refused when it is loaded again. They also carry keys about their own folder: a model that is built from the
+    configuration of a quantized tower is not quantized itself.
     """
     tower = copy.deepcopy(tower)
     for key in set(vars(tower)) - (_known_keys(type(tower), with_defaults=True) - _OF_A_FOLDER):
@@ -86,7 +88,7 @@ def _known_keys(config_class: type[PreTrainedConfig], with_defaults: bool) -> se
     known = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map) | _COMMON_KEYS
     if not with_defaults:
         return known
-    # Of a dual encoder it follows from the towers, and may stand in its file all the same.
+    # It follows from the towers of a dual encoder, but its file may state it too.
     return (
         known
         | set(config_class().to_dict())

@@ -1,9 +1,5 @@
-"""The names of the training tasks: those that several methods share, and RC3's data sets."""
+"""The names of the training tasks, which configurations, views and trainers share."""
 
 IMAGE_TEXT = "image_text"
 TEXT_TEXT = "text_text"
 TRIPLET = "triplet"
-
-STRICT = "strict"
-WEAK = "weak"
-PARALLEL = "parallel"

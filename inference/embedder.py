@@ -34,7 +34,7 @@ from ..configuration.saved_folders import check_finished
 from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
-from ..modeling.peft_mla.peft_mla_conversion import SHARED_OPTIONS, load_adapter
+from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
 from ..processing.image_inputs import as_image
 from ..processing.images import open_image
 from ..processing.processing_mla import MlaProcessor

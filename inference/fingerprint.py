@@ -2,14 +2,13 @@
 
 import hashlib
 
-import torch
 from torch import nn
+
+from ..modeling.weight_digest import add_weights
 
 
 def fingerprint(model: nn.Module, settings: str) -> str:
     """Of the weights of a model and of how its inputs are prepared, in 24 hexadecimal digits."""
     hashing = hashlib.blake2b(settings.encode(), digest_size=12)
-    for name, tensor in model.state_dict().items():
-        hashing.update(f"{name} {tensor.dtype}".encode())
-        hashing.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    add_weights(hashing, model.state_dict(), lambda name, value: f"{name} {value.dtype}")
     return hashing.hexdigest()

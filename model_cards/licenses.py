@@ -4,10 +4,10 @@ It is unsettled whether trained weights are an adaptation of what they were trai
 that is right in either reading: the strictest of the data's. Licenses outside of that order are for people to decide.
 """
 
-import difflib
 from collections.abc import Sequence
 
 from ..configuration.errors import PublishError
+from ..configuration.suggestions import did_you_mean
 from .facts import DataSource
 
 OTHER = "other"
@@ -50,8 +50,7 @@ def check_hub_license(license: str, name: str | None = None) -> None:
         PublishError: for a license without an identifier of the Hub, and for a name beside an identifier.
     """
     if license not in HUB_LICENSES:
-        nearest = difflib.get_close_matches(license.lower(), HUB_LICENSES, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(license.lower(), HUB_LICENSES)
         raise PublishError(
             f"{license!r} is no license that the Hub has an identifier for{hint}; such are 'apache-2.0' and "
             "'cc-by-4.0', and 'other' is for any that has none"

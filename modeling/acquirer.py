@@ -1,17 +1,18 @@
-"""MLA's language acquirers, and how a frozen text tower takes them in (Zhang et al. 2022, section 3.2).
+"""MLA's language acquirers, and how a frozen text tower uses them (Zhang et al. 2022, section 3.2).
 
-A text tower stays what it is; each of its blocks, and its embedding, is wrapped:
+The text tower itself does not change. Each of its blocks, and its embedding, is wrapped:
 
-    AcquiredEmbedding   rows of another language are embedded from a second vocabulary, the others as ever
-    AcquiredBlock       the whole block, then the acquirer of each row's language
+    AcquiredEmbedding   embeds rows in an acquired language with a second vocabulary, and native rows as before
+    AcquiredBlock       runs the whole block, then the acquirer of each row's language
 
-Which row of a batch is in which language stands in `rows` while the tower runs (`languages_of_rows`). The same layers
-serve the assembled model (`modeling_mla`) and the PEFT method (`peft_mla`), so that weights convert by name.
+While the tower runs, the attribute `rows` of the wrapped layers tells which row of the batch is in which language
+(`languages_of_rows`). The same layers serve the assembled model (`modeling_mla`) and the PEFT method (`peft_mla`), so
+that weights are converted by renaming them.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,18 +23,19 @@ from transformers import PreTrainedConfig, initialization as init
 
 from ..configuration.errors import ModelKindError
 from .exporting import is_exporting
-from .weights_as_made import drawn_by_itself
+from .language_rows import BatchLanguages
+from .weights_as_made import initialized_by_itself
 
 
 @dataclass(frozen=True)
 class TextTower:
-    """Where a dual encoder has its text tower's embedding and blocks, and which state it pools.
+    """Where a dual encoder has the embedding and the blocks of its text tower, and which state it pools.
 
     Attributes:
-        path: the tower.
-        embeddings, blocks: below it; `blocks` is a list.
-        pooling: `end`, the state at the end-of-text token (CLIP); `first`, at [CLS] (BERT); `last`, at the last place
-            of a text that is padded to the full length (SigLIP).
+        path: name of the tower in the model.
+        embeddings, blocks: names below the tower; `blocks` is a list of modules.
+        pooling: which state the tower pools: `end`, at the end-of-text token (CLIP); `first`, at [CLS] (BERT);
+            `last`, at the last position of a text that is padded to the full length (SigLIP).
     """
 
     path: str
@@ -43,11 +45,11 @@ class TextTower:
 
     @property
     def target_modules(self) -> str:
-        """A pattern that the names of the embedding and of the blocks match, from the model down."""
+        """Pattern that matches the names of the embedding and of the blocks in the model."""
         return rf"(.*\.)?{self.path}\.({self.embeddings}|{self.blocks}\.\d+)"
 
 
-# Dual encoders that can acquire languages, by `model_type`. Another one needs a line here.
+# Dual encoders that can acquire languages, by `model_type`; a line here adds another.
 TEXT_TOWERS = {
     "clip": TextTower("text_model", "embeddings", "encoder.layers", "end"),
     "siglip": TextTower("text_model", "embeddings", "encoder.layers", "last"),
@@ -57,15 +59,18 @@ TEXT_TOWERS = {
 
 
 def text_tower(model_type: str) -> TextTower:
-    """The text tower of a kind of dual encoder.
+    """Returns the text tower of a kind of dual encoder.
+
+    Args:
+        model_type: `model_type` of its configuration.
 
     Raises:
-        ModelKindError: for a kind that is not known.
+        ModelKindError: if the kind is not among `TEXT_TOWERS`.
     """
     if model_type not in TEXT_TOWERS:
         raise ModelKindError(
-            f"MLA does not know the text tower of a {model_type!r} model; it knows those of {', '.join(TEXT_TOWERS)}. "
-            "TEXT_TOWERS in modeling/acquirer.py takes another one in a line."
+            f"MLA does not support {model_type!r} models; it supports {', '.join(TEXT_TOWERS)}. "
+            "An entry in TEXT_TOWERS (modeling/acquirer.py) adds another kind."
         )
     return TEXT_TOWERS[model_type]
 
@@ -74,11 +79,12 @@ class Acquirer(nn.Module):
     """What a language adds to a block: y = x + W2 ReLU(W1 x + b1) + b2, or y = x + W x + b (equation 3, table 1).
 
     Args:
-        width: d, of the block's states.
-        size: of the hidden layer of `mlp`; the paper's is 256.
+        width: d, the width of the states.
+        size: width of the hidden layer of `mlp`; the paper's is 256.
         structure: `mlp` or `linear`.
 
-    Shape: [N, T, d] -> [N, T, d].
+    Shape:
+        [N, T, d] -> [N, T, d].
     """
 
     def __init__(self, width: int, size: int, structure: Literal["mlp", "linear"] = "mlp") -> None:
@@ -89,25 +95,29 @@ class Acquirer(nn.Module):
         else:
             self.map = nn.Linear(width, width)
         self.reset_parameters()
-        drawn_by_itself(self)
+        initialized_by_itself(self)
 
     def reset_parameters(self) -> None:
+        """Initializes the weights."""
         initialize_linears(self)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
+        """Maps states [N, T, d] to states [N, T, d]."""
         if self.structure == "linear":
             return hidden_states + self.map(hidden_states)
         return hidden_states + self.up(self.down(hidden_states).relu())
 
 
 class NonNativeEmbedding(nn.Module):
-    """The vocabulary that all acquired languages share: a table of word pieces, projected to the text tower's width.
+    """Embedding of the vocabulary that all acquired languages share: a table, projected to the width of the text
+    tower.
 
     Args:
-        vocab_size, embedding_size: of the table (M-BERT's is 119 547 x 768).
-        width: of the text tower's embedding.
+        vocab_size, embedding_size: size of the table (M-BERT's is 119 547 x 768).
+        width: width of the text tower's embedding.
 
-    Shape: ids [N, T] -> [N, T, width].
+    Shape:
+        ids [N, T] -> [N, T, width].
     """
 
     def __init__(self, vocab_size: int, embedding_size: int, width: int) -> None:
@@ -115,18 +125,20 @@ class NonNativeEmbedding(nn.Module):
         self.table = nn.Embedding(vocab_size, embedding_size)
         self.projection = nn.Linear(embedding_size, width)
         self.reset_parameters()
-        drawn_by_itself(self)
+        initialized_by_itself(self)
 
     def reset_parameters(self) -> None:
+        """Initializes the weights."""
         init.normal_(self.table.weight, std=0.02)
         initialize_linears(self)
 
     def forward(self, input_ids: Tensor) -> Tensor:
+        """Maps ids [N, T] to embeddings [N, T, width]."""
         return self.projection(self.table(input_ids))
 
 
 def initialize_linears(module: nn.Module) -> None:
-    """PyTorch's own initialisation of linear layers, which the authors' code has, and not the text tower's."""
+    """Initializes linear layers as PyTorch does, and the authors' code, not as the text tower does."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
             bound = 1 / math.sqrt(part.in_features)
@@ -134,121 +146,40 @@ def initialize_linears(module: nn.Module) -> None:
             init.uniform_(part.bias, -bound, bound)
 
 
-class LanguageRows:
-    """Which rows of a batch are in which language; `None` stands for the native one.
-
-    Args:
-        languages: one for each row.
-    """
-
-    def __init__(self, languages: Sequence[str | None]) -> None:
-        self.count = len(languages)
-        self.groups: dict[str | None, list[int]] = {}
-        for row, language in enumerate(languages):
-            self.groups.setdefault(language, []).append(row)
-        self._positions: dict[torch.device, tuple[list[Tensor], Tensor]] = {}
-
-    @classmethod
-    def all_in(cls, language: str | None, count: int) -> "LanguageRows":
-        rows = cls([language])
-        rows.count = count  # which may be that of a graph for any batch
-        return rows
-
-    @property
-    def only(self) -> bool:
-        """Whether all rows are in one language."""
-        return len(self.groups) == 1
-
-    def positions(self, device: torch.device) -> tuple[list[Tensor], Tensor]:
-        """The rows of each group, and where each row stands when the groups are put one after another."""
-        if device not in self._positions:
-            groups = [torch.tensor(rows, device=device) for rows in self.groups.values()]
-            self._positions[device] = groups, torch.argsort(torch.cat(groups))
-        return self._positions[device]
-
-    def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
-        """`function(language, its rows)` for every language, put back in order. [N, …] -> [N, …]"""
-        if rows.shape[0] != self.count:
-            raise ValueError(f"{self.count} rows were given a language, and the batch has {rows.shape[0]}")
-        if self.only:
-            return function(next(iter(self.groups)), rows)
-        groups, places = self.positions(rows.device)
-        parts = [function(language, rows[group]) for language, group in zip(self.groups, groups, strict=True)]
-        return torch.cat(parts)[places]
-
-    def by_vocabulary(self) -> "LanguageRows":
-        """The rows as far as they have different vocabularies."""
-        return self
-
-    def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
-        """The token ids of a language's rows."""
-        return input_ids[rows]
-
-
-class LanguageMask:
-    """As `LanguageRows`, for a graph that takes the languages as an input: every language's function is given all
-    rows, and each row keeps what its own language's made of it.
-
-    Args:
-        languages: by their ids.
-        ids ([N]): of the rows; not checked.
-    """
-
-    def __init__(self, languages: Sequence[str | None], ids: Tensor) -> None:
-        self.languages, self.ids = list(languages), ids
-
-    def map(self, function: Callable[[str | None, Tensor], Tensor], rows: Tensor) -> Tensor:
-        """As `LanguageRows.map`."""
-        found = function(self.languages[0], rows)
-        for language in self.languages[1:]:
-            is_mine = self._is_in(language).reshape(-1, *[1] * (found.dim() - 1))
-            found = torch.where(is_mine, function(language, rows), found)
-        return found
-
-    def by_vocabulary(self) -> "LanguageMask":
-        """All acquired languages have one vocabulary."""
-        return LanguageMask(self.languages[:2], self.ids.clamp(max=1))
-
-    def ids_of(self, language: str | None, input_ids: Tensor, rows: Tensor) -> Tensor:
-        """The token ids of a language's rows; elsewhere 0, which is in every vocabulary."""
-        return torch.where(self._is_in(language)[:, None], input_ids, 0)
-
-    def _is_in(self, language: str | None) -> Tensor:
-        return self.ids == self.languages.index(language)
-
-
-RowLanguages = LanguageRows | LanguageMask
-
-
 class WrappedLayer(nn.Module):
-    """A frozen layer with something new around it."""
+    """Base class of a frozen layer with something new around it."""
 
     base_layer: nn.Module
 
     def __getattr__(self, name: str) -> Any:
-        """What others look up on a layer, such as an embedding's table, they find on the wrapped one."""
+        """Looks attributes up on the wrapped layer too, such as the table of an embedding."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "base_layer":  # not there yet while a copy is being made
+            if name == "base_layer":  # a copy that is being made does not have it yet
                 raise
             return getattr(self.base_layer, name)
 
 
 class AcquiredBlock(WrappedLayer):
-    """A frozen block, followed by the acquirer of each row's language."""
+    """A frozen block, followed by the acquirer of each row's language.
+
+    Args:
+        base_layer: the block.
+    """
 
     def __init__(self, base_layer: nn.Module) -> None:
         super().__init__()
         self.base_layer = base_layer
         self.mla_acquirers = nn.ModuleDict()
-        self.rows: RowLanguages | None = None
+        self.rows: BatchLanguages | None = None
 
-    def rows_of(self, count: int) -> RowLanguages | None:
-        """The languages of a batch of `count` rows; `None` when all are native."""
+    def rows_of(self, count: int) -> BatchLanguages | None:
+        """Returns the languages of a batch of `count` rows, or `None` if all are native."""
         return self.rows
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Runs the block, then the acquirers. [N, T, d] -> [N, T, d]"""
         hidden_states = self.base_layer(hidden_states, *args, **kwargs)
         rows = self.rows_of(hidden_states.shape[0])
         return hidden_states if rows is None else rows.map(self._acquire, hidden_states)
@@ -258,16 +189,17 @@ class AcquiredBlock(WrappedLayer):
 
 
 class AcquiredEmbedding(WrappedLayer):
-    """A frozen text tower's embedding, with a second vocabulary for the rows of acquired languages.
+    """The frozen embedding of a text tower, with a second vocabulary for the rows of acquired languages.
 
-    Non-native rows go through the tower's own position embedding. Where the tower pools the state at its end-of-text
-    token, it is shown one at the place of each row's first [SEP]: `watch` the tower for that.
+    Rows in acquired languages use the tower's own position embedding. Some towers pool the state at their end-of-text
+    token. Their ids are changed so that this token stands at the position of each row's first [SEP], where the state
+    must be pooled; `watch` must be called on the tower for that.
 
     Args:
-        base_layer: takes `input_ids` or `inputs_embeds`, as those of transformers do.
+        base_layer: the embedding; it takes `input_ids` or `inputs_embeds`, as in transformers.
         non_native: the second vocabulary.
-        sep_token_id: of the second vocabulary.
-        end_token_id: the id at which the tower pools; `None` when it does not pool at a token.
+        sep_token_id: id of [SEP] in the second vocabulary.
+        end_token_id: id of the token at which the tower pools, or `None` if it does not pool at a token.
     """
 
     def __init__(
@@ -277,21 +209,21 @@ class AcquiredEmbedding(WrappedLayer):
         self.base_layer = base_layer
         self.mla_embedding = non_native
         self.sep_token_id, self.end_token_id = sep_token_id, end_token_id
-        self.rows: RowLanguages | None = None
+        self.rows: BatchLanguages | None = None
         self._unmarked_ids: Tensor | None = None
 
-    def rows_of(self, count: int) -> RowLanguages | None:
-        """As in `AcquiredBlock`."""
+    def rows_of(self, count: int) -> BatchLanguages | None:
+        """As `AcquiredBlock.rows_of`."""
         return self.rows
 
     def watch(self, tower: nn.Module) -> Any:
-        """From now on sees the ids that `tower` is given before it does; returns the handle that ends it."""
+        """Registers the hook that changes the ids before the tower reads them; returns the handle that removes it."""
         return tower.register_forward_pre_hook(self._mark_ends, with_kwargs=True)
 
     def _mark_ends(self, tower: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         input_ids = args[0] if args else kwargs.get("input_ids")
         rows = None if input_ids is None else self.rows_of(input_ids.shape[0])
-        self._unmarked_ids = None  # of a call that failed
+        self._unmarked_ids = None  # which a call that failed may have left
         if rows is None or self.end_token_id is None:
             return None
         marked = rows.by_vocabulary().map(
@@ -301,28 +233,30 @@ class AcquiredEmbedding(WrappedLayer):
         return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {"input_ids": marked})
 
     def _marked(self, input_ids: Tensor) -> Tensor:
-        """Ids of which the first end-of-text token, and the greatest id, stands where the first [SEP] does."""
+        """Returns ids in which the end-of-text token, the greatest id, stands at the position of the first [SEP]."""
         is_sep = input_ids == self.sep_token_id  # [N, T]
         if not is_exporting() and not is_sep.any(-1).all():
             raise ValueError(
-                f"a text has no [SEP] (id {self.sep_token_id}), whose state is pooled; the tokenizer must end texts so"
+                f"a text has no [SEP] (id {self.sep_token_id}), whose state is pooled; the tokenizer must end every "
+                "text with it"
             )
         end = is_sep.int().argmax(-1, keepdim=True)
         filler = 0 if self.end_token_id else 1
         return torch.full_like(input_ids, filler).scatter(1, end, self.end_token_id)
 
     def forward(self, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Embeds a batch, whose rows may be in different languages. [N, T] -> [N, T, width]"""
         ids, self._unmarked_ids = input_ids if self._unmarked_ids is None else self._unmarked_ids, None
         rows = None if ids is None else self.rows_of(ids.shape[0])
         if ids is None or rows is None:
             return self.base_layer(input_ids, *args, **kwargs)
         if args:
-            raise TypeError("beside input_ids, the arguments of an embedding are given by name")
+            raise TypeError("arguments of an embedding other than input_ids must be given by name")
 
         vocabularies, count = rows.by_vocabulary(), ids.shape[0]
 
         def embed(language: str | None, chosen: Tensor) -> Tensor:
-            # Of positions or segments, one row for all or one for each.
+            # Positions and segments have one row for all texts, or one for each.
             others = {
                 k: v[chosen] if isinstance(v, Tensor) and v.shape[0] == count > 1 else v for k, v in kwargs.items()
             }
@@ -334,13 +268,13 @@ class AcquiredEmbedding(WrappedLayer):
         return vocabularies.map(embed, torch.arange(count, device=ids.device))
 
     def embed_non_native(self, input_ids: Tensor) -> Tensor:
-        """The word pieces of acquired languages, without positions. [N, T] -> [N, T, width]"""
+        """Embeds word pieces of acquired languages, without positions. [N, T] -> [N, T, width]"""
         return self.mla_embedding(input_ids)
 
 
 @contextmanager
-def languages_of_rows(model: nn.Module, rows: RowLanguages | None) -> Iterator[None]:
-    """Within, every wrapped layer of `model` takes the rows of a batch to be in these languages."""
+def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator[None]:
+    """Inside of the block, every wrapped layer of `model` uses this assignment of rows to languages."""
     layers = [module for module in model.modules() if isinstance(module, AcquiredBlock | AcquiredEmbedding)]
     for layer in layers:
         layer.rows = rows
@@ -352,20 +286,20 @@ def languages_of_rows(model: nn.Module, rows: RowLanguages | None) -> Iterator[N
 
 
 def end_token_id(config: PreTrainedConfig) -> int | None:
-    """The id at which the text tower of a dual encoder's configuration pools, if it does."""
+    """Returns the id of the token at which a dual encoder's text tower pools, or `None`."""
     return config.text_config.eos_token_id if text_tower(config.model_type).pooling == "end" else None
 
 
 def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """The weights of a model with wrapped layers, as it has them without acquirers."""
+    """Returns the weights of a model with wrapped layers under the names that they have without the wrapping."""
     return {_plain_name(name): value for name, value in model.state_dict().items() if ".mla_" not in name}
 
 
 def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Gives a model with wrapped layers the weights of one without.
+    """Loads the weights of a plain model into a model with wrapped layers.
 
     Raises:
-        ValueError: when they are those of another model.
+        ValueError: if they are the weights of another model.
     """
     own = {_plain_name(name): name for name in model.state_dict() if ".mla_" not in name}
     missing, unexpected = model.load_state_dict({own.get(k, k): value for k, value in weights.items()}, strict=False)
@@ -375,5 +309,5 @@ def load_plain_state_dict(model: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def _plain_name(name: str) -> str:
-    """A wrapped layer's name without the wrapping."""
+    """Returns the name of a wrapped layer without the wrapping."""
     return re.sub(r"\.base_layer\b", "", name)

@@ -1,4 +1,8 @@
-"""Weights of other MLA implementations: checkpoints under OpenAI CLIP's names, as the authors' code writes them."""
+"""Converts checkpoints of the MLA authors' code, which use the names of OpenAI's CLIP.
+
+model = mla_from_openai(torch.load("mla.pt", weights_only=True))
+model.save_pretrained("mla-converted")
+"""
 
 import re
 
@@ -41,7 +45,7 @@ _RESBLOCK = re.compile(
     r"(?P<visual>visual\.)?transformer\.resblocks\.(?P<layer>\d+)\.(?P<part>.+)\.(?P<kind>weight|bias)"
 )
 _ACQUIRER = re.compile(r"acquirer\.(?P<language>[^.]+)\.mlp\.(?P<part>c_fc|c_proj)")
-_UNUSED = re.compile(r"acquirer\.[^.]+\.ln$")  # the authors' acquirers have a layer norm that nothing calls
+_UNUSED = re.compile(r"acquirer\.[^.]+\.ln$")  # the authors' acquirers have a layer norm that is never called
 
 
 def mla_from_openai(
@@ -52,16 +56,21 @@ def mla_from_openai(
     sep_token_id: int = 102,
     end_token_id: int | None = None,
 ) -> MlaModel:
-    """An `MlaModel` from a checkpoint under OpenAI CLIP's names, with a vision transformer as image tower.
+    """Converts a checkpoint with the names of OpenAI's CLIP, and a vision transformer as the image tower, to an
+    `MlaModel`.
 
     Args:
         weights: the state dict; sizes and languages follow from it.
-        text_heads, vision_heads: attention heads; by default one for every 64 of the width, as in CLIP.
-        sep_token_id: [SEP] of the multilingual vocabulary.
-        end_token_id: end-of-text token of the native one; by default its last, as in CLIP.
+        text_heads, vision_heads: numbers of attention heads; by default one for every 64 of the width, as in CLIP.
+        sep_token_id: id of [SEP] in the multilingual vocabulary.
+        end_token_id: id of the end-of-text token in the native vocabulary; by default the last one, as in CLIP.
 
     Raises:
-        ValueError: for a name that belongs to no such checkpoint, or one that is missing.
+        ValueError: if a name does not belong to such a checkpoint, or one is missing.
+
+    Examples:
+        >>> model = mla_from_openai(torch.load("mla.pt", weights_only=True))
+        >>> model.save_pretrained("mla-converted")
     """
     named: dict[str, Tensor] = {}
     for name, value in weights.items():
@@ -83,7 +92,7 @@ def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
         name,
     )
     if match is None:
-        raise ValueError(f"{name!r} is no weight of CLIP or of MLA")
+        raise ValueError(f"{name!r} is not a weight of CLIP or MLA")
     part, kind = match["part"], match["kind"]
     tower = "vision_model.encoder.layers." if match["visual"] else "text_model.encoder.layers."
     wrapped = "" if match["visual"] else ".base_layer"
@@ -97,7 +106,7 @@ def _renamed(name: str, value: Tensor) -> dict[str, Tensor]:
         sides = zip("qkv", value.chunk(3), strict=True)
         return {f"{block}{wrapped}.self_attn.{side}_proj.{kind}": share for side, share in sides}
     if part not in _BLOCK:
-        raise ValueError(f"{name!r} is no weight of CLIP or of MLA")
+        raise ValueError(f"{name!r} is not a weight of CLIP or MLA")
     return {f"{block}{wrapped}.{_BLOCK[part]}.{kind}": value}
 
 

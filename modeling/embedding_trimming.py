@@ -1,11 +1,11 @@
-"""A model with a part of its vocabulary: rows of embeddings and heads, and the token ids that its settings name.
+"""Trims the vocabulary of a model: rows of embeddings and heads, and the token ids in its settings.
 
-Which tensors belong to the vocabulary is asked of the model's own class, built without weights for the smaller
-vocabulary: those whose shape changes, which are input embeddings, tied and untied heads, their biases and
-`final_logits_bias`. What the model computes of kept tokens is what it computed before, and its logits are the old ones
-at the kept ids.
+To find the tensors that belong to the vocabulary, the model's own class is built without memory for the smaller
+vocabulary: they are those whose shape changes. These are input embeddings, tied and untied heads, their biases, and
+`final_logits_bias`. The trimmed model computes from kept tokens exactly what it computed before; its logits are the
+old ones at the kept ids.
 
-The tokenizer's side, and the choice of what to keep: `processing.vocabulary_trimming`.
+`processing.vocabulary_trimming` trims the tokenizer, and chooses what to keep.
 """
 
 import re
@@ -19,7 +19,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from ..configuration.errors import ModelMismatchError
 
-# Settings that hold token ids, alone, in lists, in lists of lists, or by name, as `lang_code_to_id` does.
+# Settings that hold token ids: single ones, lists, lists of lists, or a mapping, as `lang_code_to_id` is.
 _HOLDS_IDS = re.compile(r".*_token_(ids?|index)|(begin_)?suppress_tokens|(bad|force)_words_ids|lang(_code)?_to_id")
 
 Settings = dict[str, Any]
@@ -27,16 +27,22 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def vocabulary_size(config: PreTrainedConfig) -> int:
-    """The rows of a model's embedding of tokens.
+    """Returns the number of rows of a model's token embedding.
 
     Raises:
-        ModelMismatchError: for a model that has none.
+        ModelMismatchError: if the model has none.
     """
     return _owner(config)[1].vocab_size
 
 
 def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfig | None = None) -> set[int]:
-    """The tokens that a model's settings name by number: [BOS] and [PAD], a forced language, suppressed tokens, …"""
+    """Returns the ids of tokens that a model's settings name, such as [BOS], [PAD], a forced language or suppressed
+    tokens.
+
+    Args:
+        config: configuration of the model.
+        generation_config: its generation settings.
+    """
     key, _ = _owner(config)
     settings = [_own(config), generation_config.to_dict() if generation_config else {}]
     if key:
@@ -45,15 +51,15 @@ def named_token_ids(config: PreTrainedConfig, generation_config: GenerationConfi
 
 
 def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
-    """A new model in which token `kept[i]` of the old one is token i; the old one stays as it is.
+    """Returns a new model in which token `kept[i]` of the old one is token i; the old model is not changed.
 
     Args:
-        model: any of transformers or babelens with a vocabulary.
-        kept: ascending ids; those that `named_token_ids` finds must be among them.
+        model: a model of transformers or babelens with a vocabulary.
+        kept: ascending ids; all those that `named_token_ids` returns must be among them.
 
     Raises:
-        ModelMismatchError: for a model without a vocabulary or with two, ids that are not ascending or not the
-            model's, and a token that the settings name and `kept` lacks.
+        ModelMismatchError: if the model has no vocabulary or two, the ids do not ascend or exceed the vocabulary,
+            or the settings name a token that is not kept.
     """
     size = vocabulary_size(model.config)
     if not kept or kept[0] < 0 or kept[-1] >= size or any(a >= b for a, b in pairwise(kept)):
@@ -74,7 +80,7 @@ def trim_embeddings(model: Model, kept: Sequence[int]) -> Model:
 
 
 def _owner(config: PreTrainedConfig) -> tuple[str | None, PreTrainedConfig]:
-    """The configuration that has the vocabulary, and its name in `config` where it is a part of it."""
+    """Returns the configuration that states the vocabulary, and its name in `config` if it is a part of that."""
     part = config if hasattr(config, "vocab_size") else config.get_text_config()
     if not hasattr(part, "vocab_size"):
         raise ModelMismatchError(f"a model of type {config.model_type} has no vocabulary of tokens")
@@ -82,7 +88,7 @@ def _owner(config: PreTrainedConfig) -> tuple[str | None, PreTrainedConfig]:
 
 
 def _own(config: PreTrainedConfig) -> Settings:
-    """The settings of a configuration without those of its parts."""
+    """Returns the settings of a configuration without those of its parts."""
     return {name: value for name, value in config.to_dict().items() if name not in config.sub_configs}
 
 
@@ -125,7 +131,7 @@ def _ids_in(settings: Settings) -> Iterator[int]:
 
 
 def _numbers(value: Any) -> Iterator[int]:
-    if isinstance(value, int) and value >= 0:  # -1 and -100 are no tokens
+    if isinstance(value, int) and value >= 0:  # -1 and -100 are not tokens
         yield value
     elif isinstance(value, list | tuple | dict):
         for member in value.values() if isinstance(value, dict) else value:
@@ -155,5 +161,6 @@ def _renumber(value: Any, new_ids: Mapping[int, int]) -> Any:
 
 
 def _bias_pairs(biases: Any) -> list[Any]:
-    """`sequence_bias` as pairs of ids and their bias, as which it is saved; in memory it may be a dict."""
+    """Returns `sequence_bias` as pairs of ids and their bias, the form in which it is saved; in memory it may be a
+    dict."""
     return list(biases.items()) if isinstance(biases, dict) else list(biases or ())

@@ -1,12 +1,12 @@
-"""Whether a graph of the model is being made, which may hold nothing that depends on what stands in a tensor.
+"""Tells whether a graph of the model is being exported, which must not depend on the values in a tensor.
 
-There, rows of several kinds all go through every kind's layers, padding is read and left out afterwards, and inputs
-are not checked. The results are the same; it costs time and memory, which is why it is not done otherwise.
+In such a graph, rows of several kinds all go through the layers of every kind, padding is computed and discarded
+afterwards, and inputs are not checked. The results are the same, but it costs time and memory.
 """
 
 import torch
 
 
 def is_exporting() -> bool:
-    """Within `torch.export`, of which ONNX exports are made, and `torch.jit.trace`."""
+    """Returns whether `torch.export`, on which ONNX exports are built, or `torch.jit.trace` is running."""
     return torch.compiler.is_exporting() or torch.jit.is_tracing()

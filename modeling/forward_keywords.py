@@ -1,6 +1,6 @@
-"""The keywords that every `forward` takes beside its own inputs: those of transformers, such as
-`output_hidden_states`, which its towers are given. Any other is refused by name: a misspelt input would be missed in
-silence."""
+"""Keyword arguments that every `forward` accepts beside its own inputs: those of transformers, such as
+`output_hidden_states`, which are passed to the towers. Any other is refused with an error that names it, because a
+misspelt input would otherwise be ignored silently."""
 
 from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
@@ -11,10 +11,10 @@ from transformers.utils import TransformersKwargs
 
 from ..configuration.errors import ArgumentError
 
-# What transformers hands to all layers of a model. Positions are an input of texts; `num_items_in_batch` is for losses
-# that are sums over items, and those here are means.
+# Keywords that transformers passes to all layers of a model, without two: positions are an input of texts, and
+# `num_items_in_batch` is for losses that are sums over items, whereas those here are means.
 _SHARED = frozenset(TransformersKwargs.__annotations__) - {"position_ids", "num_items_in_batch"}
-# Named in every call by PEFT and Trainer, and not read.
+# PEFT and Trainer pass these in every call, but no model here reads them.
 _UNREAD = frozenset(["inputs_embeds", "decoder_inputs_embeds", "num_items_in_batch"])
 
 Call = Callable[..., Any]
@@ -23,16 +23,19 @@ Call = Callable[..., Any]
 def tower_keywords(
     model: nn.Module, given: dict[str, Any], *towers: Sequence[Call], own: Sequence[str] = ()
 ) -> tuple[dict[str, Any], ...]:
-    """What each tower is to be given of a call's further keywords.
+    """Divides the further keyword arguments of a call between the towers.
 
     Args:
-        model: that was called.
-        given: its keywords beside those it names.
-        towers: of each tower, the functions that the keywords go through, whose parameters it therefore knows.
-        own: further keywords that all towers know.
+        model: the model that was called.
+        given: its keyword arguments, without those of its own signature.
+        towers: for each tower, the functions that receive the keywords; their parameters are the keywords it has.
+        own: further keywords that all towers have.
+
+    Returns:
+        The keyword arguments of each tower.
 
     Raises:
-        ArgumentError: for a keyword that nobody knows, or embeddings in the place of token ids.
+        ArgumentError: for a keyword that no tower has, or for embeddings instead of token ids.
     """
     shared: dict[str, Any] = {}
     chosen: tuple[dict[str, Any], ...] = tuple({} for _ in towers)
@@ -52,7 +55,7 @@ def tower_keywords(
 
 
 def asks_for_states(given: dict[str, Any]) -> bool:
-    """Whether a call's keywords ask for what the towers' layers said."""
+    """Returns whether keyword arguments ask for the hidden states or attentions of the layers."""
     return bool(given.get("output_hidden_states") or given.get("output_attentions"))
 
 

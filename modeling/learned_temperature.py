@@ -1,8 +1,8 @@
-"""The learned temperature, which divides the cosines of a softmax, and its bound.
+"""The learned temperature, by which the cosines in a softmax are divided, and its lower bound.
 
 Nothing in the loss keeps a temperature positive: once nearly all pairs are told apart, the gradient lowers it at every
-step. So it is never below 0.01, which is where CLIP stops too (Radford et al. 2021, section 2.5: logits are multiplied
-by at most 100).
+step. It is therefore bounded by 0.01, like CLIP's (Radford et al. 2021, section 2.5: logits are multiplied by at most
+100).
 """
 
 from typing import Any
@@ -14,8 +14,11 @@ MIN_TEMPERATURE = 0.01
 
 
 class _AtLeast(torch.autograd.Function):
-    """The greater of a value and its bound. Below the bound, a gradient that would raise the value passes, and one
-    that would lower it does not; `clamp` lets neither pass, so that the value would stay there for good."""
+    """Computes the maximum of a value and its bound.
+
+    Below the bound, a gradient that would raise the value passes, and one that would lower it does not. `clamp`
+    lets neither pass, so that a value below the bound would never change again.
+    """
 
     @staticmethod
     def forward(value: Tensor, bound: float) -> Tensor:
@@ -33,16 +36,16 @@ class _AtLeast(torch.autograd.Function):
 
 
 def at_least(value: Tensor, bound: float) -> Tensor:
-    """`value`, or `bound` where it is below; what is not below is left to the bit, and so is its gradient."""
+    """Returns `value`, or `bound` where `value` is below it. Elsewhere, value and gradient are unchanged to the
+    bit."""
     return _AtLeast.apply(value, bound)
 
 
 class LearnedTemperature(nn.Module):
-    """
-    Args:
-        initial: temperature.
+    """A temperature that is trained.
 
-    Shape: [].
+    Args:
+        initial: initial temperature.
     """
 
     def __init__(self, initial: float) -> None:
@@ -50,10 +53,10 @@ class LearnedTemperature(nn.Module):
         self.temperature = nn.Parameter(torch.tensor(float(initial)))
 
     def forward(self) -> Tensor:
-        """What divides the cosines; a tensor of its own, part of the graph."""
+        """Returns the bounded temperature [], by which cosines are divided, as a new tensor in the graph."""
         return at_least(self.temperature, MIN_TEMPERATURE)
 
     @torch.no_grad()
     def bound(self) -> None:
-        """Brings the weight itself back to its bound; to be called when an optimiser has stepped."""
+        """Raises the parameter itself to the bound; to be called after each step of the optimizer."""
         self.temperature.clamp_(min=MIN_TEMPERATURE)

@@ -1,4 +1,4 @@
-"""Rows of similar length together: a batch of captions is mostly padding when a few of them are long."""
+"""Encodes texts of similar length together: a batch is mostly padding if a few of its captions are long."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 def encode_by_length(encode: Callable[[Tensor, int], Tensor], attention_mask: Tensor, groups: int) -> Tensor:
-    """`encode(rows, longest)` of all rows, in groups of similar length, each cut after its own longest row.
+    """Encodes all rows, in groups of similar length, each of which is cut after its own longest row.
 
-    Padding changes nothing but the time.
+    Padding has no effect on the result; only the time changes.
 
     Args:
-        encode: places of texts [n] and how many of their columns to read -> embeddings [n, d].
-        attention_mask ([N, T]): of all texts, which are padded on the right.
-        groups: into how many.
+        encode: maps indices of rows [n], and the number of columns to read, to embeddings [n, d].
+        attention_mask ([N, T]): mask of all rows, which are padded on the right.
+        groups: number of groups.
 
     Returns:
         Embeddings [N, d].

@@ -1,13 +1,14 @@
-"""Cross-lingual consistency, CLC (Burns et al. 2020, section 3.4): a query's translations have a say, too.
+"""Cross-lingual consistency, CLC (Burns et al. 2020, section 3.4): joins the scores of a query and of its
+translations.
 
-A query and its translations are scored with all candidates, by any dual encoder; CLC makes one score of them.
+A query and its translations are scored with all candidates, by any dual encoder. CLC computes one score from them:
 
     CLC-A   the mean over the languages
-    CLC-C   a perceptron L -> 32 -> 1 without biases, whose weights all begin alike, so that it begins as CLC-A; it is
-            trained on the scores of a validation set, all at once
+    CLC-C   a perceptron L -> 32 -> 1 without biases. All weights of a layer start equal, so that it starts as CLC-A.
+            It is trained on the scores of a validation set, all at once.
 
-Its hidden units have a ReLU (the paper does not say): scores should be positive, such as 1 + cosine, because what is
-below zero can become a tie. The final score is not rectified.
+The hidden units have a ReLU, which the paper does not specify. Scores should therefore be positive, such as 1 +
+cosine: negative ones can become ties. The final score is not rectified.
 """
 
 from collections.abc import Sequence
@@ -20,17 +21,20 @@ from transformers import PreTrainedModel, initialization as init
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
 from ..configuration.errors import InputError
 from ..configuration.hub_code import HubCodeMixin
-from .triplet_losses import multimodal_triplet_loss
+from .losses.triplet import multimodal_triplet_loss
 from .weights_as_made import WeightsAsMade
 
-# Queries times candidates whose hidden units are held at once in training.
+# Largest number of pairs of queries and candidates whose hidden units training keeps in memory.
 _PAIRS_AT_ONCE = 2**18
 
 
 class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
-    """Makes one score of the scores that a query and its translations have with a candidate.
+    """Computes one score of each candidate from the scores that a query and its translations give it.
 
-    Example:
+    Args:
+        config: languages, and how their scores are joined.
+
+    Examples:
         >>> consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de", "ja"]))
         >>> losses = consistency.fit(validation_scores, right_candidates)  # [3, n_queries, n_candidates]
         >>> consistency(test_scores)  # [n_queries, n_candidates]
@@ -47,7 +51,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             self.hidden = nn.Linear(n_languages, config.hidden_size, bias=False)
             self.output = nn.Linear(config.hidden_size, 1, bias=False)
         else:
-            # Constants, not trained; but a model without any tensor could be neither saved nor moved.
+            # They are constants, but a model without any tensor could be neither saved nor moved.
             self.language_weights = nn.Parameter(torch.empty(n_languages), requires_grad=False)
         self.post_init()
 
@@ -59,16 +63,19 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
             init.constant_(module.language_weights, 1 / len(module.config.languages))
 
     def forward(self, scores: Tensor) -> Tensor:
-        """The joint scores.
+        """Computes the joint scores.
 
         Args:
-            scores: of each query with each candidate, as each of `config.languages` has it; higher is more alike.
+            scores: score of each query with each candidate in each of `config.languages`; higher means more similar.
+
+        Returns:
+            The joint score of each query with each candidate.
 
         Shape:
             scores: [L, n_queries, n_candidates]; result: [n_queries, n_candidates].
 
         Raises:
-            InputError: for another shape, another number of languages, or scores that are not finite.
+            InputError: if the scores have another shape or another number of languages, or are not finite.
         """
         self._check(scores)
         return self._join(scores.to(self.dtype))
@@ -87,28 +94,28 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         iterations: int = 30,
         learning_rate: float = 1e-2,
     ) -> list[float]:
-        """Trains CLC-C on the scores of a validation set, all of them in each iteration, from the weights it has.
+        """Trains CLC-C on the scores of a validation set, starting from its present weights; each iteration uses all
+        scores.
 
-        The loss is L_mm (equation 3), with the negated score for a distance; the candidates are the images. A factor
-        common to all weights changes no ranking, but the loss: where the nearest negatives are nearer than the
-        positive, it is least with weights of 0. So joint scores have the spread that CLC-A's have, in the loss and
-        with the weights that are left. Nothing is drawn at random.
+        The loss is L_mm (equation 3), with the negated scores as distances and the candidates as images. Scaling all
+        weights leaves the ranking unchanged but not the loss, which may be minimal at zero; joint scores are therefore
+        rescaled to the spread of CLC-A's, in the loss and in the final weights. The training is deterministic.
 
         Args:
             scores: as in `forward`.
-            query_to_candidates: for each query the positions of its right candidates, at least one.
-            iterations: the paper's 30.
-            learning_rate: of Adam; the paper names neither.
+            query_to_candidates: for each query, the indices of its right candidates, at least one.
+            iterations: number of iterations; the default is the paper's.
+            learning_rate: learning rate of Adam; the paper states neither.
 
         Returns:
-            The loss before each iteration, and after the last [iterations + 1].
+            The loss before each iteration and after the last one, `iterations + 1` values.
 
         Shape:
             scores: [L, n_queries, n_candidates].
 
         Raises:
-            InputError: as in `forward`; when the right candidates do not fit, or all joint scores are
-                the same.
+            InputError: as in `forward`, or if the right candidates do not fit the scores, or all joint scores are
+                equal.
             ValueError: for CLC-A, which has nothing to learn.
         """
         if self.config.aggregation == "mean":
@@ -119,8 +126,8 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         losses = []
         are_alike = all(bool((weight == weight[:1]).all()) for weight in (self.hidden.weight, self.output.weight.T))
         dtype = self.dtype
-        # The loss does not depend on the scale of the weights, and of its gradient along them float32 leaves noise, of
-        # which Adam makes full steps.
+        # The loss does not depend on the scale of the weights. In float32, its gradient along the weights is therefore
+        # only noise, which Adam would turn into full steps.
         self.double()
         scores = scores.double()
         try:
@@ -140,16 +147,19 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         return [*losses, loss.item()]
 
     def _share_gradients(self) -> None:
-        """Keeps hidden units that are alike so. They have one gradient but for rounding, which differs between
-        processors, and which Adam would enlarge until the units differ."""
+        """Gives hidden units that are equal the same gradient, so that they stay equal.
+
+        Their gradients differ in rounding errors only, which depend on the processor. Adam would enlarge the
+        difference.
+        """
         for weight, units in ((self.hidden.weight, 0), (self.output.weight, 1)):
             assert weight.grad is not None
             weight.grad = weight.grad.mean(units, keepdim=True).expand_as(weight).contiguous()
 
     def _loss(self, scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of the joint scores, scaled to the spread of CLC-A's; and the scale."""
+        """Returns the loss of the joint scores, rescaled to the spread of CLC-A's, and the factor of the rescaling."""
         rows = max(1, _PAIRS_AT_ONCE // scores.shape[2])
-        # The hidden layer is held for some queries at a time, and computed again when the gradient needs it.
+        # The hidden layer is computed for some queries at a time, and again in the backward pass.
         joint = torch.cat([checkpoint(self._join, part, use_reentrant=False) for part in scores.split(rows, dim=1)])
         spread = joint.std()
         if not spread > 0:
@@ -180,7 +190,7 @@ class CrossLingualConsistency(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
 
 def _mask(query_to_candidates: Sequence[Sequence[int]], n_queries: int, n_candidates: int) -> Tensor:
-    """The right pairs, [n_queries, n_candidates] bool."""
+    """Returns the mask of the right pairs, [n_queries, n_candidates] bool."""
     if len(query_to_candidates) != n_queries:
         raise InputError(
             f"there are scores of {n_queries} queries, but right candidates for {len(query_to_candidates)}"
@@ -195,4 +205,4 @@ def _mask(query_to_candidates: Sequence[Sequence[int]], n_queries: int, n_candid
     return mask
 
 
-__all__ = ["CrossLingualConsistency", "InputError"]
+__all__ = ["CrossLingualConsistency"]

@@ -1,9 +1,9 @@
-"""What every dual encoder here shares: its towers, its output, its base class.
+"""What all dual encoders share: their towers, their output and their base class.
 
-A dual encoder embeds images and texts in one space and compares them by cosine. Which pairs a batch holds follows
-from its inputs: `pixel_values`, `input_ids` and `paired_input_ids` (a translation of the text) give `image_embeds`,
-`text_embeds` and `paired_text_embeds`; a method's `contrastive_objective` says what it loses on them. Trainers call
-that same function on embeddings gathered from many chunks or processes.
+A dual encoder embeds images and texts in one space and compares them by cosine. Its inputs determine which pairs a
+batch holds: `pixel_values`, `input_ids` and `paired_input_ids` (translations of the texts) give `image_embeds`,
+`text_embeds` and `paired_text_embeds`. A method's `contrastive_objective` computes the training loss from them.
+Trainers call the same function on embeddings that were gathered from many chunks or processes.
 """
 
 from dataclasses import dataclass, replace
@@ -22,27 +22,28 @@ from ..configuration.hub_code import HubCodeMixin
 from .forward_keywords import Call, tower_keywords
 from .weights_as_made import WeightsAsMade
 
-# ALIGN's towers, BERT and EfficientNet without its head convolution, stand outside of AutoModel.
+# AutoModel does not have ALIGN's towers, BERT and EfficientNet without its head convolution.
 _ALIGN_TOWERS = {"align_text_model": AlignTextModel, "align_vision_model": AlignVisionModel}
 
 
 @dataclass
 class DualEncoderOutput(ModelOutput):
-    """
+    """Output of a dual encoder.
+
     Args:
-        loss ([]): the method's training objective on this batch, with `return_loss=True`.
+        loss ([]): training loss of this batch, with `return_loss=True`.
         logits_per_image ([n_images, n_texts]): cosines divided by the temperature.
         logits_per_text ([n_texts, n_images]): its transpose.
-        text_embeds ([n_texts, d]): normalised.
-        image_embeds ([n_images, d]): normalised.
-        text_model_output: of the texts, as `get_text_features` gives it.
-        vision_model_output: of the images, as `get_image_features` gives it.
-        paired_text_embeds ([n_texts, d]): normalised embeddings of the texts' translations.
-        temperature ([]): the learned temperature, at least 0.01, part of the graph, so that a wrapped model's loss can
-            be computed outside of it.
+        text_embeds ([n_texts, d]): normalized embeddings of the texts.
+        image_embeds ([n_images, d]): normalized embeddings of the images.
+        text_model_output: output of `get_text_features` for the texts.
+        vision_model_output: output of `get_image_features` for the images.
+        paired_text_embeds ([n_texts, d]): normalized embeddings of the translations of the texts.
+        temperature ([]): the learned temperature, at least 0.01. It is part of the graph, so that a loss can be
+            computed outside of a wrapped model.
 
-    The towers' outputs hold the states of all places. With `return_logits=False`, as large batches are trained, they
-    are left out unless hidden states or attentions are asked for.
+    The towers' outputs hold the states at all positions. With `return_logits=False`, which saves memory in the
+    training of large batches, they are left out unless hidden states or attentions are asked for.
     """
 
     loss: Tensor | None = None
@@ -63,8 +64,10 @@ OutputT = TypeVar("OutputT", bound=DualEncoderOutput)
 
 
 class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
-    """Base class of the dual encoders. Subclasses define the two feature methods, `contrastive_objective` and
-    `temperature`."""
+    """Base class of the dual encoders.
+
+    Subclasses define `get_text_features`, `get_image_features`, `contrastive_objective` and `temperature`.
+    """
 
     base_model_prefix = "dual_encoder"
     main_input_name = "input_ids"
@@ -75,7 +78,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
     accepts_loss_kwargs = False
-    # In how many groups of similar length `forward` encodes a batch's texts (`encode_by_length`); trainers set it.
+    # Number of groups of similar length in which `forward` encodes texts (`encode_by_length`); trainers set it.
     text_length_groups = 1
 
     def get_input_embeddings(self) -> nn.Module:
@@ -87,42 +90,56 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """The training loss on the embeddings in `output`; `positives` and `tile_size` as in `contrastive_loss`."""
+        """Computes the training loss from the embeddings in `output`.
+
+        Args:
+            output: embeddings of a batch.
+            positives: further pairs that belong together, as in `contrastive_loss`.
+            tile_size: as in `contrastive_loss`.
+
+        Returns:
+            A scalar.
+        """
         raise NotImplementedError
 
     def bound_temperature(self) -> None:
-        """Brings a learned temperature back to its bound; trainers call it when the optimiser has stepped."""
+        """Raises a learned temperature to its lower bound; trainers call it after each step of the optimizer."""
 
     def keywords_of_towers(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the text tower and the image tower are to be given of a call's further keywords.
+        """Divides further keyword arguments of a call between the text tower and the image tower.
 
         Raises:
-            ArgumentError: for a keyword that nobody knows.
+            ArgumentError: for a keyword that neither tower has.
         """
         text, image = tower_keywords(self, given, self.text_calls(), self.image_calls())
         return text, image
 
     def text_calls(self) -> list[Call]:
-        """The functions that keywords go through on their way to the text tower."""
+        """Returns the functions through which keyword arguments reach the text tower."""
         return [self.text_model.forward]
 
     def image_calls(self) -> list[Call]:
-        """The same of the image tower."""
+        """Returns the functions through which keyword arguments reach the image tower."""
         return [self.vision_model.forward]
 
     @property
     def logit_bias(self) -> Tensor | float:
-        """What is added to the logits; SigLIP has one."""
+        """What is added to the logits: 0, except for SigLIP."""
         return 0.0
 
-    def completed(
+    def with_logits_and_loss(
         self, output: OutputT, *, return_logits: bool, return_loss: bool | None, positives: Tensor | None = None
     ) -> OutputT:
-        """`output` with the similarities of all images with all texts, and with the loss, where they are asked
-        for; `positives` ask for a loss unless `return_loss` says otherwise.
+        """Adds the similarities of all images with all texts, and the loss, to an output.
+
+        Args:
+            output: embeddings of a batch.
+            return_logits: whether to add the similarities.
+            return_loss: whether to add the loss; by default, if `positives` are given.
+            positives: as in `contrastive_objective`.
 
         Raises:
-            InputError: when nothing was embedded.
+            InputError: if nothing was embedded.
         """
         if output.text_embeds is None and output.image_embeds is None and output.paired_text_embeds is None:
             raise InputError(f"{type(self).__name__} was called without texts (input_ids) and images")
@@ -135,7 +152,7 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
         return replace(output, loss=self.contrastive_objective(output, positives=positives)) if return_loss else output
 
     def parameter_parts(self) -> dict[str, int]:
-        """Numbers of parameters by part, as the papers count them; they add up to the total."""
+        """Returns the number of parameters of each part, divided as in the papers; the numbers add up to the total."""
         embeddings = sum(
             p.numel() for m in self.text_model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()
         )
@@ -145,34 +162,36 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Parameters of a module, shared ones once."""
+    """Counts the parameters of a module; shared ones count once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def build_tower(config: PreTrainedConfig) -> PreTrainedModel:
-    """A tower from any transformers configuration: a text encoder without its tanh pooler, or a vision backbone."""
+    """Builds an untrained tower from any transformers configuration: a text encoder without a tanh pooler, or a vision
+    backbone."""
     tower_class = _ALIGN_TOWERS.get(config.model_type) or MODEL_MAPPING.get(type(config), AutoModel)
     has_text_pooler = hasattr(config, "vocab_size") and "add_pooling_layer" in signature(tower_class).parameters
     options = {"add_pooling_layer": False} if has_text_pooler else {}
     attends = hasattr(config, "num_attention_heads")
     if not attends:
-        config._attn_implementation = "eager"  # transformers refuses any other, which the text tower may be asked for
+        config._attn_implementation = "eager"  # the only one that transformers accepts for such towers
     if config.model_type in _ALIGN_TOWERS:
         tower = _ALIGN_TOWERS[config.model_type](config, **options)
     else:
         tower = AutoModel.from_config(config, **options)
-    if not attends:  # the same where it is set afterwards: every way to attend fits a tower that does not
+    if not attends:  # so that another can be set later, for the text tower
         tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
     return tower
 
 
 def in_dtype_of(tower: PreTrainedModel, images: Tensor) -> Tensor:
-    """Images, or their features, as the floating numbers that a tower computes in: some towers do not see to it."""
+    """Casts images, or image features, to the floating-point type of a tower; some towers do not do so themselves."""
     return images.to(tower.dtype) if images.is_floating_point() else images
 
 
 def pool_image(output: BaseModelOutputWithPooling) -> Tensor:
-    """One vector for each image, [N, width]: the tower's own pooling, else the mean over places or patches."""
+    """Returns one vector for each image, [N, width]: the tower's own pooling, or else the mean over positions or
+    patches."""
     pooled = getattr(output, "pooler_output", None)
     if pooled is None:
         last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]
@@ -181,16 +200,16 @@ def pool_image(output: BaseModelOutputWithPooling) -> Tensor:
 
 
 def without_states(output: BaseModelOutputWithPooling) -> BaseModelOutputWithPooling:
-    """The pooled features alone, so that the states of all places need not be held."""
+    """Returns the pooled features alone, so that the states at all positions need not be held."""
     return BaseModelOutputWithPooling(pooler_output=output.pooler_output)
 
 
 def with_states(output: BaseModelOutputWithPooling | None) -> BaseModelOutputWithPooling | None:
-    """A tower's output, or None where it has pooled features alone."""
+    """Returns a tower's output, or `None` if it has pooled features alone."""
     return None if output is None or output.last_hidden_state is None else output
 
 
 def normalize(features: Tensor) -> Tensor:
-    """Rows of unit length, so that a dot product is a cosine; a row of zeros stays one. [N, d] -> [N, d]"""
+    """Scales rows to unit length, so that a dot product is a cosine; a row of zeros stays one. [N, d] -> [N, d]"""
     wide = features.to(torch.promote_types(features.dtype, torch.float32))
     return nn.functional.normalize(wide, dim=-1).to(features.dtype)

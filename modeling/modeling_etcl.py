@@ -1,25 +1,35 @@
 """ETCL: enhancement by triple contrastive learning (Lee et al. 2022).
 
-A MURAL with one linear layer on the text side for every task, the authors' reproduction (section 3.3), is trained
-further on triplets: an image, its caption in one language, and a translation of the caption (section 3.2).
+It starts from a MURAL with one linear layer on the text side for all tasks, which the authors trained again (section
+3.3), and continues its training on triplets: an image, its caption in one language, and a translation of the caption
+(section 3.2).
 """
 
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_etcl import EtclConfig
+from ..configuration.errors import ModelKindError
 from ..configuration.tasks import IMAGE_TEXT
-from .losses import symmetric_contrastive_loss, triple_contrastive_loss
+from .losses.contrastive import symmetric_contrastive_loss, triple_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
-from .modeling_mural import MuralModel
 from .modeling_two_tower import TwoTowerModel
 
 
 class EtclModel(TwoTowerModel):
+    """ETCL, a dual encoder with one text projection for all tasks.
+
+    Examples:
+        >>> model = EtclModel.from_mural("runs/mural")
+        >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
+        >>> logits = model(**inputs).logits_per_image  # [n_images, n_texts]
+    """
+
     config_class = EtclConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -29,17 +39,25 @@ class EtclModel(TwoTowerModel):
         self.post_init()
 
     @classmethod
-    def from_mural(cls, mural: MuralModel | str | Path, **options: object) -> "EtclModel":
-        """An `EtclModel` with the towers, the temperature and the image-text head of a trained MURAL or ALIGN.
+    def from_mural(cls, mural: PreTrainedModel | str | Path, **options: object) -> "EtclModel":
+        """Makes an `EtclModel` with the towers, the temperature and the image-text head of a trained MURAL or ALIGN.
 
-        MURAL's second head, which only compared texts with texts, is left behind: ETCL compares them in the
-        images' space.
+        MURAL's second head, which compared texts with texts only, is left out: ETCL compares them in the space of the
+        images.
 
         Args:
-            mural: a model, or its folder or Hub id.
-            options: keys of `EtclConfig`, such as `label_smoothing`.
+            mural: a `MuralModel`, or its folder or Hub id.
+            options: keys of `EtclConfig` that replace those of the model, such as `label_smoothing`.
+
+        Raises:
+            ModelKindError: if it is a model of another kind.
+
+        Examples:
+            >>> model = EtclModel.from_mural("runs/mural", label_smoothing=0.05)
         """
-        source = MuralModel.from_pretrained(mural) if isinstance(mural, str | Path) else mural
+        source = AutoModel.from_pretrained(mural) if isinstance(mural, str | Path) else mural
+        if source.config.model_type != "mural":
+            raise ModelKindError(f"an ETCL model starts from a MURAL model; this one is {source.config.model_type!r}")
         taken = ("text_config", "vision_config", "text_text_temperature", "text_text_margin", "initializer_range")
         model = cls(EtclConfig(**{name: getattr(source.config, name) for name in taken} | options))
         head = f"text_heads.{IMAGE_TEXT}"
@@ -54,22 +72,34 @@ class EtclModel(TwoTowerModel):
         """Embeds texts.
 
         Args:
-            input_ids ([N, T]): token ids, `[CLS]` first.
+            input_ids ([N, T]): token ids, beginning with `[CLS]`.
             attention_mask ([N, T]): 0 at padding.
+            kwargs: keyword arguments of the text tower.
 
         Returns:
-            The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
+            The text tower's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
+
+        Raises:
+            ArgumentError: for a keyword that the text tower does not have.
         """
         return self.embed_text(input_ids, attention_mask, self.text_projection, **kwargs)
 
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
+        """Returns the text projection, the same for every task."""
         return self.text_projection
 
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_ETCL on triplets (equation 4), L_image-text on images and texts, L_text-text on translations (equation
-        2); the trainer weighs these two as in equation 3."""
+        """Computes the loss that the inputs of the batch call for.
+
+        It is L_ETCL on triplets (equation 4), L_image-text on images with texts, and L_text-text on translations
+        (equation 2); the trainer weighs these two as in equation 3. Arguments are those of
+        `DualEncoderPreTrainedModel`.
+
+        Raises:
+            ValueError: if the output has no texts, or neither images nor translations.
+        """
         images, texts, translations = output.image_embeds, output.text_embeds, output.paired_text_embeds
         if texts is None or (images is None and translations is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")

@@ -1,13 +1,15 @@
 """LIWE: language-invariant word embeddings (Wehrmann et al. 2019, "Language-Agnostic Visual-Semantic Embeddings").
 
-A word is made of its characters, by the same weights in every language: no language has parameters of its own. As in
-the authors' code, a word's character embeddings stand beside each other and go through convolutions of width one over
-the words of a text; a bidirectional GRU reads the words. Left out are the weight normalisation of the convolutions,
-whose scale the batch normalisation behind them undoes, and their attention over the regions of an image, as images
-come with one vector of features each: a single linear layer is left of the image's side.
+The embedding of a word is computed from its characters, by the same weights in every language: no language has
+parameters of its own. As in the authors' code, the character embeddings of a word are concatenated and go through
+convolutions of width one over the words of a text; a bidirectional GRU reads the words.
 
-Where the code leaves it open: padded words take no part in the batch normalisation, and a text is the mean of the two
-directions' last states, each of which has read all of it.
+Two things of the paper are left out. The weight normalization of the convolutions has no effect, because the batch
+normalization behind them removes the scale. The attention over the regions of an image is not needed, because an image
+comes with one vector of features; a single linear layer projects it.
+
+Two things are not specified by the code. Here, padded words take no part in the batch normalization, and the embedding
+of a text is the mean of the last states of both directions, each of which has read the whole text.
 """
 
 from itertools import combinations, pairwise
@@ -18,21 +20,19 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_liwe import LiweConfig
+from ..configuration.configuration_liwe import PADDING_ID, LiweConfig
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
-from .hinge_loss import annealed_hinge_loss, hinge_hardness
+from .losses.distances import pairwise_distances, same_label
+from .losses.hinge import annealed_hinge_loss, hinge_hardness
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_word_dual_encoder import WordDualEncoderModel
 from .recurrent import gru_states
-from .triplet_losses import pairwise_distances, same_label
-from .weights_as_made import drawn_by_itself
-
-PADDING = 0
+from .weights_as_made import initialized_by_itself
 
 
 class WordEncoder(nn.Module):
-    """The characters of words -> embeddings of words."""
+    """Computes the embeddings of words from their characters."""
 
     def __init__(self, config: LiweConfig) -> None:
         super().__init__()
@@ -45,19 +45,19 @@ class WordEncoder(nn.Module):
         self.convolutions = nn.Sequential(*(module for layer in layers for module in layer))
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """[n, C] -> [n, word size]"""
-        characters = self.characters(input_ids) * (input_ids != PADDING)[..., None]
+        """Maps characters [n, C] to word embeddings [n, word size]."""
+        characters = self.characters(input_ids) * (input_ids != PADDING_ID)[..., None]
         return self.convolutions(characters.flatten(1))  # [n, C, c] -> [n, C * c]
 
 
 class LiweTextEncoder(nn.Module):
-    """Characters of the words of texts -> embeddings of texts."""
+    """Computes the embeddings of texts from the characters of their words."""
 
     def __init__(self, config: LiweConfig) -> None:
         super().__init__()
         self.words = WordEncoder(config)
         gru = nn.GRU(config.word_size, config.hidden_size, batch_first=True, bidirectional=True)
-        self.gru = drawn_by_itself(gru)
+        self.gru = initialized_by_itself(gru)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.words.characters
@@ -66,9 +66,9 @@ class LiweTextEncoder(nn.Module):
         self.words.characters = value
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[N, W, C], [N, W] -> texts [N, width], words [N, W, word size], and states [N, W, width]."""
+        """Maps [N, W, C] and a mask [N, W] to texts [N, width], words [N, W, word size], and states [N, W, width]."""
         is_word = attention_mask > 0
-        if is_exporting() and not self.training:  # in training, padded words would move the batch normalisation
+        if is_exporting() and not self.training:  # in training, padded words would change the batch normalization
             words = self.words(input_ids.flatten(0, 1)).unflatten(0, is_word.shape) * is_word[..., None]
         else:
             found = self.words(input_ids[is_word])
@@ -79,11 +79,20 @@ class LiweTextEncoder(nn.Module):
 
 
 class LiweModel(WordDualEncoderModel):
-    """Texts of a batch may be in any language; `language_ids` only tell the loss which are in the same."""
+    """LIWE, a dual encoder without parameters of single languages.
+
+    The texts of a batch may be in any language; `language_ids` only tell the loss which texts share a language.
+
+    Examples:
+        >>> model = LiweModel(LiweConfig(vocab_size=processor.vocab_size))
+        >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
+        >>> output = model(**inputs, image_features=features)  # [n_images, 2048]
+        >>> output.logits_per_image  # [n_images, 1]
+    """
 
     config_class = LiweConfig
     auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
-    # Steps of training behind it, for the annealing of the loss; the trainer sets it.
+    # Number of training steps so far, for the annealing of the loss; the trainer sets it.
     steps_trained = 0
 
     def __init__(self, config: LiweConfig) -> None:
@@ -104,16 +113,21 @@ class LiweModel(WordDualEncoderModel):
         """Embeds texts.
 
         Args:
-            input_ids ([N, W, C]): the characters of the texts' words, 0 behind the last of each.
-            attention_mask ([N, W]): 0 at padding; default: at words without characters.
-            language_ids: of no effect; no language has parameters of its own.
+            input_ids ([N, W, C]): character ids of the words of the texts; 0 pads each word.
+            attention_mask ([N, W]): 0 at padding; by default, words without characters are padding.
+            output_hidden_states: whether to return word embeddings and states too.
+            language_ids: has no effect, because no language has parameters of its own.
+            kwargs: arguments of transformers, which have no effect on recurrent layers.
 
         Returns:
-            `last_hidden_state` [N, W, width], the mean of the GRU's directions; `pooler_output` [N, width], not
-            normalised.
+            `last_hidden_state` [N, W, width], the mean of both directions of the GRU; `pooler_output` [N, width], not
+            normalized.
+
+        Raises:
+            ArgumentError: for a keyword that transformers does not have.
         """
         tower_keywords(self, kwargs, self.text_calls())
-        mask = (input_ids != PADDING).any(-1).long() if attention_mask is None else attention_mask
+        mask = (input_ids != PADDING_ID).any(-1).long() if attention_mask is None else attention_mask
         pooled, words, states = self.text_model(input_ids, mask)
         return BaseModelOutputWithPooling(states, pooled, (words, states) if output_hidden_states else None)
 
@@ -139,8 +153,10 @@ class LiweModel(WordDualEncoderModel):
     def contrastive_objective(
         self, output: Any, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """The hinge losses of images with the texts of each language, the mean over the languages, and of texts in
-        two languages, the mean over their pairs; of images and texts with their labels, which replace `positives`.
+        """Computes the hinge losses of the batch.
+
+        The first is that of images with the texts of each language, the mean over the languages; the second is that
+        of texts in two languages, the mean over the pairs of languages. The labels in `output` replace `positives`.
         """
         image_labels, text_labels = self.labels(output)
         languages = [output.language_ids == language for language in output.language_ids.unique()]
@@ -150,7 +166,7 @@ class LiweModel(WordDualEncoderModel):
         return loss + self.config.translation_weight * torch.stack(pairs).mean() if pairs else loss
 
     def _hinge(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Tensor:
-        """Between embeddings with their labels."""
+        """Computes the hinge loss between two sets of embeddings with their labels."""
         return annealed_hinge_loss(
             pairwise_distances(one[0], other[0]),
             same_label(one[1], other[1]),
@@ -159,7 +175,8 @@ class LiweModel(WordDualEncoderModel):
         )
 
     def parameter_parts(self) -> dict[str, int]:
-        """Numbers of parameters by part; they add up to the total. The backbone's count as `backbone`."""
+        """Returns the number of parameters of each part; they add up to the total. Those of a backbone count as
+        `backbone`."""
         parts = {
             "image": count_parameters(self.image_projection),
             "embeddings": count_parameters(self.text_model.words),

@@ -1,9 +1,9 @@
 """MLA: a frozen dual encoder that acquires languages (Zhang et al. 2022).
 
-`native_model` is an ordinary dual encoder of transformers or babelens whose text tower's layers are wrapped by those
-of `acquirer`. A text is native (`language_ids` 0), and takes the plain model's way, or in an acquired language, whose
-own acquirers follow every block. Training has two stages: native language transfer moves a text's feature to that of
-its native translation, language exposure then to that of its image (section 3.3).
+`native_model` is an ordinary dual encoder of transformers or babelens, whose text tower has the wrapped layers of
+`acquirer`. A native text (`language_ids` 0) is embedded as by the plain model. For a text in an acquired language, the
+acquirers of that language follow every block. Training has two stages: native language transfer moves the features of
+a text to those of its native translation, and language exposure to those of its image (section 3.3).
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,21 +20,28 @@ from .acquirer import (
     AcquiredBlock,
     AcquiredEmbedding,
     Acquirer,
-    LanguageMask,
-    LanguageRows,
     NonNativeEmbedding,
-    RowLanguages,
     end_token_id,
     languages_of_rows,
     text_tower,
 )
 from .exporting import is_exporting
 from .forward_keywords import Call, tower_keywords
+from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
 from .modeling_dual_encoder import count_parameters
-from .modeling_native_guided import NativeGuidedModel, Trainable, new_native_model
+from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 
 
-class MlaModel(NativeGuidedModel):
+class MlaModel(MlaPreTrainedModel):
+    """MLA, a frozen dual encoder with acquirers for each acquired language.
+
+    Examples:
+        >>> clip = AutoModel.from_pretrained("openai/clip-vit-base-patch32")
+        >>> model = MlaModel.from_native(clip, languages=["de"])
+        >>> inputs = processor(text=["a red car", "ein rotes Auto"], language=["en", "de"], return_tensors="pt")
+        >>> model.get_text_features(**inputs).pooler_output  # [2, 512]
+    """
+
     config_class = MlaConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -49,10 +56,14 @@ class MlaModel(NativeGuidedModel):
 
     @classmethod
     def from_native(cls, native_model: PreTrainedModel, **options: Any) -> Self:
-        """A dual encoder about to acquire languages; `options` are `MlaConfig`'s.
+        """Makes a model that is about to acquire languages.
+
+        Args:
+            native_model: a dual encoder.
+            options: keys of `MlaConfig`, such as `languages`.
 
         Raises:
-            ModelKindError: when its text tower is not known.
+            ModelKindError: if the text tower of the native model is not among `TEXT_TOWERS`.
         """
         text_tower(native_model.config.model_type)
         model = cls(MlaConfig(base_config=native_model.config, **{"languages": [], **options}))
@@ -60,7 +71,7 @@ class MlaModel(NativeGuidedModel):
         return model.to(native_model.dtype).train(native_model.training)
 
     def unload(self) -> PreTrainedModel:
-        """The native model as it is without MLA: an independent copy."""
+        """Returns an independent copy of the native model without MLA."""
         plain = new_native_model(self.config.base_config).to(self.dtype)
         plain.load_state_dict(self.native_state_dict())
         return plain.train(self.training)
@@ -80,8 +91,8 @@ class MlaModel(NativeGuidedModel):
         tower.set_submodule(where.embeddings, embedding)
         embedding.watch(tower)
         blocks = tower.get_submodule(where.blocks)
-        for number, block in enumerate(blocks):
-            blocks[number] = AcquiredBlock(block)
+        for index, block in enumerate(blocks):
+            blocks[index] = AcquiredBlock(block)
 
     @property
     def embedding(self) -> AcquiredEmbedding:
@@ -104,10 +115,14 @@ class MlaModel(NativeGuidedModel):
             block.mla_acquirers[language] = acquirer.to(self.device, self.dtype)
 
     def add_language(self, language: str) -> None:
-        """Makes room for another language, with newly drawn acquirers.
+        """Adds another language, with newly initialized acquirers.
+
+        Args:
+            language: a BCP-47 tag.
 
         Raises:
-            ValueError: when the model has it already, or it is the native one.
+            LanguageTagError: if the tag names no language.
+            ValueError: if the model already has the language, or it is the native one.
         """
         languages = [*self.config.languages, language]
         checked = MlaConfig(native_language=self.config.native_language, languages=languages).languages
@@ -115,32 +130,38 @@ class MlaModel(NativeGuidedModel):
         self.config.languages = checked
 
     def reconfigured(self, **options: Any) -> Self:
-        """A model with changed options, such as more languages, and with the weights of this one wherever both have
-        them."""
+        """Returns a model with changed options, such as more languages, and with this model's weights where both have
+        them.
+
+        Args:
+            options: keys of `MlaConfig`.
+
+        Raises:
+            ValueError: if the changed model lacks a weight that this one has.
+        """
         inherited = {field.name for field in fields(PreTrainedConfig)}
         settings = {f.name: getattr(self.config, f.name) for f in fields(MlaConfig) if f.name not in inherited}
         model = type(self)(MlaConfig(**settings | options))
         _, unexpected = model.load_state_dict(self.state_dict(), strict=False)
         if unexpected:
-            raise ValueError(f"the changed model has no place for what this one has learned: {unexpected[:3]}")
+            raise ValueError(f"the changed model lacks weights that this one has: {unexpected[:3]}")
         return model.to(self.device, self.dtype).train(self.training)
 
     def acquirer_parameters(self, languages: Iterable[str] | None = None) -> list[nn.Parameter]:
-        """The parameters of the acquirers of some languages, by default of all."""
+        """Returns the parameters of the acquirers of some languages, by default of all."""
         chosen = self.config.languages if languages is None else languages
         return [p for language in chosen for block in self.blocks for p in block.mla_acquirers[language].parameters()]
 
     def set_trainable(self, part: Trainable, languages: Sequence[str] | None = None) -> None:
-        """Says what training changes; everything else is frozen, batch-norm statistics included.
+        """Selects what is trained; everything else is frozen, including batch-norm statistics.
 
-        It is not saved: a loaded model trains what a new one does, the `acquirers` of all its languages.
-
-        A native model that is trained has a temperature of at least 0.01, as CLIP had in its training.
+        The selection is not saved: a loaded model trains the `acquirers` of all its languages, as a new one does.
+        While the native model is trained, its temperature is at least 0.01, as in CLIP's own training.
 
         Args:
             part: `acquirers`, those of `languages` and, unless the configuration freezes it, the non-native embedding;
-                `native`, the native model alone; `all`.
-            languages: whose acquirers; by default all.
+                `native`, the native model alone; or `all`.
+            languages: languages whose acquirers are trained, by default all.
         """
         self.requires_grad_(False)
         self.trains_native = part != "acquirers"
@@ -156,16 +177,18 @@ class MlaModel(NativeGuidedModel):
         self.train(self.training)
 
     def frozen_parts(self) -> list[nn.Module]:
+        """As in `MlaPreTrainedModel`."""
         return [] if self.trains_native else [self.native_model]
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of the vocabulary that can grow: the acquired languages'."""
+        """Returns the embedding table of the acquired languages, the vocabulary that can grow."""
         return self.embedding.mla_embedding.table
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.embedding.mla_embedding.table = value
 
     def parameter_parts(self) -> dict[str, int]:
+        """Returns the number of parameters of each part; they add up to the total."""
         acquired = sum(parameter.numel() for parameter in self.acquirer_parameters())
         embedding = count_parameters(self.embedding.mla_embedding)
         native = count_parameters(self) - acquired - embedding
@@ -184,13 +207,19 @@ class MlaModel(NativeGuidedModel):
         """Embeds texts, each in its language.
 
         Args:
-            input_ids ([N, T]): token ids, of the native tokenizer in native rows, else of the multilingual one.
+            input_ids ([N, T]): token ids: of the native tokenizer in native rows, of the multilingual one in other
+                rows.
             attention_mask ([N, T]): 0 at padding.
-            language_ids ([N]): 0 for native texts, k for the k-th of the configuration's `languages`; without them all
+            language_ids ([N]): 0 for native texts, k for the k-th of the configuration's `languages`; by default, all
                 texts are native. `MlaProcessor` makes them.
+            kwargs: keyword arguments of the native model's text tower.
 
         Returns:
-            The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
+            The output of the native model's `get_text_features`; `pooler_output` [N, d] is not normalized.
+
+        Raises:
+            ArgumentError: for a keyword that the text tower does not have.
+            ValueError: if an id is not one of the model's languages, or a text has no [SEP].
         """
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
@@ -202,16 +231,16 @@ class MlaModel(NativeGuidedModel):
         tower = native.get_submodule(text_tower(self.config.base_config.model_type).path)
         return [native.get_text_features, tower.forward]
 
-    def _rows(self, language_ids: Tensor | None) -> RowLanguages | None:
+    def _rows(self, language_ids: Tensor | None) -> BatchLanguages | None:
         if language_ids is not None and is_exporting():
-            return LanguageMask([None, *self.config.languages], language_ids)
-        numbers = [] if language_ids is None else language_ids.tolist()
-        if not any(numbers):
+            return MasksByLanguage([None, *self.config.languages], language_ids)
+        ids = [] if language_ids is None else language_ids.tolist()
+        if not any(ids):
             return None
-        if min(numbers) < 0 or max(numbers) > len(self.config.languages):
-            raise ValueError(f"language_ids={sorted(set(numbers))}: this model acquired {len(self.config.languages)}")
+        if min(ids) < 0 or max(ids) > len(self.config.languages):
+            raise ValueError(f"language_ids={sorted(set(ids))}: this model acquired {len(self.config.languages)}")
         languages = [None, *self.config.languages]
-        return LanguageRows([languages[number] for number in numbers])
+        return RowsByLanguage([languages[language_id] for language_id in ids])
 
 
 __all__ = ["MlaModel"]

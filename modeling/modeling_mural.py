@@ -1,8 +1,8 @@
 """MURAL: multimodal, multitask representations across languages (Jain et al. 2021); ALIGN is MURAL without the
 text-text task.
 
-An image tower and a text tower; the text tower's [CLS] state goes through one of two single-layer heads, one for
-image-text matching and one for translation matching (section 3.1).
+MURAL has an image tower and a text tower. The text tower's state at [CLS] goes through one of two linear heads, one
+for matching images with texts and one for matching translations (section 3.1).
 """
 
 from typing import Any
@@ -14,12 +14,20 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mural import MuralConfig
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
-from .losses import symmetric_contrastive_loss
+from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel
 
 
 class MuralModel(TwoTowerModel):
+    """MURAL, a dual encoder with a text head for each task; with the task `image_text` alone, it is ALIGN.
+
+    Examples:
+        >>> model = AutoModel.from_pretrained("runs/mural")
+        >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
+        >>> logits = model(**inputs).logits_per_image  # [n_images, n_texts]
+    """
+
     config_class = MuralConfig
     auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
@@ -30,7 +38,7 @@ class MuralModel(TwoTowerModel):
 
     @classmethod
     def from_align(cls, align: AlignModel) -> "MuralModel":
-        """ALIGN as a `MuralModel` without a text-text task, with the weights of a transformers `AlignModel`."""
+        """Makes a `MuralModel` without a text-text task from the weights of a transformers `AlignModel`."""
         config = MuralConfig(
             tasks=[IMAGE_TEXT],
             text_config=align.config.text_config,
@@ -40,7 +48,7 @@ class MuralModel(TwoTowerModel):
         model = cls(config)
         head = f"text_heads.{IMAGE_TEXT}"
         weights = {name.replace("text_projection", head): value for name, value in align.state_dict().items()}
-        # ALIGN reads the [CLS] state, so that its tanh pooler is never used.
+        # ALIGN reads the state at [CLS], and never uses its tanh pooler.
         model.load_state_dict(
             {name: value for name, value in weights.items() if not name.startswith("text_model.pooler")}
         )
@@ -53,12 +61,17 @@ class MuralModel(TwoTowerModel):
         """Embeds texts.
 
         Args:
-            input_ids ([N, T]): token ids, `[CLS]` first.
+            input_ids ([N, T]): token ids, beginning with `[CLS]`.
             attention_mask ([N, T]): 0 at padding.
-            task: which head; `"text_text"` gives the space in which translations meet.
+            task: name of the head; `"text_text"` gives the space in which translations are compared.
+            kwargs: keyword arguments of the text tower.
 
         Returns:
-            The text tower's output; `pooler_output` [N, d] is the embedding, not normalised.
+            The text tower's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
+
+        Raises:
+            ArgumentError: for a keyword that the text tower does not have.
+            ValueError: if the model has no head for the task.
         """
         return self.embed_text(input_ids, attention_mask, self._head(task), **kwargs)
 
@@ -68,6 +81,11 @@ class MuralModel(TwoTowerModel):
         return self.text_heads[task]
 
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
+        """Returns the head of the task that the inputs of a batch call for.
+
+        Raises:
+            ValueError: if there are both images and translations, or the model has no head for the task.
+        """
         if has_images and has_translations:
             raise ValueError("give images or translations, not both: each task has its own text head")
         return self._head(TEXT_TEXT if has_translations else IMAGE_TEXT)
@@ -75,7 +93,13 @@ class MuralModel(TwoTowerModel):
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_i2t + L_t2i on image-text pairs, L_l2r + L_r2l on translation pairs (section 3.1)."""
+        """Computes L_i2t + L_t2i on image-text pairs, or L_l2r + L_r2l on translation pairs (section 3.1).
+
+        Arguments are those of `DualEncoderPreTrainedModel`.
+
+        Raises:
+            ValueError: if the output has no texts, or neither images nor translations.
+        """
         if output.text_embeds is None or (output.image_embeds is None and output.paired_text_embeds is None):
             raise ValueError("a loss needs texts and their images (pixel_values) or translations (paired_input_ids)")
         options = {"positives": positives, "tile_size": tile_size}

@@ -1,19 +1,19 @@
 """RC3's pre-training: four objectives on three data sets at once (Zhou et al. 2023, section 2.3).
 
-    MCLM     strict         the words that were masked in x_i, by the encoder; x_j, by the decoder (equations 1, 2)
+    MCLM     strict         predicts masked words of x_i with the encoder, and x_j with the decoder (equations 1, 2)
     ITM      strict         does the text belong to the image? (equation 3)
     XTCL     parallel       translations are close, other texts are far (equations 4 to 8)
-    R-XVtCL  strict, weak   the same of texts beside an image (equation 9); where the two texts are no translations of
-                            each other, their distance is to follow that of the texts alone (equations 10 to 13)
+    R-XVtCL  strict, weak   the same for texts beside an image (equation 9). Where the two texts do not translate each
+                            other, their distance follows that of the texts alone (equations 10 to 13)
 
-**What a step costs.** A row is a text beside an image, or a text alone. Of an image v with the texts x_i and x_j and
-of its partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j).
-The two that R-XVtCL lacks, (v^, x^_i) and (v^, x^_j), are the first two of the partner; ITM judges the first four.
-MCLM adds a row with the masked text, whose states the decoder reads. The regularisation reads the two texts of a
-weakly aligned image alone, without gradient; XTCL the two of a pair of translations. For B examples of each data set
-these are 17 B rows (7 strict, 6 + 2 weak, 2 parallel) in five calls of the encoder, and B rows in one of the decoder.
-Were each loss to encode what it needs, there would be 27 B. `count_passes` says what a configuration needs; an
-objective without weight costs nothing.
+**Cost of a step.** A row is a text beside an image, or a text alone. For an image v with the texts x_i and x_j, and
+for its partner v^ in the batch, the encoder reads (v, x_i), (v, x_j), (v, x^_i), (v, x^_j), (v^, x_i) and (v^, x_j).
+The two further rows that R-XVtCL needs, (v^, x^_i) and (v^, x^_j), are the first two of the partner; ITM uses the
+first four. MCLM adds a row with the masked text, whose states the decoder reads. The regularization reads the two
+texts of a weakly aligned image alone, without gradient; XTCL reads the two of a pair of translations. For B examples
+of each data set these are 17 B rows (7 strict, 6 + 2 weak, 2 parallel) in five calls of the encoder, and B rows in one
+call of the decoder. If each loss encoded its own inputs, there would be 27 B. `count_passes` returns what a
+configuration needs; an objective without weight costs nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,21 +28,22 @@ from transformers.utils import ModelOutput, can_return_tuple
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError
 from .forward_keywords import tower_keywords
-from .interpolated_losses import (
+from .length_groups import encode_by_length
+from .losses.interpolated import (
     distance_matrix,
     interpolated_contrastive_loss,
     relevance_regularization,
     row_distances,
 )
-from .length_groups import encode_by_length
-from .modeling_rc3 import ImageEmbeds, Rc3Model, Rc3PreTrainedModel, text_states, without_decoder_inputs
+from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
+from .modeling_rc3_encoder import ImageEmbeds, text_states, without_decoder_inputs
 from .running_probability import RunningProbability
 
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
 
 VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
-# The rows of an image with two texts: whether image and text are the partner's, and which of the two texts. The
-# first four are ITM's.
+# The rows of an image with two texts: whether the image is the partner's, whether the text is, and which of the two
+# texts it is. ITM uses the first four.
 _PAIRS = (
     (False, False, "first"),
     (False, False, "second"),
@@ -56,12 +57,12 @@ _MATCHES = [image == text for image, text, _ in _PAIRS[:_MATCHING]]
 
 
 class Passes(NamedTuple):
-    """Rows that a step reads.
+    """Numbers of rows that a step encodes and decodes.
 
     Attributes:
-        visio_textual: by the encoder, a text beside an image each.
-        textual: by the encoder, texts alone.
-        decoder: by the decoder.
+        visio_textual: rows of the encoder with a text beside an image.
+        textual: rows of the encoder with a text alone.
+        decoder: rows of the decoder.
     """
 
     visio_textual: int
@@ -71,20 +72,22 @@ class Passes(NamedTuple):
 
 @dataclass
 class Rc3ForPreTrainingOutput(ModelOutput):
-    """
+    """Output of `Rc3ForPreTraining`.
+
     Args:
         loss ([]): the weighted sum of the four objectives.
-        mclm_loss ([]): the sum of ...
-        mlm_loss ([]): of the masked words, the mean over their pieces.
-        decoder_loss ([]): of the other text, the mean over its pieces.
+        mclm_loss ([]): the sum of `mlm_loss` and `decoder_loss`.
+        mlm_loss ([]): cross-entropy of the masked words, the mean over their pieces.
+        decoder_loss ([]): cross-entropy of the other text, the mean over its pieces.
         itm_loss ([]): the mean over matching and non-matching pairs.
-        itm_accuracy ([]): share of them that is judged rightly.
+        itm_accuracy ([]): share of these pairs that is classified correctly.
         xtcl_loss ([]): the mean over the pairs of translations.
-        rxvtcl_loss ([]): the sum of ...
+        rxvtcl_loss ([]): the sum of the next two, and of `relevance_loss` times `relevance_weight`.
         strict_contrast_loss, weak_contrast_loss ([]): the mean over the images of each data set.
-        relevance_loss ([]): KL(P_vtr || P_tr), the mean over the images, multiplied with `relevance_weight`.
-        encoder_hidden_states, encoder_attentions, decoder_hidden_states, decoder_attentions, cross_attentions: of the
-            rows with masked text (MCLM), when asked for.
+        relevance_loss ([]): KL(P_vtr || P_tr), the mean over the images.
+        encoder_hidden_states, encoder_attentions, decoder_hidden_states, decoder_attentions, cross_attentions: those
+        of
+            the rows with masked text (MCLM), if asked for.
     """
 
     loss: Tensor | None = None
@@ -106,15 +109,21 @@ class Rc3ForPreTrainingOutput(ModelOutput):
 
 
 class Rc3ForPreTraining(Rc3PreTrainedModel):
-    """The encoder-decoder with its word head, which encoder and decoder share, and a head that matches texts with
-    images."""
+    """RC3 with the heads of its pre-training: a word head, which encoder and decoder share, and one that matches texts
+    with images.
+
+    Examples:
+        >>> model = Rc3ForPreTraining.from_mbart("facebook/mbart-large-50", visual="patches")
+        >>> output = model(strict=strict_batch, weak=weak_batch, parallel=parallel_batch)
+        >>> output.loss.backward()
+    """
 
     auto_classes = ("AutoModelForPreTraining",)
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
-    # In how many groups of similar length the encoder reads the rows of a data set; trainers set it.
+    # Number of groups of similar length in which the encoder reads the rows of a data set; trainers set it.
     text_length_groups = 1
-    # Whether the optimiser steps with the next batch; a trainer that accumulates gradients says so. See
-    # `RunningProbability`.
+    # Whether the next batch is the last one before a step of the optimizer; a trainer that accumulates gradients sets
+    # it. See `RunningProbability`.
     ends_step = True
 
     def __init__(self, config: Rc3Config) -> None:
@@ -136,7 +145,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             module.reset()
 
     def count_passes(self, strict: int = 0, weak: int = 0, parallel: int = 0) -> Passes:
-        """What a step reads of so many examples of each data set."""
+        """Returns the numbers of rows of a step with so many examples of each data set."""
         config = self.config
         masked = strict if config.mclm_weight else 0
         contrasted = weak if config.rxvtcl_weight else 0
@@ -150,7 +159,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     @property
     def _strict_pairs(self) -> tuple[tuple[bool, bool, str], ...]:
-        """The rows of a strictly aligned image that the weighted objectives ask for."""
+        """The rows of a strictly aligned image that the objectives with a weight need."""
         if self.config.rxvtcl_weight:
             return _PAIRS
         return _PAIRS[:_MATCHING] if self.config.itm_weight else ()
@@ -163,21 +172,26 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         parallel: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Rc3ForPreTrainingOutput:
-        """
+        """Computes the objectives of the data sets that are given.
+
         Args:
-            strict: images with two texts that say the same: `first` and `second`, text inputs; the visual inputs;
-                `partner`, the place of another image in the batch [B]; `masked`, `first` with some of its words
-                masked (`input_ids`, and `labels` that are -100 elsewhere); `decoder`, `second` for the decoder
+            strict: images with two texts that translate each other: `first` and `second`, text inputs; the visual
+                inputs; `partner`, the index of another image in the batch [B]; `masked`, `first` with some of its
+                words masked (`input_ids`, and `labels` that are -100 elsewhere); `decoder`, `second` for the decoder
                 (`decoder_input_ids`, `decoder_attention_mask`, `labels`).
-            weak: images with two texts that need not say the same; the same without `masked` and `decoder`.
-            parallel: two texts that say the same, `first` and `second`. Pairs that share one of the `identities`
-                [K, B] (such as a text, or what it is about) are not each other's negatives; none by default.
-            kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …, of the rows with masked text.
-                Inputs of a decoder stand in `strict` and are of no effect beside it.
+            weak: images with two texts that need not translate each other; as `strict`, without `masked` and
+                `decoder`.
+            parallel: two texts that translate each other, `first` and `second`. Pairs with an equal label in one of
+                the `identities` [K, B], such as an equal text or image, are not each other's negatives.
+            kwargs: arguments of transformers, such as `output_hidden_states`, for the rows with masked text. Inputs of
+                a decoder beside `strict` have no effect.
+
+        Returns:
+            The losses.
 
         Raises:
-            ArgumentError: for a keyword that nobody knows.
-            InputError: when none of them is given that has an objective of some weight.
+            ArgumentError: for a keyword that transformers does not have.
+            InputError: if no data set is given that has an objective with a weight.
         """
         (kwargs,) = tower_keywords(self, without_decoder_inputs(kwargs), ())
         parts: dict[str, Tensor] = {}
@@ -190,13 +204,13 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         if parallel is not None and self.config.xtcl_weight:
             parts |= self._learn_parallel(parallel)
         if not parts:
-            raise InputError("no data set was given that has an objective of some weight")
+            raise InputError("none of the given data sets has an objective with a weight")
         if self.training and self.ends_step:
             self._end_step(parts)
         return self._summed(parts, states)
 
     def _summed(self, parts: dict[str, Tensor], states: dict[str, Any]) -> Rc3ForPreTrainingOutput:
-        """The parts with the four objectives, and their weighted sum."""
+        """Returns the losses with the four objectives and their weighted sum."""
         config = self.config
         relevance = {"relevance_loss": config.relevance_weight}
         sums = {
@@ -220,7 +234,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     def _learn_strict(
         self, batch: Mapping[str, Any], kwargs: dict[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """MCLM, ITM and the contrast of R-XVtCL; and the states of MCLM that are asked for."""
+        """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the states of MCLM that are asked for."""
         parts: dict[str, Tensor] = {}
         states: dict[str, Any] = {}
         images = self._embed_images(batch)
@@ -237,21 +251,21 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         return parts, states
 
     def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """R-XVtCL with its regularisation (equation 12)."""
+        """Computes R-XVtCL with its regularization (equation 12)."""
         pairs = self._encode_pairs(batch, self._embed_images(batch), _PAIRS)
         positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
         parts = {"weak_contrast_loss": self._contrast(positive, negatives, self.visio_textual_probability)}
         if self.config.relevance_weight:
-            with torch.no_grad():  # P_tr is what the others are to follow
+            with torch.no_grad():  # P_tr is the target
                 first, second = self._encode_texts(batch)
                 partner = batch["partner"]
                 textual = torch.stack([row_distances(first, x) for x in (second, first[partner], second[partner])], 1)
-            visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # beside the same image
+            visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # of texts beside the same image
             parts["relevance_loss"] = relevance_regularization(visio_textual, textual)
         return parts
 
     def _learn_parallel(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """XTCL, of which `first` has the anchors."""
+        """Computes XTCL, with the texts of `first` as anchors."""
         first, second = self._encode_texts(batch)
         to_second = distance_matrix(first, second)  # [B, B]
         negatives = torch.cat([distance_matrix(first, first), to_second], dim=1)  # [B, 2 B]
@@ -271,7 +285,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     def _masked_language_losses(
         self, batch: Mapping[str, Any], images: ImageEmbeds | None, kwargs: dict[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """MCLM: words that are masked in the encoder's texts, and the other text by the decoder."""
+        """Computes MCLM: masked words by the encoder, and the other text by the decoder."""
         masked, target = batch["masked"], batch["decoder"]
         rows = self.model.encode(
             input_ids=masked["input_ids"],
@@ -302,14 +316,17 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         }
 
     def _word_loss(self, states: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy of the words at states [N, T, d], the mean over the labels [N, T] that are not -100."""
+        """Returns the cross-entropy of words at states [N, T, d], the mean over the labels [N, T] that are not
+        -100."""
         known = labels != -100
-        logits = self.lm_head(states[known]).float()  # over a whole vocabulary, so only where there is a label
-        # In a batch of few words it may be that none is masked.
+        logits = self.lm_head(
+            states[known]
+        ).float()  # as wide as the vocabulary, and therefore computed only where there is a label
+        # In a batch of few words, possibly none is masked.
         return cross_entropy(logits, labels[known], reduction="sum") / known.sum().clamp(min=1)
 
     def _matching_losses(self, pairs: Tensor, matches: list[bool]) -> dict[str, Tensor]:
-        """ITM on representations [P, B, d], of which those of some pairs match."""
+        """Computes ITM on representations [P, B, d], of which some pairs match."""
         logits = self.matching_head(pairs).squeeze(-1).float()  # [P, B]
         target = torch.tensor(matches, device=logits.device)[:, None].expand_as(logits)
         return {
@@ -319,48 +336,50 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     @staticmethod
     def _visio_textual_distances(pairs: Tensor, partner: Tensor) -> tuple[Tensor, Tensor]:
-        """Of representations [6, B, d], the distances of (v, x_i) to (v, x_j) [B] and to the negatives [B, 6]."""
+        """Returns the distances of (v, x_i) to (v, x_j) [B] and to the negatives [B, 6], from representations [6,
+        B, d]."""
         anchor = pairs[0]
-        others = torch.cat([pairs[1:], pairs[:2, partner]])  # with (v^, x^_i) and (v^, x^_j), the partner's own
+        others = torch.cat([pairs[1:], pairs[:2, partner]])  # and (v^, x^_i), (v^, x^_j): those of the partner
         distances = row_distances(anchor, others)  # [7, B]
         return distances[0], distances[1:].T
 
     # ---- Encoding ----
 
     def _embed_images(self, batch: Mapping[str, Any]) -> ImageEmbeds | None:
-        """Of a data set, for all texts that they stand beside."""
+        """Embeds the images of a data set once, for all texts beside which they are read."""
         return self.model.encoder.embed_images(**{name: batch[name] for name in VISUAL_INPUTS if name in batch})
 
     def _encode_pairs(
         self, batch: Mapping[str, Any], images: ImageEmbeds | None, pairs: tuple[tuple[bool, bool, str], ...]
     ) -> Tensor:
-        """The representations of images with texts, [P, B, d]."""
+        """Returns the representations of images with texts, [P, B, d]."""
         partner = batch["partner"]
         own = torch.arange(len(partner), device=partner.device)
-        places = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
+        indices = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
         texts = [_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
-        return self._encode(texts, images, places).unflatten(0, (len(pairs), -1))
+        return self._encode(texts, images, indices).unflatten(0, (len(pairs), -1))
 
     def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """TR of both texts, [B, d] each."""
+        """Returns TR of both texts, [B, d] each."""
         first, second = self._encode([batch["first"], batch["second"]]).chunk(2)
         return first, second
 
     def _encode(
-        self, parts: Sequence[Texts], images: ImageEmbeds | None = None, places: Tensor | None = None
+        self, parts: Sequence[Texts], images: ImageEmbeds | None = None, indices: Tensor | None = None
     ) -> Tensor:
-        """The representations of the texts of all parts, [N, d]: VtR beside the images at `places` [N], else TR."""
+        """Returns the representations of all texts, [N, d]: VtR beside the images at `indices` [N], or TR without
+        images."""
         texts = self._joined(parts)
 
         def encode(rows: Tensor, longest: int) -> Tensor:
-            beside = None if images is None or places is None else images.at(places[rows])
+            beside = None if images is None or indices is None else images.at(indices[rows])
             inputs = {name: value[rows, :longest] for name, value in texts.items()}
             return self.model.encode(**inputs, image_embeds=beside).last_hidden_state[:, 0]
 
         return encode_by_length(encode, texts["attention_mask"], self.text_length_groups)
 
     def _joined(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
-        """Texts of several lengths as one batch."""
+        """Pads texts of several lengths to one batch."""
         length = max(part["input_ids"].shape[1] for part in texts)
         fill = {"input_ids": self.config.pad_token_id, "attention_mask": 0}
         return {
@@ -369,12 +388,13 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         }
 
 
-def _rows(texts: Texts, place: Tensor) -> dict[str, Tensor]:
-    return {name: texts[name][place] for name in ("input_ids", "attention_mask")}
+def _rows(texts: Texts, indices: Tensor) -> dict[str, Tensor]:
+    return {name: texts[name][indices] for name in ("input_ids", "attention_mask")}
 
 
 def _share_nothing(identities: Tensor | None, count: int, device: torch.device) -> Tensor:
-    """Which pairs of translations are each other's negatives [B, B]: those without an equal label in [K, B]."""
+    """Returns which pairs of translations are each other's negatives [B, B]: those without an equal label in [K,
+    B]."""
     if identities is None:
         return ~torch.eye(count, dtype=torch.bool, device=device)
     return (identities[:, None, :, None] != identities[None, :, None, :]).all(0).all(0)

@@ -1,5 +1,5 @@
-"""RC3's cross-encoder, which tells how well a text and an image fit (Zhou et al. 2023, section 3), and what all of
-RC3's heads share that are decided from the encoder."""
+"""RC3's cross-encoder, which scores how well a text and an image fit (Zhou et al. 2023, section 3), and what it shares
+with the other heads that read the encoder's output alone."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,28 +11,31 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError
-from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel, without_decoder_inputs
+from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
+from .modeling_rc3_encoder import without_decoder_inputs
 
 
 class Rc3EncoderTaskModel(Rc3PreTrainedModel):
-    """A task that is decided by the encoder. The decoder stays, so that the weights are those of the pre-training, but
-    no gradient reaches it."""
+    """Base class of the tasks that read the encoder's output alone.
+
+    The decoder is kept, so that the weights are those of the pre-training, but it receives no gradient.
+    """
 
     model: Rc3Model
 
     def post_init(self) -> None:
         super().post_init()
-        # Else processes that train together wait for its gradients; that they look for what is not used is not
-        # possible where gradients are checkpointed. The embedding, which the encoder shares, comes first by its name.
+        # Otherwise, processes that train together would wait for its gradients, because DDP's search for unused
+        # parameters is not possible with gradient checkpointing. The encoder does use the embedding that they share.
         unused = [f"model.decoder.{name}" for name, _ in self.model.decoder.named_parameters()]
         self._ddp_params_and_buffers_to_ignore = [name for name in unused if not name.endswith("embed_tokens.weight")]
 
 
 def checked_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of logits [N, C] and labels [N].
+    """Returns the mean cross-entropy of logits [N, C] and labels [N].
 
     Raises:
-        InputError: for a label outside of 0 to C - 1, or another number of labels than rows.
+        InputError: if a label is not from 0 to C - 1, or there is not one label for each row.
     """
     if labels.shape != logits.shape[:1]:
         raise InputError(f"labels {list(labels.shape)} for logits {list(logits.shape)}: one for each row is needed")
@@ -44,17 +47,25 @@ def checked_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass
 class Rc3RetrievalOutput(SequenceClassifierOutput):
-    """
-    Args, beside transformers':
-        logits ([N / candidates, candidates]): the scores by question.
-        scores ([N]): how well a row's text and image fit.
+    """Output of `Rc3ForImageTextRetrieval`.
+
+    Args:
+        logits ([N / candidates, candidates]): the scores, one row for each question.
+        scores ([N]): how well the text and the image of a row fit.
     """
 
     scores: Tensor | None = None
 
 
 class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
-    """How well a text and an image fit; trained to tell which of several candidates is right (Flickr30K, MSCOCO)."""
+    """Scores how well a text and an image fit; trained to find the right one of several candidates (Flickr30K,
+    MSCOCO).
+
+    Examples:
+        >>> model = AutoModelForMultipleChoice.from_pretrained("runs/rc3-retrieval")
+        >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
+        >>> model(**inputs).scores  # [N]
+    """
 
     auto_classes = ("AutoModelForMultipleChoice",)
 
@@ -78,20 +89,24 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         candidates: int | None = None,
         **kwargs: Any,
     ) -> Rc3RetrievalOutput:
-        """Scores of N texts with their images, inputs as in `Rc3Encoder.forward`.
+        """Scores N texts with their images; inputs are those of `Rc3Encoder.forward`.
 
-        As transformers' models for multiple choice do, it also takes questions with their candidates: `input_ids` [N,
-        C, T], and C of all other inputs.
+        Like transformers' models for multiple choice, it also takes questions with their candidates: `input_ids` [N,
+        C, T], and [N, C, …] for all other inputs.
 
         Args:
-            candidates: how many rows, one after the other, answer one question; default: C of questions, else 4 with
-                labels, as in IGLUE (the right pair, another caption, another image, a hard caption), else 1.
-            labels ([N / candidates]): which of them is right; the loss is the cross-entropy over them.
-            kwargs: transformers' own; inputs of a decoder are of no effect.
+            labels ([N / candidates]): index of the right candidate of each question; the loss is the cross-entropy.
+            candidates: number of consecutive rows that answer one question. The default is C for questions, else 4
+                with labels, as in IGLUE (the right pair, another caption, another image, a hard caption), else 1.
+            kwargs: arguments of transformers; inputs of a decoder have no effect.
+
+        Returns:
+            Scores, logits and loss.
 
         Raises:
-            InputError: for a label that is no candidate, or rows that do not come in questions of `candidates`.
-            InputError: for questions of which an input has another number of candidates.
+            InputError: if a label is not a candidate, the number of rows is not a multiple of `candidates`, or the
+                inputs of questions have different numbers of candidates.
+            BabelensError: as `Rc3Encoder.forward`.
         """
         inputs = {
             "input_ids": input_ids,
@@ -107,7 +122,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
         scores = self.scorer(self.dropout(encoded.pooler_output))[:, 0]  # [N]
         size = candidates or (1 if labels is None else 4)
         if scores.shape[0] % size:
-            raise InputError(f"{scores.shape[0]} rows are no questions of {size} candidates each")
+            raise InputError(f"{scores.shape[0]} rows cannot be divided into questions of {size} candidates")
         logits = scores.reshape(-1, size)
         return Rc3RetrievalOutput(
             loss=None if labels is None else checked_cross_entropy(logits, labels),
@@ -121,7 +136,7 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
 def _rows_of_questions(
     inputs: dict[str, Tensor | None], candidates: int | None
 ) -> tuple[dict[str, Tensor | None], int]:
-    """Inputs of questions with candidates as rows, [N, C, …] -> [N C, …], and C."""
+    """Turns inputs of questions with candidates into rows, [N, C, …] -> [N C, …]; also returns C."""
     assert inputs["input_ids"] is not None
     questions, size = inputs["input_ids"].shape[:2]
     if candidates not in (None, size):

@@ -1,8 +1,8 @@
-"""SMALR: scalable multilingual aligned language representation (Burns et al. 2020), on MULE (Kim et al. 2020).
+"""SMALR: scalable multilingual aligned language representation (Burns et al. 2020), built on MULE (Kim et al. 2020).
 
-Words of all languages become universal embeddings (`word_embedding`), which one recurrent encoder reads; images come
-as features of a backbone, through two layers. Training aligns the languages by masked cross-language modelling, an
-adversarial language classifier and neighbourhood constraints (section 3); none of these parts is needed afterwards.
+Words of all languages get universal embeddings (`word_embedding`), which one recurrent encoder reads. Images are given
+as features of a backbone and go through two layers. Training aligns the languages by masked cross-language modelling,
+an adversarial language classifier and neighbourhood constraints (section 3); a trained model needs none of these.
 """
 
 from dataclasses import dataclass
@@ -15,35 +15,36 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.configuration_smalr import SmalrConfig
+from ..configuration.configuration_smalr import MASK_ID, SPECIAL_IDS, SmalrConfig
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
+from .losses.distances import pairwise_distances, same_label
+from .losses.smalr import (
+    SentenceGrid,
+    adversarial_language_loss,
+    masked_reconstruction_loss,
+    neighbourhood_loss,
+    reversal_schedule,
+    sentence_grid,
+    smalr_loss,
+)
+from .losses.triplet import multimodal_triplet_loss
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import SmalrLatentModel
 from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput
 from .recurrent import gru_states, pack, pad
 from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
-from .triplet_losses import (
-    SentenceGrid,
-    adversarial_language_loss,
-    masked_reconstruction_loss,
-    multimodal_triplet_loss,
-    neighbourhood_loss,
-    pairwise_distances,
-    reversal_schedule,
-    same_label,
-    sentence_grid,
-    smalr_loss,
-)
-from .word_embedding import MASK, SPECIAL_TOKENS, HybridWordEmbedding, WordRows, row_count
+from .word_embedding import HybridWordEmbedding, WordRows, row_count
 
 
 @dataclass
 class SmalrOutput(WordDualEncoderOutput):
-    """
+    """Output of a `SmalrModel`.
+
     Args:
-        sentence_embeds ([n_texts, width]): mean universal embeddings of the texts' words.
-        masked_text_embeds, masked_sentence_embeds: the same of the texts with some of their words masked; in training.
+        sentence_embeds ([n_texts, width]): mean universal embeddings of the words of each text.
+        masked_text_embeds, masked_sentence_embeds: `text_embeds` and `sentence_embeds` of the texts with some of their
+            words masked; in training.
     """
 
     sentence_embeds: Tensor | None = None
@@ -52,13 +53,22 @@ class SmalrOutput(WordDualEncoderOutput):
 
 
 class SmalrModel(WordDualEncoderModel):
-    """In training mode, texts are embedded a second time with some of their words masked."""
+    """SMALR, a dual encoder whose languages share most of their word embeddings.
+
+    In training mode, texts are embedded a second time with some of their words masked.
+
+    Examples:
+        >>> model = AutoModel.from_pretrained("runs/smalr")
+        >>> inputs = processor(text=["ein rotes Auto"], language="de", return_tensors="pt")
+        >>> output = model(**inputs, image_features=features)  # [n_images, 2048]
+        >>> output.logits_per_image  # [n_images, 1]
+    """
 
     config_class = SmalrConfig
     auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
     output_class = SmalrOutput
     renamed_weights: ClassVar[dict[str, str]] = {"word_table": "word_table.weight"}
-    # How much of the training is over, from 0 to 1, for the schedule of the adversarial loss; the trainer sets it.
+    # Fraction of the training that is done, from 0 to 1, for the schedule of the adversarial loss; set by the trainer.
     training_progress = 0.0
 
     def __init__(self, config: SmalrConfig) -> None:
@@ -87,11 +97,12 @@ class SmalrModel(WordDualEncoderModel):
 
     @classmethod
     def from_latent(cls, latent: SmalrLatentModel, **options: Any) -> Self:
-        """A model whose words are assigned as in `latent`: tokens that stand for no word are dropped (section 3.1).
+        """Makes a model whose words are assigned as in the first stage; tokens that no word uses are dropped (section
+        3.1).
 
         Args:
-            latent: the first stage's model.
-            options: keys of `SmalrConfig` that replace its configuration's.
+            latent: the trained model of the first stage.
+            options: keys of `SmalrConfig` that replace those of its configuration.
         """
         config = type(latent.config).from_dict(latent.config.to_dict() | options)
         is_shared = torch.cat(
@@ -100,27 +111,31 @@ class SmalrModel(WordDualEncoderModel):
                 for specific, size in zip(config.specific_sizes, config.vocabulary_sizes, strict=True)
             ]
         )
-        used, places = latent.assignment()[is_shared].unique(return_inverse=True)
+        used, indices = latent.assignment()[is_shared].unique(return_inverse=True)
         config.latent_tokens = len(used)
         model = cls(config)
-        model.load_word_vectors(latent.vectors[SPECIAL_TOKENS:])
+        model.load_word_vectors(latent.vectors[SPECIAL_IDS:])
         with torch.no_grad():
             model.word_embedding.latent.copy_(latent.attention.latent[used])
-            rows = model.words.rows[SPECIAL_TOKENS:]
-            rows[is_shared] = SPECIAL_TOKENS + sum(config.specific_sizes) + places
+            rows = model.words.rows[SPECIAL_IDS:]
+            rows[is_shared] = SPECIAL_IDS + sum(config.specific_sizes) + indices
         return model
 
     @torch.no_grad()
     def load_word_vectors(self, vectors: Tensor) -> None:
-        """Starts the specific words from word vectors, [words of all languages, word size], by falling frequency."""
+        """Initializes the specific words with word vectors.
+
+        Args:
+            vectors ([words of all languages, word size]): of each language in turn, by falling frequency of the words.
+        """
         parts = vectors.split(self.config.vocabulary_sizes)
         own = [part[:count] for part, count in zip(parts, self.config.specific_sizes, strict=True)]
         self.word_embedding.specific.copy_(torch.cat(own))
 
     @torch.no_grad()
     def compress(self) -> Self:
-        """The same model for use: every row's universal embedding in one table, and nothing that only training
-        needs."""
+        """Returns the same model for inference: a table holds every universal embedding, and parts for training are
+        left out."""
         config = type(self.config).from_dict(self.config.to_dict() | {"compressed": True})
         model = type(self)(config).to(device=self.device, dtype=self.dtype)
         mine = {
@@ -137,35 +152,37 @@ class SmalrModel(WordDualEncoderModel):
         raise NotImplementedError("every language has a vocabulary of its own: see `words` and `word_embedding`")
 
     def _distinct_words(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Universal embeddings [n, width], and which of them each word is, [N, T] -> [N, T]."""
+        """Returns universal embeddings [n, width], and the index of each word's embedding among them, [N, T] -> [N,
+        T]."""
         return (self.word_table.weight, rows) if self.config.compressed else self.word_embedding.distinct(rows)
 
-    def _encode(self, table: Tensor, places: Tensor, lengths: Tensor, language_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Texts [N, width] and the states at their words, [N, T, width]; neither embeds padding."""
+    def _encode(self, table: Tensor, indices: Tensor, lengths: Tensor, language_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the texts [N, width] and the states at their words, [N, T, width]; padding has no effect on
+        either."""
         if not self.config.language_branches:
-            return self._encode_by(0, table, places, lengths)
-        pooled = table.new_zeros(places.shape[0], table.shape[1])
-        states = table.new_zeros(*places.shape, table.shape[1])
+            return self._encode_by(0, table, indices, lengths)
+        pooled = table.new_zeros(indices.shape[0], table.shape[1])
+        states = table.new_zeros(*indices.shape, table.shape[1])
         if is_exporting():
             for language in range(len(self.text_model)):
                 is_mine = (language_ids == language)[:, None]
-                found, found_states = self._encode_by(language, table, places, lengths)
+                found, found_states = self._encode_by(language, table, indices, lengths)
                 pooled = torch.where(is_mine, found, pooled)
                 states = torch.where(is_mine[..., None], found_states, states)
             return pooled, states
         for language in language_ids.unique().tolist():
             mine = language_ids == language
-            pooled[mine], states[mine] = self._encode_by(language, table, places[mine], lengths[mine])
+            pooled[mine], states[mine] = self._encode_by(language, table, indices[mine], lengths[mine])
         return pooled, states
 
-    def _encode_by(self, branch: int, table: Tensor, places: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _encode_by(self, branch: int, table: Tensor, indices: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         if is_exporting():
-            states, last = gru_states(self.text_model[branch].gru, nn.functional.embedding(places, table), lengths)
+            states, last = gru_states(self.text_model[branch].gru, nn.functional.embedding(indices, table), lengths)
             return self.text_model[branch].projection(last[-1]), states
-        packed = pack(places, lengths)
+        packed = pack(indices, lengths)
         words = nn.functional.embedding(packed.data, table)
         pooled, states = self.text_model[branch](PackedSequence(words, *packed[1:]))
-        return pooled, pad(states, places.shape[1])
+        return pooled, pad(states, indices.shape[1])
 
     @can_return_tuple
     def get_text_features(
@@ -179,19 +196,25 @@ class SmalrModel(WordDualEncoderModel):
         """Embeds texts.
 
         Args:
-            input_ids ([N, T]): word ids, each of its language's vocabulary.
+            input_ids ([N, T]): word ids in the vocabulary of each text's language.
             attention_mask ([N, T]): 0 at padding.
-            language_ids ([N]): which language; default: the first.
+            language_ids ([N]): index of each text's language; by default, the first language.
+            output_hidden_states: whether to return universal embeddings and states too.
+            kwargs: arguments of transformers, which have no effect on recurrent layers.
 
         Returns:
-            `last_hidden_state` [N, T, width], the sentence encoder's; `pooler_output` [N, width], not normalised.
+            `last_hidden_state` [N, T, width], the states of the sentence encoder; `pooler_output` [N, width], not
+            normalized.
+
+        Raises:
+            ArgumentError: for a keyword that transformers does not have.
         """
         tower_keywords(self, kwargs, self.text_calls())
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         languages = input_ids.new_zeros(input_ids.shape[0]) if language_ids is None else language_ids
-        table, places = self._distinct_words(self.words(input_ids, languages))
-        pooled, states = self._encode(table, places, mask.sum(1), languages)
-        hidden = (nn.functional.embedding(places, table), states) if output_hidden_states else None
+        table, indices = self._distinct_words(self.words(input_ids, languages))
+        pooled, states = self._encode(table, indices, mask.sum(1), languages)
+        hidden = (nn.functional.embedding(indices, table), states) if output_hidden_states else None
         return BaseModelOutputWithPooling(states, pooled, hidden)
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,12 +233,12 @@ class SmalrModel(WordDualEncoderModel):
         rows, lengths = self.words(input_ids, languages), mask.sum(1)
         if self.training and self.config.mask_weight:
             is_masked = torch.rand(rows.shape, device=rows.device) < self.config.mask_probability
-            rows = torch.cat([rows, torch.where(is_masked & (mask > 0), MASK, rows)])
+            rows = torch.cat([rows, torch.where(is_masked & (mask > 0), MASK_ID, rows)])
             mask, lengths = torch.cat([mask, mask * ~is_masked]), lengths.repeat(2)
-        table, places = self._distinct_words(rows)
-        pooled, states = self._encode(table, places, lengths, languages.repeat(rows.shape[0] // count))
-        texts, means = normalize(pooled), _means(table, places, mask)
-        hidden = (nn.functional.embedding(places[:count], table), states[:count]) if output_hidden_states else None
+        table, indices = self._distinct_words(rows)
+        pooled, states = self._encode(table, indices, lengths, languages.repeat(rows.shape[0] // count))
+        texts, means = normalize(pooled), _means(table, indices, mask)
+        hidden = (nn.functional.embedding(indices[:count], table), states[:count]) if output_hidden_states else None
         found = {
             "text_embeds": texts[:count],
             "text_model_output": BaseModelOutputWithPooling(states[:count], pooled[:count], hidden),
@@ -231,13 +254,13 @@ class SmalrModel(WordDualEncoderModel):
     def contrastive_objective(
         self, output: Any, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """L_SMALR (equation 4), of texts and images with their labels; further `positives` it has none.
+        """Computes L_SMALR (equation 4) from texts and images with their labels, which replace `positives`.
 
         Raises:
-            ValueError: without texts or images, or for a compressed model.
+            ValueError: if there are no texts or images, or the model is compressed.
         """
         if self.config.compressed:
-            raise ValueError("a compressed model is for use alone: what training needs is no longer there")
+            raise ValueError("a compressed model cannot be trained: parts that training needs were left out")
         image_labels, labels = self.labels(output)
         texts, images, languages = output.text_embeds, output.image_embeds, output.language_ids
         grid = sentence_grid(labels, languages)
@@ -272,11 +295,11 @@ class SmalrModel(WordDualEncoderModel):
         return {"margin": self.config.triplet_margin, "top_n": self.config.triplet_violations}
 
     def _multimodal(self, images: Tensor, texts: Tensor, image_labels: Tensor, grid: SentenceGrid) -> Tensor:
-        """L_mm, the mean over the languages (equation 3)."""
-        distances = pairwise_distances(images, texts[grid.places.flatten()])  # [M, L * K]
+        """Computes L_mm, the mean over the languages (equation 3)."""
+        distances = pairwise_distances(images, texts[grid.indices.flatten()])  # [M, L * K]
         is_of_image = same_label(image_labels, grid.image_ids)  # [M, K]
         return multimodal_triplet_loss(
-            distances.unflatten(1, grid.places.shape).transpose(0, 1),  # [L, M, K]
+            distances.unflatten(1, grid.indices.shape).transpose(0, 1),  # [L, M, K]
             grid.is_there[:, None] & is_of_image,
             negatives=grid.is_there[:, None] & ~is_of_image,
             sentence_weight=self.config.sentence_weight,
@@ -284,11 +307,11 @@ class SmalrModel(WordDualEncoderModel):
         ).mean()
 
     def _mask_loss(self, output: Any, grid: SentenceGrid) -> Tensor:
-        """L_mask of both representations (equation 2), over all pairs of sentences of one image in two languages:
-        those of a column."""
-        first, second = torch.triu_indices(*[len(grid.places)] * 2, offset=1, device=grid.places.device)
+        """Computes L_mask of both representations (equation 2), over all pairs of sentences in two languages that
+        share a column of the grid."""
+        first, second = torch.triu_indices(*[len(grid.indices)] * 2, offset=1, device=grid.indices.device)
         are_there = grid.is_there[first] & grid.is_there[second]  # [pairs of languages, K]
-        pairs = torch.stack([grid.places[first][are_there], grid.places[second][are_there]])  # [2, P]
+        pairs = torch.stack([grid.indices[first][are_there], grid.indices[second][are_there]])  # [2, P]
         total = output.text_embeds.new_zeros(())
         if not pairs.numel():
             return total
@@ -301,7 +324,8 @@ class SmalrModel(WordDualEncoderModel):
         return total
 
     def parameter_parts(self) -> dict[str, int]:
-        """Numbers of parameters by part; they add up to the total. The backbone's count as `backbone`."""
+        """Returns the number of parameters of each part; they add up to the total. Those of a backbone count as
+        `backbone`."""
         parts = {"image": count_parameters(self.image_branch), "transformer": count_parameters(self.text_model)}
         if self.vision_model is not None:
             parts["backbone"] = count_parameters(self.vision_model)
@@ -313,20 +337,20 @@ class SmalrModel(WordDualEncoderModel):
         }
 
 
-def _means(table: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-    """The mean of a text's words that the mask keeps, zeros where it keeps none. [n, d], [N, T], [N, T] -> [N, d]"""
+def _means(table: Tensor, indices: Tensor, mask: Tensor) -> Tensor:
+    """Returns the mean of the words that the mask keeps, or zeros. [n, d], [N, T], [N, T] -> [N, d]"""
     weights = mask.to(table.dtype) / mask.sum(1, keepdim=True).clamp(min=1)
-    return nn.functional.embedding_bag(places, table, per_sample_weights=weights, mode="sum")
+    return nn.functional.embedding_bag(indices, table, per_sample_weights=weights, mode="sum")
 
 
-def _rows(x: Tensor, places: Tensor) -> Tensor:
-    """`x[places]`, [n, d], [...] -> [..., d]; its gradient is summed several times faster on a CPU."""
-    return nn.functional.embedding(places, x)
+def _rows(x: Tensor, indices: Tensor) -> Tensor:
+    """Returns `x[indices]`, [n, d], [...] -> [..., d]; unlike indexing, its gradient is fast on a CPU."""
+    return nn.functional.embedding(indices, x)
 
 
 def _fill(fill: nn.Linear, masked: Tensor, pairs: Tensor) -> Tensor:
-    """The layer on two sentences beside each other, [N, d], [2, P] -> [2, P, d]: what it makes of each is computed
-    once, and summed for the pairs."""
+    """Applies the layer to two sentences side by side, [N, d], [2, P] -> [2, P, d]. What it computes from each
+    sentence is computed once, and added up for the pairs."""
     first, second = fill.weight.chunk(2, dim=1)  # [2 d, d] each
     filled = _rows(masked @ first.T, pairs[0]) + _rows(masked @ second.T, pairs[1]) + fill.bias  # [P, 2 d]
     return torch.stack(filled.chunk(2, dim=1))

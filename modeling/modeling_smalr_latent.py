@@ -1,26 +1,27 @@
-"""SMALR's first stage: which latent token stands for a word, learned from sentences about the same images (Burns et
+"""The first stage of SMALR: learns which latent token embeds each word, from sentences about the same images (Burns et
 al. 2020, section 3.1).
 
-A sentence is the mean of its words' latent tokens. Each word's vector scores all latent tokens; the best one is taken
-(hard attention), or now and then one of the best, so that spurious assignments do not stay.
+A sentence is the mean of the latent tokens of its words. The vector of each word scores all latent tokens; the best
+one is used (hard attention) or, now and then, one of the best few, so that accidental assignments do not persist.
 """
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, initialization as init
 
-from ..configuration.configuration_smalr import SmalrConfig
+from ..configuration.configuration_smalr import SPECIAL_IDS, SmalrConfig
+from .losses.distances import pairwise_distances, same_label
+from .losses.triplet import top_violation_triplet_loss
 from .modeling_dual_encoder import DualEncoderOutput, normalize
-from .triplet_losses import pairwise_distances, same_label, top_violation_triplet_loss
 from .weights_as_made import WeightsAsMade
-from .word_embedding import SPECIAL_TOKENS, WordRows
+from .word_embedding import WordRows
 
 
 class HardAttention(nn.Module):
-    """Word vectors -> latent tokens, one for each word.
+    """Chooses one latent token for each word vector.
 
-    The gradient reaches the scores straight through: the token is multiplied by its probability, whose value is taken
-    as 1 (the paper does not say how).
+    The gradient reaches the scores by a straight-through estimator: the token is multiplied by its probability,
+    whose value is replaced by 1. The paper does not specify the estimator.
     """
 
     def __init__(self, config: SmalrConfig) -> None:
@@ -31,7 +32,7 @@ class HardAttention(nn.Module):
         self.candidates = min(config.exploration_tokens, config.latent_tokens)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """[n, word size] -> [n, width]"""
+        """Maps word vectors [n, word size] to latent tokens [n, width]."""
         scores = self.score(vectors)
         chosen = self._choose(scores.detach())
         probability = scores.gather(1, chosen[:, None]).squeeze(1).sub(scores.logsumexp(1)).exp()  # [n]
@@ -47,7 +48,7 @@ class HardAttention(nn.Module):
 
 
 class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
-    """Learns the latent vocabulary; `assignment` says what it learned."""
+    """Learns the latent vocabulary; `assignment` returns the latent token of each word."""
 
     config_class = SmalrConfig
     base_model_prefix = "smalr_latent"
@@ -58,7 +59,7 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__(config)
         self.words = WordRows(config)
-        self.register_buffer("vectors", torch.zeros(SPECIAL_TOKENS + sum(config.vocabulary_sizes), config.word_size))
+        self.register_buffer("vectors", torch.zeros(SPECIAL_IDS + sum(config.vocabulary_sizes), config.word_size))
         self.attention = HardAttention(config)
         self.post_init()
 
@@ -75,21 +76,29 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, language_ids: Tensor, return_logits: bool = False
     ) -> DualEncoderOutput:
-        """Embeds texts, [N, T] -> `text_embeds` [N, width]: the mean over the words that have a vector, normalised."""
+        """Embeds texts: the normalized mean of the words that have a vector, [N, T] -> `text_embeds` [N, width]."""
         words = self.words.words(input_ids, language_ids)
-        distinct, places = words.unique(return_inverse=True)
+        distinct, indices = words.unique(return_inverse=True)
         table = self.attention(self.vectors[distinct])
-        known = (attention_mask * (input_ids >= SPECIAL_TOKENS))[..., None]  # [N, T, 1]
-        total = (table[places] * known).sum(1)
+        known = (attention_mask * (input_ids >= SPECIAL_IDS))[..., None]  # [N, T, 1]
+        total = (table[indices] * known).sum(1)
         return DualEncoderOutput(text_embeds=normalize(total / known.sum(1).clamp(min=1)))
 
     def contrastive_objective(
         self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """The triplet loss of sentences of one image, in whichever languages (equation 1); `positives` [N] or [1, N]
-        are the labels of the images."""
+        """Computes the triplet loss of sentences about one image, in any languages (equation 1).
+
+        Args:
+            output: embeddings of the sentences.
+            positives ([N] or [1, N]): label of the image of each sentence.
+            tile_size: has no effect.
+
+        Raises:
+            ValueError: if there are no `positives`.
+        """
         if positives is None:
-            raise ValueError("a loss needs to know which texts belong together")
+            raise ValueError("a loss needs positives, the labels of the images")
         embeds, labels = output.text_embeds, positives.reshape(-1)
         same = same_label(labels, labels)
         pairs = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
@@ -103,6 +112,10 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
 
     @torch.no_grad()
     def assignment(self, chunk_size: int = 4096) -> Tensor:
-        """The latent token of every word of all languages, special tokens apart, [words]."""
-        vectors = self.vectors[SPECIAL_TOKENS:].split(chunk_size)
+        """Returns the index of the latent token of every word of all languages, without the special tokens, [words].
+
+        Args:
+            chunk_size: number of words that are scored at a time.
+        """
+        vectors = self.vectors[SPECIAL_IDS:].split(chunk_size)
         return torch.cat([self.attention.score(part).argmax(1) for part in vectors])

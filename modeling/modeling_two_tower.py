@@ -1,7 +1,7 @@
-"""What MURAL and ETCL share: a text encoder read at [CLS], a vision backbone, and linear layers that bring texts to
-the images' width.
+"""What MURAL and ETCL share: a text encoder that is read at [CLS], a vision backbone, and linear layers that project
+texts to the width of the images.
 
-There is no image projection: the backbone's pooled width is the width of the shared space (Jain et al. 2021, section
+Images are not projected: the pooled width of the backbone is the width of the shared space (Jain et al. 2021, section
 3.1; Lee et al. 2022, section 3.3).
 """
 
@@ -30,27 +30,31 @@ from .modeling_dual_encoder import (
 
 
 class TwoTowerModel(DualEncoderPreTrainedModel):
-    """Subclasses make their heads with `new_text_head`, and define `training_head` and `get_text_features`."""
+    """Base class of MURAL and ETCL.
 
-    # A weight of the model itself, as the temperature once was, is none that torchao can read.
+    Subclasses make their heads with `new_text_head`, and define `training_head` and `get_text_features`.
+    """
+
+    # The temperature once belonged to the model itself, where torchao cannot read it.
     renamed_weights: ClassVar[dict[str, str]] = {"temperature": "similarity.temperature"}
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
-        # The first of the weights, as ever: optimisers save their state by number.
+        # It must stay the first parameter: optimizers save their state by the index of the parameters.
         self.similarity = LearnedTemperature(config.temperature_init_value)
         self.text_model = build_tower(config.text_config)
         self.vision_model = build_tower(config.vision_config)
 
     @property
     def temperature(self) -> nn.Parameter:
-        """The learned temperature [] as it is stored; cosines are divided by no less than `MIN_TEMPERATURE`."""
+        """The learned temperature [] as it is stored; the cosines are divided by no less than `MIN_TEMPERATURE`."""
         return self.similarity.temperature
 
     def bound_temperature(self) -> None:
         self.similarity.bound()
 
     def new_text_head(self) -> nn.Linear:
+        """Returns a new linear layer from the width of the text tower to the width of the shared space."""
         return nn.Linear(self.text_model.config.hidden_size, image_width(self.config.vision_config))
 
     @torch.no_grad()
@@ -60,13 +64,13 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             init.constant_(module.temperature, self.config.temperature_init_value)
 
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
-        """The layer that projects the texts of a batch with images, translations, or both."""
+        """Returns the layer that projects the texts of a batch with images, with translations, or with both."""
         raise NotImplementedError
 
     def embed_text(
         self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
-        """The text tower's output; `pooler_output` [N, d] is its [CLS] state, projected."""
+        """Runs the text tower; `pooler_output` [N, d] of the result is the projected state at [CLS]."""
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
         pooled = head(output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
@@ -76,7 +80,18 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
-        """Embeds images, pixel_values [N, 3, H, W]; `pooler_output` [N, d] is the embedding, not normalised."""
+        """Embeds images.
+
+        Args:
+            pixel_values ([N, 3, H, W]): images, as an image processor prepares them.
+            kwargs: keyword arguments of the image tower.
+
+        Returns:
+            The image tower's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
+
+        Raises:
+            ArgumentError: for a keyword that the image tower does not have.
+        """
         (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
         pixel_values = in_dtype_of(self.vision_model, pixel_values)
         output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
@@ -98,26 +113,27 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         positives: Tensor | None = None,
         **kwargs: Any,
     ) -> DualEncoderOutput:
-        """Embeds what is given and compares it: images, texts, and translations of the texts.
+        """Embeds images, texts and translations of the texts, whichever are given, and compares them.
 
         Args:
             input_ids ([N, T]), attention_mask ([N, T]): texts.
-            pixel_values ([M, 3, H, W]): images; M = N for a loss.
+            pixel_values ([M, 3, H, W]): images; a loss needs M = N.
             paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts.
-            return_loss: compute `contrastive_objective`; default: when `positives` are given.
-            return_logits: compute the similarities of all images with all texts, which large training batches cannot
-                afford.
-            positives: which further pairs are right, as collators mark them; see `contrastive_loss`.
-            kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), for both towers, and what one
-                of them names.
+            return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
+            return_logits: whether to compute the similarities of all images with all texts, for which large training
+                batches have no memory.
+            positives: further pairs that belong together, as collators mark them; see `contrastive_loss`.
+            kwargs: arguments of transformers for both towers, such as `output_hidden_states`, and those that one tower
+                has.
 
-        Texts that are read in groups of similar length (`text_length_groups`) have states of different lengths: the
-        output then has no `text_model_output`, unless hidden states or attentions are asked for, which undoes the
-        grouping.
+        Returns:
+            Embeddings, similarities and loss. Texts that are encoded in groups of similar length
+            (`text_length_groups`) have states of different lengths: `text_model_output` is then missing. Asking for
+            hidden states or attentions turns the grouping off.
 
         Raises:
-            ArgumentError: for a keyword that nobody knows.
-            InputError: for nothing to embed.
+            ArgumentError: for a keyword that neither tower has.
+            InputError: if there is nothing to embed.
         """
         text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
         head = self.training_head(pixel_values is not None, paired_input_ids is not None)
@@ -139,12 +155,14 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             paired_text_embeds=None if translations is None else normalize(translations.pooler_output),
             temperature=self.similarity(),
         )
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
+        return self.with_logits_and_loss(
+            output, return_logits=return_logits, return_loss=return_loss, positives=positives
+        )
 
     def _text_output(
         self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, kwargs: dict[str, Any]
     ) -> BaseModelOutputWithPooling:
-        """As `embed_text`; texts in groups of similar length have no states in common."""
+        """Embeds texts as `embed_text` does; texts in groups of similar length have pooled features alone."""
         if attention_mask is None or self.text_length_groups == 1 or asks_for_states(kwargs):
             return self.embed_text(input_ids, attention_mask, head, **kwargs)
 

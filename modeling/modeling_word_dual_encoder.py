@@ -1,4 +1,4 @@
-"""What SMALR and LIWE share: images come as features of a backbone, and a batch has several texts, in several
+"""What SMALR and LIWE share: images are given as features of a backbone, and a batch has several texts, in several
 languages, about each of its images."""
 
 from dataclasses import dataclass, replace
@@ -24,10 +24,11 @@ from .modeling_dual_encoder import (
 
 @dataclass
 class WordDualEncoderOutput(DualEncoderOutput):
-    """
+    """Output of a dual encoder that reads words.
+
     Args:
-        language_ids ([n_texts]): of the texts.
-        image_labels ([n_images]), text_labels ([n_texts]): what the images show and what the texts describe.
+        language_ids ([n_texts]): index of the language of each text.
+        image_labels ([n_images]), text_labels ([n_texts]): an image and a text with equal labels belong together.
     """
 
     language_ids: Tensor | None = None
@@ -36,26 +37,28 @@ class WordDualEncoderOutput(DualEncoderOutput):
 
 
 class WordDualEncoderModel(DualEncoderPreTrainedModel):
-    """
-    Training takes texts of several languages about the same images, in one batch: `image_labels` and `text_labels`
-    say which belong together.
+    """Base class of SMALR and LIWE.
+
+    A training batch holds texts of several languages about the same images; `image_labels` and `text_labels` tell
+    which belong together.
 
     Subclasses call `add_backbone`, and define `get_text_features`, `_embed_texts`, `_embed_image_features` and
     `contrastive_objective`. Their configuration has `vision_config`, `image_feature_size` and `temperature`.
     """
 
     output_class: ClassVar[type[WordDualEncoderOutput]] = WordDualEncoderOutput
-    supports_gradient_checkpointing = False  # nothing here is deep
+    supports_gradient_checkpointing = False  # the models have few layers
 
     def add_backbone(self) -> int:
-        """Builds `vision_model`, or None where images are given as features; returns the features' width."""
+        """Builds `vision_model`, which is `None` if images are given as features; returns the width of the
+        features."""
         vision = self.config.vision_config
         self.vision_model: Any = build_tower(vision) if vision else None
         self.image_feature_size = image_width(vision) if vision else self.config.image_feature_size
         return self.image_feature_size
 
     def text_calls(self) -> list[Call]:
-        return []  # recurrent layers know no keywords of transformers
+        return []  # recurrent layers have no keyword arguments of transformers
 
     def image_calls(self) -> list[Call]:
         return [] if self.vision_model is None else [self.vision_model.forward]
@@ -67,11 +70,13 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         language_ids: Tensor | None,
         output_hidden_states: bool,
     ) -> dict[str, Any]:
-        """What the output has of texts: `text_embeds`, `text_model_output`, `language_ids` and more."""
+        """Returns the fields of the output that concern texts: `text_embeds`, `text_model_output`, `language_ids`
+        and others."""
         raise NotImplementedError
 
     def _embed_image_features(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """A backbone's features [N, F] -> embeddings [N, width] and the last state before."""
+        """Projects features of a backbone, [N, F], to embeddings [N, width], and returns the last hidden state as
+        well."""
         raise NotImplementedError
 
     @can_return_tuple
@@ -82,12 +87,21 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         output_hidden_states: bool = False,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Embeds images, pixel_values [N, 3, H, W], or image_features [N, F] of a backbone; `pooler_output` [N,
-        width] is not normalised.
+        """Embeds images.
+
+        Args:
+            pixel_values ([N, 3, H, W]): images, for a model with a backbone.
+            image_features ([N, F]): features of a backbone, instead.
+            output_hidden_states: whether to return the features and the last hidden state too.
+            kwargs: keyword arguments of the backbone.
+
+        Returns:
+            An output whose `pooler_output` [N, width] holds the embeddings, which are not normalized.
 
         Raises:
-            ValueError: for pixels, when the model has no backbone, and for features of another width.
-            InputError: for neither.
+            ArgumentError: for a keyword that the backbone does not have.
+            InputError: if neither is given.
+            ValueError: if pixels are given to a model without a backbone, or features of another width.
         """
         (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
         attentions = None
@@ -100,7 +114,7 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
             image_features, attentions = pool_image(output), output.get("attentions")
         elif (width := image_features.shape[-1]) != self.image_feature_size:
-            raise ValueError(f"image_features of {width} numbers, where this model takes {self.image_feature_size}")
+            raise ValueError(f"image_features have the width {width}; this model takes {self.image_feature_size}")
         pooled, hidden = self._embed_image_features(in_dtype_of(self, image_features))
         states = (image_features, hidden) if output_hidden_states else None
         return BaseModelOutputWithPooling(hidden, pooled, states, attentions)
@@ -120,21 +134,25 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         positives: Tensor | None = None,
         **kwargs: Any,
     ) -> WordDualEncoderOutput:
-        """Embeds what is given and compares it.
+        """Embeds images and texts, whichever are given, and compares them.
 
         Args:
             input_ids, attention_mask, language_ids: N texts, as in `get_text_features`.
-            pixel_values ([M, 3, H, W]) or image_features ([M, F]): images.
-            image_labels ([M]), text_labels ([N]): what the images show and what the texts describe; default: the
-                n-th of both belong together.
-            return_loss: compute `contrastive_objective`; default: when `positives` are given.
-            return_logits: compute the similarities of all images with all texts.
-            positives: of a collator's batch; the labels say the same and more.
-            kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), and what the backbone names.
+            pixel_values ([M, 3, H, W]): images.
+            image_features ([M, F]): features of a backbone, instead.
+            image_labels ([M]), text_labels ([N]): an image and a text with equal labels belong together; by default,
+                the n-th image belongs to the n-th text.
+            return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
+            return_logits: whether to compute the similarities of all images with all texts.
+            positives: what a collator marks; the labels contain the same information and more.
+            kwargs: arguments of transformers, such as `output_hidden_states`, and those of the backbone.
+
+        Returns:
+            Embeddings, similarities and loss.
 
         Raises:
-            ArgumentError: for a keyword that nobody knows.
-            InputError: for nothing to embed.
+            ArgumentError: for a keyword that the backbone does not have.
+            InputError: if there is nothing to embed.
         """
         _, image_kwargs = self.keywords_of_towers(kwargs)
         wants_states = bool(kwargs.get("output_hidden_states"))
@@ -151,14 +169,16 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             images = self.get_image_features(pixel_values, image_features, return_dict=True, **image_kwargs)
             embeds = normalize(images.pooler_output)
             output = replace(output, image_embeds=embeds, vision_model_output=images if keeps_states else None)
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
+        return self.with_logits_and_loss(
+            output, return_logits=return_logits, return_loss=return_loss, positives=positives
+        )
 
     @staticmethod
     def labels(output: Any) -> tuple[Tensor, Tensor]:
-        """The labels of the images and of the texts.
+        """Returns the labels of the images and of the texts.
 
         Raises:
-            ValueError: without texts or images, or without labels where there are not as many of both.
+            ValueError: if there are no texts or no images, or their numbers differ and there are no labels.
         """
         texts, images = output.text_embeds, output.image_embeds
         if texts is None or images is None:

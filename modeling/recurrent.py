@@ -1,4 +1,4 @@
-"""Recurrent layers over texts of different lengths."""
+"""Runs recurrent layers over texts of different lengths."""
 
 import torch
 from torch import Tensor, nn
@@ -8,15 +8,15 @@ from .exporting import is_exporting
 
 
 def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The states at all words, and the last of each direction, which padding does not change.
+    """Returns the states at all words and the last state of each direction; padding has no effect on them.
 
-    A text without words is read as one word, so that it has states as well. An exported graph has as many places as
-    the texts that it was made with: torch.export unrolls a GRU over its places.
+    A text without words is read as if it had one, so that it has states as well. An exported graph is limited to the
+    length of the texts that it was made with, because torch.export unrolls a GRU.
 
     Args:
-        gru: of one layer, `batch_first`.
-        words ([N, T, d]): padded behind the last word.
-        lengths ([N]): of the texts.
+        gru: a GRU with one layer and `batch_first`.
+        words ([N, T, d]): texts, padded on the right.
+        lengths ([N]): number of words of each text.
 
     Returns:
         States [N, T, directions * width], zeros at padding, and last states [directions, N, width].
@@ -28,22 +28,22 @@ def gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Ten
 
 
 def _gru_states_by_mask(gru: nn.GRU, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The same of lengths from 1, without packing."""
-    places = torch.arange(words.shape[1], device=words.device)  # [T]
-    is_word = (places < lengths[:, None])[..., None]  # [N, T, 1]
-    states, last = _read(gru, "", words, lengths)
+    """Computes the same for lengths of at least 1, without packing."""
+    positions = torch.arange(words.shape[1], device=words.device)  # [T]
+    is_word = (positions < lengths[:, None])[..., None]  # [N, T, 1]
+    states, last = _run_direction(gru, "", words, lengths)
     if not gru.bidirectional:
         return states * is_word, last[None]
-    # Backwards from the last word of each text; applied again, the order is the first one.
-    order = (lengths[:, None] - 1 - places).clamp(min=0)[..., None]  # [N, T, 1]
-    backward, first = _read(gru, "_reverse", words.gather(1, order.expand_as(words)), lengths)
+    # From the last word of each text to its first; applying it again restores the order.
+    order = (lengths[:, None] - 1 - positions).clamp(min=0)[..., None]  # [N, T, 1]
+    backward, first = _run_direction(gru, "_reverse", words.gather(1, order.expand_as(words)), lengths)
     backward = backward.gather(1, order.expand_as(backward))
     return torch.cat([states, backward], dim=-1) * is_word, torch.stack([last, first])
 
 
-def _read(gru: nn.GRU, direction: str, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """What one direction's weights make of words from left to right: states [N, T, width], and that at each text's
-    last word [N, width]."""
+def _run_direction(gru: nn.GRU, direction: str, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Runs one direction of a GRU from left to right: returns its states [N, T, width], and the state at the last
+    word of each text [N, width]."""
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     weights = [getattr(gru, f"{name}_l0{direction}") for name in names]
     start = words.new_zeros(1, words.shape[0], gru.hidden_size)
@@ -53,10 +53,10 @@ def _read(gru: nn.GRU, direction: str, words: Tensor, lengths: Tensor) -> tuple[
 
 
 def pack(words: Tensor, lengths: Tensor) -> PackedSequence:
-    """The words of texts without padding, [N, T, ...]; a text without words has its first."""
+    """Packs the words of texts without padding, [N, T, ...]; of a text without words, the first position is kept."""
     return pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
 
 
 def pad(packed: PackedSequence, length: int) -> Tensor:
-    """[N, length, ...], with zeros at padding."""
+    """Unpacks to [N, length, ...], with zeros at padding."""
     return pad_packed_sequence(packed, batch_first=True, total_length=length)[0]

@@ -1,5 +1,5 @@
-"""p_avg of RC3's interpolated contrastive losses: how well the model did over the last steps (Zhou et al. 2023,
-section 2.3.3, equation 6)."""
+"""p_avg in RC3's interpolated contrastive losses: how well the model did in the last steps (Zhou et al. 2023, section
+2.3.3, equation 6)."""
 
 import torch
 import torch.distributed as dist
@@ -8,14 +8,14 @@ from transformers import initialization as init
 
 
 class RunningProbability(nn.Module):
-    """The mean of the last `history` steps' probabilities, 0 before any; the paper's history is 100 steps.
+    """The mean probability of the last `history` steps; 0 before the first step.
 
-    The steps lie in buffers, so that checkpoints save them and a resumed run goes on with them. A step's entry is the
-    mean over all anchors of all its batches and processes: processes agree, and batches whose gradients are
-    accumulated make one step, during which the average stays as it is.
+    Buffers hold the probabilities, so that checkpoints save them and a resumed run continues with them. The entry of a
+    step is the mean over all anchors of all its batches and processes. Processes therefore agree, and batches whose
+    gradients are accumulated count as one step, during which the average does not change.
 
     Args:
-        history: steps that count.
+        history: number of recent steps that are averaged; the paper's is 100.
     """
 
     probabilities: Tensor  # [history], in turn; 0 where no step has been
@@ -29,23 +29,23 @@ class RunningProbability(nn.Module):
         self.register_buffer("pending", torch.zeros(2), persistent=False)  # checkpoints are written between steps
 
     def reset(self) -> None:
-        """As it begins."""
+        """Restores the initial state."""
         for buffer in (self.probabilities, self.steps, self.pending):
             init.zeros_(buffer)
 
     @property
     def average(self) -> Tensor:
-        """p_avg []."""
+        """p_avg, a scalar."""
         return self.probabilities.sum() / self.steps.clamp(1, len(self.probabilities))
 
     @torch.no_grad()
     def observe(self, probability: Tensor, anchors: int = 1) -> None:
-        """Notes the mean [] over the `anchors` of a batch; it counts from the next step on."""
+        """Records the mean probability over the `anchors` of a batch; it counts from the next step on."""
         self.pending += torch.stack([probability * anchors, torch.full_like(probability, anchors)])
 
     @torch.no_grad()
     def end_step(self) -> None:
-        """Makes what was observed an entry. All processes end their steps together."""
+        """Turns the records of this step into an entry. All processes must end their steps together."""
         if dist.is_available() and dist.is_initialized():
             dist.all_reduce(self.pending)
         total, anchors = self.pending

@@ -1,10 +1,12 @@
-"""A loaded model's weights are as when a model is made, wherever its folder does not say otherwise.
+"""Makes a loaded model equal to a new one, wherever its folder does not say otherwise.
 
-transformers makes a model without memory when it loads one, and gives it new parameters. So that nothing gets lost,
+When transformers loads a model, it builds it without memory and then replaces the parameters. Three things would be
+lost on the way:
 
-    frozen weights     are frozen again: which ones train says the configuration, never the folder
-    missing weights    are drawn as when the model is made, `drawn_by_itself` apart by transformers' `_init_weights`
-    renamed weights    are found under the names that earlier versions saved, and saved under those of today
+    frozen weights     a weight that is frozen in a new model is frozen in a loaded one
+    missing weights    are initialized as in a new model: by the module's own `reset_parameters` where it was marked
+                       with `initialized_by_itself`, and by transformers' `_init_weights` everywhere else
+    renamed weights    are found under the names that earlier versions saved, and are saved under today's names
 """
 
 import re
@@ -19,10 +21,13 @@ from transformers.core_model_loading import WeightRenaming
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-def drawn_by_itself(module: ModuleT) -> ModuleT:
-    """Says that the weights of `module` are drawn by its own `reset_parameters`, as they just have been, and not as
-    the model around it draws its own; returns it."""
-    # While a model is being loaded, nothing has memory yet, and nothing has been drawn.
+def initialized_by_itself(module: ModuleT) -> ModuleT:
+    """Marks `module` as one that its own `reset_parameters` initializes, and not the model around it; returns it.
+
+    Args:
+        module: has just initialized its weights, or is on the `meta` device because a model is being loaded.
+    """
+    # While a model is being loaded, its weights have no memory yet and could not be initialized.
     module.awaits_weights = next(module.parameters()).is_meta
     if not module.awaits_weights:
         _leave_as_it_is(module)
@@ -31,23 +36,23 @@ def drawn_by_itself(module: ModuleT) -> ModuleT:
 
 def _leave_as_it_is(module: nn.Module) -> None:
     for part in module.modules():
-        part._is_hf_initialized = True  # else the model around it would draw it again
+        part._is_hf_initialized = True  # otherwise the model around it would initialize it again
 
 
 class RenamedWeight(WeightRenaming):
-    """A weight's name in the folders of earlier versions, read as the name of today, under which it is saved."""
+    """Reads a weight under the name that earlier versions saved; it is saved under today's name."""
 
     __slots__ = ()
 
     def reverse_transform(self) -> Self:
-        # transformers saves under the names that it has loaded; nothing has the old one any more.
+        # By default, transformers would save the weight under the name under which it was loaded.
         return self
 
 
 class WeightsAsMade(PreTrainedModel):
-    """Put before `HubCodeMixin` and `PreTrainedModel`."""
+    """Base class of all models here; put it before `HubCodeMixin` and `PreTrainedModel` among the bases."""
 
-    # Names of weights in the folders of earlier versions, and their names in the class.
+    # Names of weights in the folders of earlier versions -> their names today.
     renamed_weights: ClassVar[dict[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -62,8 +67,8 @@ class WeightsAsMade(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers. What is frozen in a model that is made is frozen in a loaded one, whatever was trained
-        in the saved one."""
+        """Loads as transformers does. Weights that are frozen in a new model are frozen in the loaded one, whichever
+        weights the saved model trained."""
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
         for name, weight in model.named_parameters():
@@ -76,18 +81,18 @@ class WeightsAsMade(PreTrainedModel):
     def initialize_weights(self) -> None:
         for module in self.modules():
             if getattr(module, "awaits_weights", False):
-                module.reset_parameters()  # of those alone that were not loaded
+                module.reset_parameters()  # leaves the weights that were loaded as they are
                 module.awaits_weights = False
                 _leave_as_it_is(module)
         for module in self.modules():
-            # Of a model that is none of its own, transformers asks only the modules with weights to draw them. CLIP's
-            # attention, which draws those of its parts, would not be asked.
+            # Inside of a custom class, transformers initializes only modules that hold weights themselves. It would
+            # pass over CLIP's attention, which initializes the weights of its parts.
             if isinstance(module, PreTrainedModel) and not module.is_custom_code():
                 module.initialize_weights()
         super().initialize_weights()
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """torch's `load_state_dict`, by which trainers read checkpoints."""
+        """Reads the old names in torch's `load_state_dict`, too, by which trainers load checkpoints."""
         for old, new in self.renamed_weights.items():
             if prefix + old in state_dict:
                 state_dict[prefix + new] = state_dict.pop(prefix + old)

@@ -1,8 +1,8 @@
-"""Training-time image transforms, drawn from a seed for each example.
+"""Random image transforms for training, drawn from a seed for each example.
 
-The paper's transforms are a random crop and a mirror image with probability 1/2 (ALIGN, section 5); the others are off
-unless asked for. An image's random choices depend on its own seed alone, not on the worker, the process or the order
-in which it is loaded, so that a resumed run and a run on more workers see the same images.
+The paper's transforms are a random crop and a mirror image with probability 1/2 (ALIGN, section 5); the others are
+off by default. The random choices for an image depend on its own seed alone, not on the worker, the process or the
+order in which images are loaded. A resumed run, and a run with more workers, therefore use the same images.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,20 @@ from .probabilities import check_probabilities
 
 @dataclass(frozen=True)
 class ImageAugmentation:
-    """What training does to an image beyond resizing it.
+    """Settings of the transforms that training applies to an image beside resizing it.
 
     Args:
-        horizontal_flip: probability of the mirror image.
-        scale: range of a random zoom, such as (0.8, 1.2); what is uncovered takes the corner's colour.
-        rotation: largest rotation in degrees.
+        horizontal_flip: probability of a mirror image.
+        scale: range of a random zoom, such as (0.8, 1.2). Where the zoomed image ends, its border is continued.
+        rotation: largest rotation, in degrees.
         color_jitter: largest relative change of brightness, contrast and saturation.
-        grayscale: probability of losing the colour.
+        grayscale: probability that the image becomes gray.
+
+    Raises:
+        ValueError: if a probability is not between 0 and 1, or `scale` is not a range of positive numbers.
+
+    Examples:
+        >>> augmentation = ImageAugmentation(scale=(0.8, 1.2), rotation=10, color_jitter=0.2)
     """
 
     horizontal_flip: float = 0.5
@@ -42,17 +48,29 @@ class ImageAugmentation:
 
 
 class TrainingTransform:
-    """Images and seeds -> `pixel_values`, with the sizes and statistics of an image processor."""
+    """Turns images and seeds into `pixel_values`, with the sizes and statistics of an image processor.
+
+    Args:
+        image_processor: states the sizes, the interpolation, the mean and the standard deviation.
+        augmentation: the random transforms; by default those of `ImageAugmentation()`.
+    """
 
     def __init__(self, image_processor: PilBackend, augmentation: ImageAugmentation | None = None) -> None:
         self.processor = image_processor
         self.augmentation = augmentation or ImageAugmentation()
 
     def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
-        """[N] images of any size and N seeds -> float32 [N, 3, crop height, crop width].
+        """Transforms images.
+
+        Args:
+            images: N images of any size.
+            seeds: one seed for each image.
+
+        Returns:
+            Pixels in float32, [N, 3, crop height, crop width], with the channels of a pixel side by side in memory.
 
         Raises:
-            ImageError: for an image that is too long and thin to be resized.
+            ImageError: if the sides of an image differ too much for it to be resized.
         """
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         crops = np.stack(
@@ -64,14 +82,14 @@ class TrainingTransform:
         mean, std = (
             torch.tensor(values).view(3, 1, 1) for values in (self.processor.image_mean, self.processor.image_std)
         )
-        # Convolutions run fastest on the CPU, and with tensor cores, when the channels of a pixel lie side by side.
+        # Convolutions are fastest on a CPU, and with tensor cores, if the channels of a pixel are side by side.
         return pixels.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
 
     def _crop(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
         check_size(*image.size)
         image = image if image.mode == "RGB" else to_rgb(image)
         width, height = self._resized(image)
-        crop = self.processor.crop_size or {"height": height, "width": width}  # SigLIP's processors do not crop
+        crop = self.processor.crop_size or {"height": height, "width": width}  # SigLIP's processors crop nothing
         if image.size != (width, height):
             image = image.resize((width, height), self.processor.resample)
         top = int(rng.integers(height - crop["height"] + 1))
@@ -80,7 +98,7 @@ class TrainingTransform:
         return pixels[:, ::-1] if rng.random() < self.augmentation.horizontal_flip else pixels
 
     def _resized(self, image: Image.Image) -> tuple[int, int]:
-        """Width and height before the crop; CLIP's processors state the shorter side alone."""
+        """Returns width and height before the crop; CLIP's processors state the shorter side alone."""
         size = self.processor.size
         if "shortest_edge" not in size:
             return size["width"], size["height"]
@@ -88,7 +106,7 @@ class TrainingTransform:
         return round(image.width * factor), round(image.height * factor)
 
     def _warp(self, pixels: Tensor, rngs: list[np.random.Generator]) -> Tensor:
-        """Zoom and rotation about the centre, bilinear."""
+        """Zooms and rotates about the center, with bilinear interpolation."""
         if self.augmentation.scale == (1.0, 1.0) and not self.augmentation.rotation:
             return pixels
         zoom = np.array([rng.uniform(*self.augmentation.scale) for rng in rngs])
@@ -113,7 +131,7 @@ class TrainingTransform:
         red, green, blue = pixels.split(1, dim=1)
         luma = (0.299 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114)  # [N, 1, H, W], ITU-R BT.601
         mean = luma.mean((2, 3), keepdim=True)
-        # Saturation spreads colours about luma, contrast about the mean, brightness scales: each is linear, so that
-        # all three take two passes over the images.
+        # Saturation scales colors about the luma, contrast about the mean, and brightness about 0. All are linear, so
+        # that the three together take two passes over the images.
         rest = luma * ((1 - saturation) * contrast) + mean * (1 - contrast)
         return pixels.mul_(saturation * contrast * brightness).add_(rest.mul_(brightness)).clamp_(0, 1)

@@ -1,4 +1,4 @@
-"""The images that processors and the embedder are given, in whatever form, as one list of what can be read."""
+"""Turns the images that processors and the embedder are given, in any form, into one list of Pillow images."""
 
 from pathlib import Path
 from typing import Any
@@ -11,57 +11,57 @@ from ..configuration.errors import ImageError, InputError
 from .images import check_size, decoded, open_image, to_rgb
 from .text_inputs import shown_briefly
 
-_CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
+_CHANNELS = (1, 3, 4)  # gray, RGB, RGB with transparency
 
 
 def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[Any]:
-    """One image or several, also in lists of lists or as arrays of several, as a list of Pillow images.
+    """Returns one image or several as a list; lists of lists and arrays of several images are flattened.
 
     Args:
-        images: Pillow images, arrays or tensors, paths, or the bytes of image files. A string is a path, never an
-            address: nothing is fetched from anywhere.
+        images: Pillow images, arrays or tensors, paths, or the bytes of image files. A string is a path and never a
+            web address: nothing is downloaded.
         layout, scaled: as in `as_image`.
 
     Raises:
         InputError: for an empty list.
-        ImageError: for what is no image, or one that cannot be read; the message says which.
+        ImageError: if an item is not an image, or cannot be read; the message names it.
     """
     flat = [item for entry in _entries(images) for item in _entries(entry)]
     if not flat:
         raise InputError("images is an empty list")
-    return [as_image(image, f"images[{place}]", layout=layout, scaled=scaled) for place, image in enumerate(flat)]
+    return [as_image(image, f"images[{index}]", layout=layout, scaled=scaled) for index, image in enumerate(flat)]
 
 
 def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = False) -> Any:
-    """One image as a Pillow image, decoded; or, where `scaled`, an array of floats as it is.
+    """Returns an image as a decoded Pillow image; with `scaled`, an array of floats is returned unchanged.
 
     Args:
         image: as in `as_images`. Arrays and tensors are [height, width], [height, width, channels] or [channels,
-            height, width], grey, RGB or RGB with transparency: whole numbers from 0 to 255, of one bit, or 16 bits of
-            grey.
-        called: how errors name the image, where it has no name of its own.
-        layout: where an array has its channels, `"channels_first"` or `"channels_last"`; by default that is found.
-        scaled: take floats too, of RGB, scaled as the model reads them.
+            height, width], gray, RGB or RGB with transparency: integers from 0 to 255, booleans, or 16-bit gray
+            values.
+        called: how errors name an image that has no file name.
+        layout: position of the channels in arrays, `"channels_first"` or `"channels_last"`; inferred by default.
+        scaled: accept floats too, as RGB, scaled as the model needs them.
 
     Raises:
-        ImageError: for what is no image, or one that cannot be read.
+        ImageError: if it is not an image, or cannot be read.
     """
     if isinstance(image, str | Path | bytes):
         return open_image(image)
     if isinstance(image, PIL.Image.Image):
         return decoded(image, called)
-    if hasattr(image, "numpy") and hasattr(image, "detach"):  # a tensor, on whatever device
+    if hasattr(image, "numpy") and hasattr(image, "detach"):  # a tensor, on any device
         image = image.detach().cpu()
         image = (image.float() if image.is_floating_point() else image).numpy()
     if not isinstance(image, np.ndarray):
         raise ImageError(
-            f"{called} is {shown_briefly(image)}, no image: give a Pillow image, a path, or an array of uint8"
+            f"{called} is {shown_briefly(image)}, not an image: give a Pillow image, a path, or an array of uint8"
         )
     return _of_array(image, called, layout, scaled)
 
 
 def _entries(given: Any) -> list[Any]:
-    """Those of a list, of a tuple and of an array of several images; else the one that is given."""
+    """Returns the items of a list, a tuple or an array of several images, and anything else as a list of one."""
     if isinstance(given, list | tuple):
         return list(given)
     return list(given) if hasattr(given, "shape") and getattr(given, "ndim", 0) == 4 else [given]
@@ -69,7 +69,7 @@ def _entries(given: Any) -> list[Any]:
 
 def _of_array(array: np.ndarray, called: str, layout: Any, scaled: bool) -> Any:
     if array.dtype.kind not in "uifb":
-        raise ImageError(f"{called} is an array of {array.dtype}, which are no pixels: give uint8, 0 to 255")
+        raise ImageError(f"{called} is an array of {array.dtype}, which cannot be pixels: give uint8, 0 to 255")
     if array.ndim not in (2, 3):
         raise ImageError(f"{called} has the shape {array.shape}: an image is [height, width, 3] or [3, height, width]")
     try:
@@ -91,7 +91,7 @@ def _of_array(array: np.ndarray, called: str, layout: Any, scaled: bool) -> Any:
 
 
 def _channels_last(array: np.ndarray, layout: Any) -> np.ndarray:
-    """[height, width] as it is, else [height, width, channels]."""
+    """Returns [height, width] unchanged, and other arrays as [height, width, channels]."""
     if array.ndim == 2:
         return array
     found = ChannelDimension(layout) if layout is not None else infer_channel_dimension_format(array, _CHANNELS)
@@ -104,11 +104,11 @@ def _channels_last(array: np.ndarray, layout: Any) -> np.ndarray:
 def _floats(array: np.ndarray, pixels: np.ndarray, called: str, scaled: bool) -> np.ndarray:
     if not scaled:
         raise ImageError(
-            f"{called} is an array of {array.dtype}, of which nobody can tell whether they end at 1 or at 255: give "
+            f"{called} is an array of {array.dtype}, whose range may be 0 to 1 or 0 to 255: give "
             "uint8, 0 to 255, or to a processor floats from 0 to 1 with do_rescale=False"
         )
     if pixels.ndim != 3 or pixels.shape[-1] != 3:
-        raise ImageError(f"{called} has floats of the shape {array.shape}; they are taken of RGB alone")
+        raise ImageError(f"{called} has floats of the shape {array.shape}; floats are accepted for RGB only")
     if not np.isfinite(array).all():
         raise ImageError(f"{called} has values that are not finite")
     return array

@@ -1,9 +1,8 @@
-"""MURAL's and ALIGN's image transforms: resize to 346 x 346 without keeping the aspect, crop 289 x 289, scale to
-[-1, 1].
+"""Image transforms of MURAL and ALIGN: resize to 346 x 346 without keeping the aspect ratio, crop to 289 x 289, scale
+to [-1, 1].
 
-Evaluation crops the centre; training crops at random and mirrors half of the images (`image_augmentation.py`). The
-backend is Pillow's on every machine: transformers would take torchvision's where it is installed, and pixels would
-differ between machines.
+Evaluation crops the center; training crops at random and mirrors half of the images (`image_augmentation.py`). The
+backend is Pillow on every machine: transformers would use torchvision where it is installed, whose pixels differ.
 """
 
 from pathlib import Path
@@ -18,7 +17,12 @@ from .images import open_image, to_rgb
 
 
 class MuralImageProcessor(HubCodeMixin, PilBackend):
-    """Takes images of any mode: transparency lies on white, EXIF orientation is applied."""
+    """Prepares images of any mode for a dual encoder: transparency is laid on white, EXIF orientation is applied.
+
+    Examples:
+        >>> image_processor = MuralImageProcessor(size={"height": 224, "width": 224}, do_center_crop=False)
+        >>> image_processor(Image.open("car.jpg"), return_tensors="pt")["pixel_values"]  # [1, 3, 224, 224]
+    """
 
     auto_classes = ("AutoImageProcessor",)
     do_convert_rgb = True
@@ -33,7 +37,7 @@ class MuralImageProcessor(HubCodeMixin, PilBackend):
     image_std = [0.5, 0.5, 0.5]
 
     def fetch_images(self, images: object) -> object:
-        # transformers would open a file without its transparency, and fetch what looks like an address.
+        # transformers would drop the transparency of a file, and would download what looks like a web address.
         if isinstance(images, str | Path):
             return open_image(images)
         return super().fetch_images(images)

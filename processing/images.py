@@ -1,6 +1,7 @@
-"""Opening images: from a file, bytes or a PIL image of any mode to upright 8-bit RGB, or an error that says why not.
+"""Opens images: from a file, bytes or a Pillow image of any mode to upright 8-bit RGB, or an error that names the
+reason.
 
-Pillow alone is needed: published model folders carry this file, so that an image is read there as it was in training.
+It needs Pillow alone, because published model folders carry this module, so that images are read there as in training.
 """
 
 import stat
@@ -14,49 +15,48 @@ from PIL.ImageOps import exif_transpose
 
 from ..configuration.errors import ImageError
 
-# The formats people keep photographs and drawings in. Pillow opens many more, some (EPS) by starting other programs.
+# Common formats of photographs and drawings. Pillow opens many more, some of them (EPS) with other programs.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "JPEG2000")
 
 
-# The largest image that is decoded, 201 MB of RGB; like Pillow's own limit against decompression bombs, which is a
-# third higher, it may be set to another number.
+# Pixels of the largest image that is decoded, 201 MB of RGB. Pillow's own limit against decompression bombs is a
+# third higher. Both can be changed.
 MAX_PIXELS = 1 << 26
-# How often the longer side may hold the shorter one. An image processor that gives the shorter side its size makes the
-# longer one in proportion: of 1 x 10,000 pixels CLIP's would make 224 x 2,240,000. No photograph is so long.
+# Largest ratio of the longer side to the shorter. Image processors that resize the shorter side scale the longer one
+# with it: CLIP's would make 224 x 2,240,000 pixels of 1 x 10,000. No photograph has such a ratio.
 MAX_ASPECT = 100
 _STRIP_PIXELS = 1 << 20
 
 
 def open_image(source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int | None = None) -> PIL.Image.Image:
-    """The image as upright RGB, fully decoded; of an animation, its first frame.
+    """Opens an image as upright RGB, fully decoded; of an animation, the first frame.
 
     Args:
-        source: a path, the bytes of an image file, or a PIL image.
-        max_pixels: refuse images of more pixels than this. By default (and never above) `MAX_PIXELS`, 67 million, or
-            Pillow's own limit against decompression bombs where that is lower.
+        source: a path, the bytes of an image file, or a Pillow image.
+        max_pixels: refuse images with more pixels than this. The default, and the upper limit, is `MAX_PIXELS`, 67
+            million, or Pillow's own limit against decompression bombs if that is lower.
 
     Raises:
-        ImageError: before decoding, for an image beyond the limit.
-        ImageError: before decoding, for an image without pixels, or with a side that is more than `MAX_ASPECT`
-            times as long as the other.
-        ImageError: for a file that is missing, truncated, broken, or in none of `FORMATS`.
+        ImageError: if the file is missing, truncated, broken, or in none of `FORMATS`; and, before decoding, if the
+            image has too many pixels, no pixels, or a side more than `MAX_ASPECT` times as long as the other.
     """
     return _read(source, max_pixels, smallest=False)
 
 
 def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) -> None:
-    """Raises what `open_image` would raise, for less work: JPEGs are decoded at an eighth of their size."""
+    """Raises the error that `open_image` would raise, in less time: JPEGs are decoded at an eighth of their size."""
     _read(source, max_pixels, smallest=True)
 
 
 def check_size(width: int, height: int) -> None:
-    """
+    """Checks the size of an image.
+
     Raises:
-        ImageError: for an image without pixels, or a longer side of more than `MAX_ASPECT` times the shorter.
+        ImageError: if it has no pixels, or its longer side is more than `MAX_ASPECT` times as long as the shorter.
     """
     shorter, longer = sorted((width, height))
     if not shorter:
-        raise ImageError(f"{width} x {height} pixels are no image")
+        raise ImageError(f"an image of {width} x {height} pixels is empty")
     if longer > MAX_ASPECT * shorter:
         raise ImageError(
             f"one of its sides is more than {MAX_ASPECT} times as long as the other, {width} x {height} pixels: "
@@ -65,15 +65,16 @@ def check_size(width: int, height: int) -> None:
 
 
 def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
-    """`image` upright and in 8-bit RGB: EXIF orientation applied, transparency laid on white, 16 bits scaled to 8.
+    """Converts an image to upright 8-bit RGB: EXIF orientation applied, transparency laid on white, 16 bits scaled to
+    8.
 
     Raises:
-        ImageError: for the rare colour mode that Pillow cannot convert.
+        ImageError: if Pillow cannot convert the color mode, which is rare.
     """
     try:
         if image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) != 1:
             image = exif_transpose(image)
-        if image.mode.startswith("I;16"):  # of which Pillow reads those wrongly that begin with the larger byte
+        if image.mode.startswith("I;16"):  # Pillow converts big-endian ones incorrectly
             image = image.convert("I")
         if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip at 255 instead of scaling
             return image.point(lambda value: value * (1 / 257)).convert("L").convert("RGB")
@@ -85,11 +86,11 @@ def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
 
 
 def regular_file(path: str | Path) -> Path:
-    """`path`, when it is a file or a link to one: opening a pipe waits for someone to write to it.
+    """Returns `path` if it is a file or a link to one. Opening a pipe instead would wait for someone to write to it.
 
     Raises:
-        ImageError: for anything else.
-        OSError: when there is nothing.
+        ImageError: if it is anything else.
+        OSError: if it does not exist.
     """
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise ImageError("not a file")
@@ -97,7 +98,7 @@ def regular_file(path: str | Path) -> Path:
 
 
 def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
-    """An image with transparency as RGB, strip by strip: at once it would be held four times."""
+    """Converts an image with transparency to RGB, strip by strip, because four copies of it are needed at a time."""
     flat = PIL.Image.new("RGB", image.size)
     rows = max(1, _STRIP_PIXELS // image.width)
     for top in range(0, image.height, rows):
@@ -108,11 +109,14 @@ def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
 
 
 def decoded(image: PIL.Image.Image, called: str) -> PIL.Image.Image:
-    """The same image, of whatever mode, decoded; raises what `open_image` raises.
+    """Decodes a Pillow image of any mode and returns it.
 
     Args:
-        image: as it was opened or made.
-        called: how errors name it, where it has no file.
+        image: an image that was opened or made.
+        called: how errors name an image that has no file.
+
+    Raises:
+        ImageError: as `open_image`.
     """
     with _readable(image, called):
         _decode(image, None)
@@ -131,7 +135,7 @@ def _read(source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, 
 
 @contextmanager
 def _readable(source: str | Path | bytes | PIL.Image.Image, called: str = "image") -> Iterator[None]:
-    """Whatever goes wrong meanwhile is an `ImageError` that names the image."""
+    """Turns any error inside of the block into an `ImageError` that names the image."""
     try:
         yield
     except PIL.Image.DecompressionBombError as error:
@@ -154,13 +158,13 @@ def _decode(image: PIL.Image.Image, max_pixels: int | None, smallest: bool = Fal
         raise ImageError(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
     check_size(image.width, image.height)
     if smallest:
-        image.draft(None, (1, 1))  # the whole JPEG stream is read, but an eighth of its rows and columns computed
+        image.draft(None, (1, 1))  # reads the whole JPEG stream, but computes an eighth of its rows and columns
     image.load()
     return image
 
 
 def _name(source: str | Path | bytes | PIL.Image.Image, called: str) -> str:
-    """How errors call an image."""
+    """Returns how errors name an image."""
     if isinstance(source, bytes):
         return f"image of {len(source)} bytes"
     return getattr(source, "filename", "") or called if isinstance(source, PIL.Image.Image) else str(source)

@@ -1,4 +1,5 @@
-"""What the processors of the dual encoders share: texts with their languages and images, in one call."""
+"""What the processors of dual encoders with one vocabulary share: texts with their languages and images, in one
+call."""
 
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from .processing_text_image import TextImageProcessor, as_batch
 from .text_inputs import as_texts, note_cut_texts, overlong
 
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
-# A text is one segment, and stands for itself: there are no second texts, and no places in it for images.
+# Keywords for pairs of texts, and for texts with placeholders of images, which these models do not have.
 _NOT_OF_ONE_TEXT = {
     *("text_pair", "text_target", "text_pair_target", "is_split_into_words", "sanitize_control_tokens"),
     *("return_mm_token_type_ids", "return_text_replacement_offsets"),
@@ -19,9 +20,13 @@ _NOT_OF_ONE_TEXT = {
 
 
 class DualEncoderProcessor(TextImageProcessor):
-    """Images and texts -> `pixel_values`, `input_ids`, `attention_mask`.
+    """Turns images and texts into `pixel_values`, `input_ids` and `attention_mask`.
 
     Texts are padded to the longest of the batch and cut at 64 tokens.
+
+    Args:
+        image_processor: such as a `MuralImageProcessor`.
+        tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
     """
 
     text_kwargs: ClassVar[dict[str, Any]] = {"padding": True, "truncation": True, "max_length": MAX_TEXT_TOKENS}
@@ -29,13 +34,14 @@ class DualEncoderProcessor(TextImageProcessor):
 
     def __init__(self, image_processor: Any, tokenizer: Any, **more: Any) -> None:
         super().__init__(image_processor, tokenizer, **more)
-        # A text is one segment: BERT's tokenizers would number segments, for which not every text tower has an input.
-        # What is in `init_kwargs` is saved, so that pipelines, which load the tokenizer alone, agree.
+        # BERT's tokenizers would return segment ids too, for which not every text tower has an input. `init_kwargs` is
+        # saved, so that pipelines, which load the tokenizer alone, do the same.
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
 
     @property
     def least_length(self) -> int:
+        """Smallest `max_length` for which a text that is cut keeps a token of its own."""
         return int(self.tokenizer.num_special_tokens_to_add()) + 1
 
     def __call__(
@@ -45,24 +51,27 @@ class DualEncoderProcessor(TextImageProcessor):
         language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """
+        """Prepares images, texts or both for a model.
+
         Args:
             images: an image or a list of them (Pillow, arrays and tensors of uint8, paths); see `as_images`.
-            text: a text or a list of them.
-            language: BCP-47 tag of all texts, or one for each; also in `text_kwargs`. A shared vocabulary reads every
-                language alike, so that the tag is checked and otherwise without effect here; methods with one
+            text: a text or a list of texts.
+            language: BCP-47 tag of all texts, or a list with one for each text; also in `text_kwargs`. The vocabulary
+                is the same for all languages, so that the tag is checked and has no other effect; methods with a
                 tokenizer for each language need it.
-            kwargs: as transformers' processors take them, by themselves or in `text_kwargs`, `images_kwargs` and
-                `common_kwargs`: `return_tensors="pt"`, `padding`, `truncation`, `max_length` and what else the
-                tokenizer and the image processor take.
+            kwargs: keyword arguments of transformers' processors, directly or in `text_kwargs`, `images_kwargs` and
+                `common_kwargs`: `return_tensors="pt"`, `padding`, `truncation`, `max_length`, and others of the
+                tokenizer and the image processor.
+
+        Returns:
+            The model's inputs: `input_ids` and `attention_mask` of texts, `pixel_values` of images.
 
         Raises:
-            LanguageTagError: for an unknown language tag.
-            InputError: for not as many languages as texts.
-            InputError: for no texts, what is no text, or a text that is no Unicode.
-            ImageError: for what is no image, or one that cannot be read.
-            InputError: for nothing at all, no images, a language without texts, or a keyword's wrong value.
-            ArgumentError: for a keyword that is not known.
+            ArgumentError: for an unknown keyword.
+            ImageError: if an item is not an image, or cannot be read.
+            InputError: if there is nothing to prepare, a list is empty, an item is not a Unicode text, there are not
+                as many languages as texts, there are languages without texts, or a keyword has a wrong value.
+            LanguageTagError: if a tag names no language.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         self.check_given(images, text, language)
@@ -78,7 +87,7 @@ class DualEncoderProcessor(TextImageProcessor):
         if language is not None:
             language_for_each(language, len(texts))
         try:
-            # One text alone is one row, and no list of rows, unless it becomes a tensor: as every tokenizer has it.
+            # As with any tokenizer, a single text gives one row and not a list of rows, unless it becomes a tensor.
             encoded = self.tokenizer(text if isinstance(text, str) else texts, **{"verbose": False} | settings)
         except ValueError as error:
             raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error

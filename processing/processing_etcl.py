@@ -1,11 +1,20 @@
-"""ETCL's processor: MURAL's image transforms and any multilingual vocabulary (the paper: LaBSE's), texts of at most
-64 tokens (Lee et al. 2022, section 3.3)."""
+"""ETCL's processor: MURAL's image transforms and any multilingual vocabulary (the paper's is LaBSE's), with texts
+of at most 64 tokens (Lee et al. 2022, section 3.3)."""
 
 from .processing_dual_encoder import DualEncoderProcessor
 
 
 class EtclProcessor(DualEncoderProcessor):
-    """A `MuralImageProcessor` and a fast tokenizer, such as `train_wordpiece` returns or LaBSE's."""
+    """Prepares images and texts for an `EtclModel`.
+
+    Args:
+        image_processor: such as a `MuralImageProcessor`.
+        tokenizer: a fast tokenizer, such as LaBSE's, or one that `train_wordpiece` returns.
+
+    Examples:
+        >>> processor = EtclProcessor(MuralImageProcessor(), train_wordpiece(captions, 8000))
+        >>> inputs = processor(images=images, text=["ein rotes Auto"], language="de", return_tensors="pt")
+    """
 
     auto_classes = ("AutoProcessor",)
 

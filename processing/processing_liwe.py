@@ -1,29 +1,31 @@
 """LIWE's processor: the characters of the words of texts in any language (Wehrmann et al. 2019).
 
-Words are found and folded as for SMALR (`word_tokenizers`), so that the methods differ in what they make of the same
-words. In languages without spaces they are the segmenter's: a whole sentence, taken for one word, would be cut after
-its first characters.
+Words are found and normalized as for SMALR (`word_tokenizers`), so that both methods read the same words. In languages
+without spaces, a segmenter finds the words: a sentence that counted as one word would be cut after its first
+characters.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..configuration.configuration_liwe import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from ..configuration.errors import VocabularyError
 from .processing_word_level import WordLevelProcessor
 from .processor_settings import TextLayout
 from .word_tokenizers import split_words
 
-PADDING_ID, UNKNOWN_ID = 0, 1
-SPECIAL_IDS = 2  # known characters are numbered from here
-
 
 def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: int = 1) -> str:
-    """The characters of the words of `texts`, by language, by falling frequency; those of one frequency in the order
-    of their code points.
+    """Returns the characters of the words in texts, by falling frequency; equally frequent ones by their code points.
+
+    Args:
+        texts: texts by language.
+        min_frequency: leave out characters that occur less often.
 
     Raises:
-        LanguageTagError, ImportError: as `split_words`.
+        LanguageTagError: if a tag names no language.
+        ImportError: as `split_words`.
     """
     counts = Counter(
         character
@@ -37,19 +39,23 @@ def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: in
 
 
 class LiweProcessor(WordLevelProcessor):
-    """Images and texts -> `pixel_values`, `input_ids` [N, W, C], `attention_mask` [N, W].
+    """Prepares images and texts for a `LiweModel`: `pixel_values`, `input_ids` [N, W, C], `attention_mask` [N, W].
 
-    Ids are those of characters, the same in all languages, which may be any: 0 is padding, 1 a character that is not
-    known. A text without any word has one of a single unknown character.
+    The ids are those of characters, the same in all languages, which may be any: 0 is padding, 1 an unknown character.
+    A text without a word is read as one word with one unknown character.
 
     Args:
         image_processor: such as a `MuralImageProcessor`.
-        characters: those that are known, as `frequent_characters` gives them; the first is number 2.
-        max_text_length: words that are read of a text.
-        word_length: characters that are read of a word, C.
+        characters: the known characters, as `frequent_characters` returns them; the first has id 2.
+        max_text_length: number of words that are read of a text.
+        word_length: number of characters that are read of a word, C.
 
     Raises:
-        VocabularyError: when a character comes twice, or there is none.
+        VocabularyError: if there is no character, or one is given twice.
+
+    Examples:
+        >>> processor = LiweProcessor(MuralImageProcessor(), frequent_characters({"de": captions}))
+        >>> processor(text="ein rotes Auto", language="de", return_tensors="pt")["input_ids"]  # [1, 3, 26]
     """
 
     auto_classes = ("AutoProcessor",)
@@ -58,26 +64,27 @@ class LiweProcessor(WordLevelProcessor):
         self, image_processor: Any, characters: str, max_text_length: int = 40, word_length: int = 26
     ) -> None:
         super().__init__(image_processor, max_text_length)
-        self._ids = {character: number for number, character in enumerate(characters, SPECIAL_IDS)}
+        self._ids = {character: character_id for character_id, character in enumerate(characters, SPECIAL_IDS)}
         if len(self._ids) != len(characters) or not characters:
             twice = [character for character, count in Counter(characters).items() if count > 1]
-            raise VocabularyError(f"characters must be some, each once; twice: {''.join(twice)!r}")
+            raise VocabularyError(f"characters must be given, each once; given twice: {''.join(twice)!r}")
         self.characters = characters
         self.word_length = word_length
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are."""
+        """Number of ids."""
         return SPECIAL_IDS + len(self.characters)
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
+        """As in `PerLanguageProcessor`."""
         whole = [self._words(text, language) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
         padding = [[PADDING_ID] * self.word_length] * len(rows)
         return {"input_ids": layout.padded(rows, padding)} | layout.mask(rows)  # [N, W, C], [N, W]
 
     def _words(self, text: str, language: str) -> list[list[int]]:
-        """The characters of each word, C numbers."""
+        """Returns the ids of the characters of each word, C for each."""
         words = [self._characters(word)[: self.word_length] for word in split_words(text, language)] or [[UNKNOWN_ID]]
         return [word + [PADDING_ID] * (self.word_length - len(word)) for word in words]
 
@@ -85,13 +92,19 @@ class LiweProcessor(WordLevelProcessor):
         return [self._ids.get(character, UNKNOWN_ID) for character in word]
 
     def unknown_rate(self, texts: Iterable[str], language: str) -> float:
-        """The share of characters that are not known, in percent."""
-        ids = [number for text in texts for word in split_words(text, language) for number in self._characters(word)]
+        """Returns the share of unknown characters in texts, in percent."""
+        ids = [
+            character_id
+            for text in texts
+            for word in split_words(text, language)
+            for character_id in self._characters(word)
+        ]
         return 100 * ids.count(UNKNOWN_ID) / max(len(ids), 1)
 
     @property
     def model_input_names(self) -> list[str]:
+        """Names of the model's inputs."""
         return ["pixel_values", "input_ids", "attention_mask"]
 
 
-__all__ = ["LiweProcessor", "VocabularyError"]
+__all__ = ["LiweProcessor"]

@@ -1,4 +1,4 @@
-"""Processor of MLA's baselines: every language through the student's vocabulary, and the native model's beside it
+"""Processor of MLA's baselines: every language is read with the student's vocabulary, beside the native model's
 (Zhang et al. 2022, tables 4 and 7)."""
 
 from typing import Any, Self
@@ -11,13 +11,18 @@ from .processing_mla import MlaProcessor
 
 
 class MlaStudentProcessor(DualEncoderProcessor):
-    """What the student reads; `native` is the processor of what its teacher reads.
+    """Prepares images and texts for an `MlaStudentModel`; its `native` prepares those of the native model.
 
     Args:
-        image_processor, native_tokenizer: the native model's.
+        image_processor: that of the native model.
         tokenizer: the student's, for texts in every language.
-        native_language, max_native_length, pad_native: of native texts as the native model reads them, as in
-            `MlaProcessor`.
+        native_tokenizer: that of the native model.
+        native_language, max_native_length, pad_native: how the native model reads native texts: `native_language`,
+            `max_text_length` and `pad_to_max_length` of `MlaProcessor`.
+
+    Examples:
+        >>> processor = MlaStudentProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer)
+        >>> inputs = processor(text=["a red car", "ein rotes Auto"], language=["en", "de"], return_tensors="pt")
     """
 
     auto_classes = ("AutoProcessor",)
@@ -39,14 +44,21 @@ class MlaStudentProcessor(DualEncoderProcessor):
     def for_native(
         cls, config: PreTrainedConfig, native_processor: ProcessorMixin, tokenizer: Any, native_language: str = "en"
     ) -> Self:
-        """The processor beside a native model with this configuration and processor."""
+        """Makes the processor of a student beside a native model.
+
+        Args:
+            config: configuration of the native model.
+            native_processor: its processor.
+            tokenizer: the student's tokenizer.
+            native_language: BCP-47 tag of the language that the native model reads.
+        """
         native = MlaProcessor.for_native(config, native_processor, tokenizer, native_language=native_language)
         own = (native.image_processor, tokenizer, native.tokenizer)
         return cls(*own, native_language, native.max_text_length, native.pad_to_max_length)
 
     @property
     def native(self) -> MlaProcessor:
-        """Reads native texts, and images, for the native model alone."""
+        """A processor that reads native texts, and images, for the native model alone."""
         return MlaProcessor(
             self.image_processor,
             self.native_tokenizer,

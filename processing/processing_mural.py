@@ -1,11 +1,20 @@
-"""MURAL's processor: the paper's image transforms and a WordPiece vocabulary, texts of at most 64 tokens (sections
-3.2 and A.1)."""
+"""MURAL's processor: the paper's image transforms and a WordPiece vocabulary, with texts of at most 64 tokens
+(sections 3.2 and A.1)."""
 
 from .processing_dual_encoder import DualEncoderProcessor
 
 
 class MuralProcessor(DualEncoderProcessor):
-    """A `MuralImageProcessor` and a fast tokenizer, such as `train_wordpiece` returns."""
+    """Prepares images and texts for a `MuralModel`.
+
+    Args:
+        image_processor: such as a `MuralImageProcessor`.
+        tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
+
+    Examples:
+        >>> processor = MuralProcessor(MuralImageProcessor(), train_wordpiece(captions, 8000))
+        >>> inputs = processor(images=images, text=["ein rotes Auto"], language="de", return_tensors="pt")
+    """
 
     auto_classes = ("AutoProcessor",)
 

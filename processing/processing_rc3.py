@@ -1,8 +1,8 @@
-"""RC3's processor: texts that end in their language's token, with the regions and the pixels of their images
-(Zhou et al. 2023, section 2.2; the appendix on MaRVL for two images).
+"""RC3's processor: texts that end with the token of their language, with the regions and pixels of their images (Zhou
+et al. 2023, section 2.2; the appendix on MaRVL for two images).
 
-The encoder reads `[BOS] words [LANG]`, the decoder `[LANG] words` and is to say `words </s>`; the visual tokens
-between [CLS] and [BOS] are the model's to add. A text has regions, patches, both or neither.
+The encoder reads `[BOS] words [LANG]`. The decoder reads `[LANG] words` and learns to write `words </s>`. The model
+itself adds the visual tokens between [CLS] and [BOS]. A text has regions, patches, both or neither.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from torch import Tensor
 from transformers import BatchFeature, PreTrainedTokenizerBase
 
 from ..configuration.errors import InputError, UnknownLanguageError, VocabularyError
-from ..configuration.languages import did_you_mean, language_id, normalize_languages
+from ..configuration.languages import did_you_mean_language, language_id, normalize_languages
 from .image_processing_mural import MuralImageProcessor
-from .processing_by_language import ByLanguageProcessor
+from .processing_per_language import PerLanguageProcessor
 from .processing_text_image import as_batch, texts_and_languages
 from .processor_settings import TextLayout
 from .rc3_tokenizer import CLS_TOKEN, IMAGE_SEPARATOR_TOKEN, check_tokens, mbart_languages, with_special_tokens
@@ -28,29 +28,34 @@ from .word_masking import WordMasking
 IGNORED_LABEL = -100
 
 
-class Rc3Processor(ByLanguageProcessor):
-    """Texts, images, regions, texts to say -> the inputs of every RC3 model.
+class Rc3Processor(PerLanguageProcessor):
+    """Prepares texts, images, regions and target texts (decoder labels) for every RC3 model.
 
         input_ids, attention_mask                  [N, T]  `[BOS] words [LANG]`
-        region_features                            [N, R, region_size] or, of two images, [N, 2, R, region_size]
+        region_features                            [N, R, region_size] or, for two images, [N, 2, R, region_size]
         region_mask                                bool [N, R] or [N, 2, R]
         pixel_values                               [N, 3, H, W] or [N, 2, 3, H, W]
-        pixel_mask                                 bool [N] or [N, 2]; left out where no image is missing
+        pixel_mask                                 bool [N] or [N, 2]; left out if no image is missing
         decoder_input_ids, decoder_attention_mask  [N, U]  `[LANG] words`
         labels                                     [N, U]  `words </s>`, -100 at padding
 
     Args:
         image_processor: such as a `MuralImageProcessor`.
         tokenizer: a fast tokenizer of SentencePiece's kind that has `[CLS]`, `[SEP']` and the language tokens;
-            `from_mbart_tokenizer` and `new` see to that.
-        languages: BCP-47 tags of what the model reads and says.
-        language_tokens: the token of each, in the same order.
-        max_text_length: tokens that are read of a text, and said; [choice] the longest of the paper's tasks (table 6).
-        region_size, max_regions: of the model.
+            `from_mbart_tokenizer` and `new` add them.
+        languages: BCP-47 tags of the languages that the model reads and writes.
+        language_tokens: the token of each language, in the same order.
+        max_text_length: number of tokens that are read of a text, or of a target text. The paper does not state it; 80
+            is the longest of its tasks (table 6).
+        region_size, max_regions: as in `Rc3Config`.
 
     Raises:
-        LanguageTagError: for an unknown language tag.
-        VocabularyError: for a tokenizer without a token that is needed, or not as many language tokens as languages.
+        LanguageTagError: if a tag names no language.
+        VocabularyError: if the tokenizer lacks a token, or there are not as many language tokens as languages.
+
+    Examples:
+        >>> processor = Rc3Processor.from_mbart_tokenizer(mbart_tokenizer, ["en", "de", "fr"])
+        >>> inputs = processor(images=images, text=captions, language="de", return_tensors="pt")
     """
 
     auto_classes = ("AutoProcessor",)
@@ -85,18 +90,18 @@ class Rc3Processor(ByLanguageProcessor):
         image_processor: Any | None = None,
         **settings: Any,
     ) -> Self:
-        """The processor of an mBART-50 whose tokens keep their numbers; [CLS] and [SEP'] are added behind them.
+        """Makes the processor of an mBART-50. Its tokens keep their ids; [CLS] and [SEP'] are added behind them.
 
         Args:
-            tokenizer: mBART-50's, or one that was trimmed; it is not changed.
-            languages: BCP-47 tags: `de` is its `de_DE`, and so is `de-DE`.
-            image_processor: by default images become squares of 224 pixels.
-            settings: as in the class.
+            tokenizer: mBART-50's, or a trimmed one; it is not changed.
+            languages: BCP-47 tags; both `de` and `de-DE` are its `de_DE`.
+            image_processor: by default, images become squares of 224 pixels.
+            settings: further arguments of the class.
 
         Raises:
-            LanguageTagError: for an unknown language tag.
-            UnknownLanguageError: for a language for which mBART has no code.
-            VocabularyError: for a tokenizer without mBART's special tokens.
+            LanguageTagError: if a tag names no language.
+            UnknownLanguageError: if mBART has no code for a language.
+            VocabularyError: if the tokenizer lacks mBART's special tokens.
         """
         tags = normalize_languages(list(languages))
         codes = mbart_languages(tokenizer)
@@ -104,7 +109,7 @@ class Rc3Processor(ByLanguageProcessor):
             if tag not in codes:
                 known = ", ".join(sorted(codes))
                 raise UnknownLanguageError(
-                    f"mBART has no code for {tag!r}; it knows {known}{did_you_mean(tag, codes)}"
+                    f"mBART has no code for {tag!r}; it has codes for {known}{did_you_mean_language(tag, codes)}"
                 )
         return cls._with_tokens(tokenizer, tags, [codes[tag] for tag in tags], image_processor, settings)
 
@@ -116,8 +121,11 @@ class Rc3Processor(ByLanguageProcessor):
         image_processor: Any | None = None,
         **settings: Any,
     ) -> Self:
-        """The processor of a vocabulary such as `train_bpe` returns. [CLS] and [SEP'] are added behind it, then a
-        token `[de]` for each language; arguments and errors are those of `from_mbart_tokenizer`."""
+        """Makes the processor of a vocabulary such as `train_bpe` returns.
+
+        [CLS] and [SEP'] are added behind it, then a token such as `[de]` for each language. Arguments and errors
+        are those of `from_mbart_tokenizer`.
+        """
         tags = normalize_languages(list(languages))
         return cls._with_tokens(tokenizer, tags, [f"[{tag}]" for tag in tags], image_processor, settings)
 
@@ -136,17 +144,17 @@ class Rc3Processor(ByLanguageProcessor):
     # ---- Tokens ----
 
     def language_token_id(self, language: str) -> int:
-        """The number of a language's token: the last one of a text, the first one that the decoder reads.
+        """Returns the id of a language's token: the last token of a text, and the first that the decoder reads.
 
         Raises:
-            LanguageTagError: for an unknown tag.
-            UnknownLanguageError: for a language that the model has not learned.
+            LanguageTagError: if the tag names no language.
+            UnknownLanguageError: if the model has not learned the language.
         """
         token = self.language_tokens[language_id(language, self.languages)]
         return int(self.tokenizer.convert_tokens_to_ids(token))
 
     def config_fields(self) -> dict[str, Any]:
-        """What an `Rc3Config` must say of the tokens and regions that this processor makes."""
+        """Returns the arguments of `Rc3Config` that describe the tokens and regions of this processor."""
         names = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
         return {name: getattr(self.tokenizer, name) for name in names} | {
             "vocab_size": len(self.tokenizer),
@@ -162,6 +170,7 @@ class Rc3Processor(ByLanguageProcessor):
 
     @property
     def least_length(self) -> int:
+        """Smallest `max_length` for which a text that is cut keeps a word: [BOS], the word, and the language."""
         return 3  # [BOS], a word and the language
 
     def __call__(
@@ -174,31 +183,32 @@ class Rc3Processor(ByLanguageProcessor):
         target_language: str | list[str] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        """
+        """Prepares texts, images, regions and target texts, whichever are given.
+
         Args:
-            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths; see `as_images`); None
-                in the place of one that is not there, pairs for models that read two.
-            text: a text or a list of them.
-            language: BCP-47 tag of all texts, or one for each; also in `text_kwargs`.
-            regions: features [R, region_size] or a list of them (arrays, tensors), None and pairs as in `images`.
-            text_target: texts to say.
+            images: an image or a list of them (Pillow, arrays and tensors of uint8, paths; see `as_images`). None
+                stands for a missing image; models that read two images take pairs.
+            text: a text or a list of texts.
+            language: BCP-47 tag of all texts, or a list with one for each text; also in `text_kwargs`.
+            regions: features [R, region_size], or a list of them (arrays, tensors); None and pairs as in `images`.
+            text_target: target texts (decoder labels).
             target_language: their languages.
-            kwargs: as in `ByLanguageProcessor`; `max_length` and the others are for all texts. Without
-                `return_tensors` texts are lists, and what was computed are arrays.
+            kwargs: as in `PerLanguageProcessor`; `max_length` and others apply to texts and target texts. Without
+                `return_tensors`, texts are lists, and other inputs are arrays.
+
+        Returns:
+            The inputs that the class lists.
 
         Raises:
-            LanguageTagError: for an unknown language tag.
-            UnknownLanguageError: for a language that the model has not learned.
-            MissingLanguageError: for texts without a language.
-            InputError: for a text of nothing but mask tokens.
-            RegionError: for an image with no regions, too many, or of another size than the model's.
-            InputError: for pairs in some places and single images in others.
-            ImageError: for what is no image, or one that cannot be read.
-            InputError: for not as many languages as texts.
-            InputError: for no texts, what is no text, or a text that is no Unicode.
-            InputError: for nothing at all, no images, languages without texts, not as many of one thing as
-                of another, or a keyword's wrong value.
-            ArgumentError: for a keyword that is not known.
+            ArgumentError: for an unknown keyword.
+            ImageError: if an item is not an image, or cannot be read.
+            InputError: if there is nothing to prepare, a list is empty, an item is not a Unicode text, all words of a
+                text are mask tokens, some items are pairs and others are not, there are not as many of one input as of
+                another, there are languages without texts, or a keyword has a wrong value.
+            LanguageTagError: if a tag names no language.
+            MissingLanguageError: if texts are given without a language.
+            RegionError: if an image has no regions, too many, or regions of another size than the model's.
+            UnknownLanguageError: if the model has not learned a language.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         layout = TextLayout.of(text_settings)
@@ -206,7 +216,7 @@ class Rc3Processor(ByLanguageProcessor):
         shapes: dict[str, tuple[int, ...]] = {}  # [N], or [N, 2] of pairs
         for names, given, tags, encode in (
             (("text", "language"), text, language, self.encode_texts),
-            (("text_target", "target_language"), text_target, target_language, self._said),
+            (("text_target", "target_language"), text_target, target_language, self._encode_targets),
         ):
             if given is not None:
                 texts, languages = texts_and_languages(given, tags, names)
@@ -224,7 +234,7 @@ class Rc3Processor(ByLanguageProcessor):
         return as_batch(inputs, text_settings.get("return_tensors"))
 
     def _tokens(self, texts: list[str], layout: TextLayout, room: int) -> list[list[int]]:
-        """The words of texts, without special tokens, for which `room` is left."""
+        """Returns the ids of the words of texts, without special tokens, for which `room` positions are left."""
         length = None if layout.end is None else layout.end - room
         options = {"add_special_tokens": False, "truncation": layout.cut, "max_length": length, "verbose": False}
         encoded = self.tokenizer(texts, return_attention_mask=False, **options)
@@ -232,6 +242,7 @@ class Rc3Processor(ByLanguageProcessor):
         return encoded["input_ids"]
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
+        """As in `PerLanguageProcessor`."""
         ends = [self.language_token_id(language) for language in languages]
         words = self._tokens(texts, layout, room=2)
         rows = [[self.tokenizer.bos_token_id, *ids, end] for ids, end in zip(words, ends, strict=True)]
@@ -239,7 +250,8 @@ class Rc3Processor(ByLanguageProcessor):
             self._masking.refuse_all_masked(torch.tensor(_padded(rows, self.tokenizer.pad_token_id)))
         return {"input_ids": layout.padded(rows, [self.tokenizer.pad_token_id] * len(rows))} | layout.mask(rows)
 
-    def _said(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
+    def _encode_targets(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, Any]:
+        """Returns the decoder's inputs and labels for target texts, as lists."""
         begins = [self.language_token_id(language) for language in languages]
         words = self._tokens(texts, layout, room=1)
         rows = [[begin, *ids] for ids, begin in zip(words, begins, strict=True)]
@@ -251,7 +263,8 @@ class Rc3Processor(ByLanguageProcessor):
         }
 
     def _pixels(self, images: list[Any], shape: tuple[int, ...], settings: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Images of N texts, or of 2N, as `shape` says; nothing where there is none."""
+        """Returns the pixels of images, arranged as `shape` ([N], or [N, 2] for pairs); nothing if no image is
+        given."""
         mask = np.array([image is not None for image in images])
         if not mask.any():
             return {}
@@ -264,10 +277,10 @@ class Rc3Processor(ByLanguageProcessor):
         return inputs if mask.all() else inputs | {"pixel_mask": mask.reshape(shape)}
 
     def _regions(self, regions: list[Any], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """As `_pixels`."""
+        """Returns the features of regions, arranged as in `_pixels`."""
         checked = [
-            None if given is None else check_regions(given, self.region_size, self.max_regions, f"image {place}")
-            for place, given in enumerate(regions)
+            None if given is None else check_regions(given, self.region_size, self.max_regions, f"image {index}")
+            for index, given in enumerate(regions)
         ]
         if all(given is None for given in checked):
             return {}
@@ -286,30 +299,30 @@ class Rc3Processor(ByLanguageProcessor):
     def mask_words(
         self, encoding: Any, probability: float = 0.15, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Each word masked with this probability, all its pieces, never all words of a text (`word_masking`).
+        """Masks each word with a probability, with all its pieces, but never all words of a text (`word_masking`).
 
         Args:
-            encoding: what the processor gave; its `input_ids` [N, T] are read, which stay as they are.
-            probability: of a word.
-            generator: makes the masks the same at every call; by default torch's own.
+            encoding: result of the processor; its `input_ids` [N, T] are read and not changed.
+            probability: probability that a word is masked.
+            generator: random generator, for reproducible masks; by default torch's own.
 
         Returns:
-            The masked `input_ids` [N, T]; `labels` [N, T]: what the masked pieces were, -100 elsewhere.
+            The masked `input_ids` [N, T], and `labels` [N, T]: the original ids of masked pieces, -100 elsewhere.
 
         Raises:
-            InputError: for a text of which every word is masked already.
-            ValueError: for what is no probability.
+            InputError: if every word of a text is masked already.
+            ValueError: if `probability` is not between 0 and 1.
         """
         return self._masking(torch.as_tensor(encoding["input_ids"]), probability, generator)
 
     # ---- What the model says ----
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = True, **kwargs: Any) -> list[str]:
-        """Generated tokens [N, U] as texts, without the special ones."""
+        """Decodes generated tokens [N, U] to texts, by default without special tokens."""
         return super().batch_decode(sequences, skip_special_tokens=skip_special_tokens, **kwargs)
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = True, **kwargs: Any) -> str:
-        """The same for one text [U]."""
+        """Decodes the generated tokens of one text [U], by default without special tokens."""
         return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
 
     @property
@@ -319,27 +332,29 @@ class Rc3Processor(ByLanguageProcessor):
 
 
 def square_image_processor(size: int = 224) -> MuralImageProcessor:
-    """Images become squares of that many pixels, in [-1, 1] [choice: the paper says 224 x 224, and nothing of
-    values]."""
+    """Returns an image processor that makes squares of `size` pixels, with values in [-1, 1].
+
+    The paper states 224 x 224 pixels and no range of values.
+    """
     square = {"height": size, "width": size}
     return MuralImageProcessor(size=square, crop_size=square)
 
 
 def _flat(given: Any, name: str, dimensions: int) -> tuple[list[Any], tuple[int, ...]]:
-    """The entries of an argument one after the other, and [N], or [N, 2] where they are pairs."""
+    """Returns the items of an argument one after another, and their arrangement: [N], or [N, 2] for pairs."""
     if not isinstance(given, list | tuple):
         given = list(given) if getattr(given, "ndim", 0) > dimensions else [given]
     if not given:
         raise InputError(f"{name} is an empty list")
     if all(len(entry) < 2 for entry in given if isinstance(entry, list | tuple)):
-        # One for each text or, as transformers nests them, a list of one, which is empty where there is none.
+        # One item for each text or, as transformers nests them, a list of one, or an empty list for a missing item.
         alone = [entry if not isinstance(entry, list | tuple) else next(iter(entry), None) for entry in given]
         return alone, (len(given),)
     flat: list[Any] = []
-    for place, entry in enumerate(given):
+    for index, entry in enumerate(given):
         pair = (None, None) if entry is None else entry
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise InputError(f"{name}[{place}] is no pair, and others are: give each text two, or None")
+            raise InputError(f"{name}[{index}] is not a pair, but others are: give two images for each text, or None")
         flat += pair
     return flat, (len(given), 2)
 
@@ -349,13 +364,13 @@ def _check(inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
         raise InputError("give text=, text_target=, images= or regions=")
     if len({shape[0] for shape in shapes.values()}) > 1:
         counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items())
-        raise InputError(f"not as many of one thing as of another: {counts}")
+        raise InputError(f"the numbers of inputs differ: {counts}")
     if len({shapes[name][1:] for name in ("images", "regions") if name in shapes}) > 1:
         raise InputError("images= are pairs and regions= are not, or the reverse: give both of the same images")
 
 
 def _padded(rows: list[list[int]], padding: int) -> list[list[int]]:
-    """[N] rows of several lengths -> [N, T]."""
+    """Pads N rows of several lengths to [N, T]."""
     length = max(map(len, rows))
     return [row + [padding] * (length - len(row)) for row in rows]
 

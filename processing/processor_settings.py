@@ -1,13 +1,12 @@
-"""What a call of a processor may say beside texts and images: the keywords that transformers defines, honoured for
-texts and for images, and refused by name where one is not known.
+"""The keyword arguments of a processor's call: those that transformers defines for texts and for images are applied;
+an unknown one is refused with an error that names it.
 
-transformers' own processors only log that a keyword is not known, check nothing that texts are told, and give
-`common_kwargs` also to those parts that have no use for them.
+transformers' own processors only log an unknown keyword, do not check the settings of texts, and pass `common_kwargs`
+also to parts that do not have them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Self
 
 from huggingface_hub.dataclasses import validate_typed_dict
@@ -16,29 +15,30 @@ from transformers.processing_utils import AudioKwargs, ImagesKwargs, TextKwargs,
 from transformers.tokenization_utils_base import PaddingStrategy, TruncationStrategy
 
 from ..configuration.errors import ArgumentError, InputError
+from ..configuration.suggestions import did_you_mean
 
-# Nobody's texts are as long, and tokenizers take no larger number than 2 to the power of 64.
+# Longer than any text; tokenizers accept numbers up to 2 to the power of 64.
 LARGEST_LENGTH = 1 << 20
-_OTHER_INPUTS = ("videos", "audio")  # of which transformers passes None on
+_OTHER_INPUTS = ("videos", "audio")  # transformers passes these as None
 
 
 def call_settings(
     processor: Any, language: Any, given: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """What is said of texts' languages, of texts and of images, each in the form of transformers' processors.
+    """Returns the language, the text settings and the image settings of a call.
 
-    Keywords may be given by themselves, in `text_kwargs` and `images_kwargs`, or for all parts that know them in
-    `common_kwargs`; `language` also in `text_kwargs`. `audio_kwargs` and `videos_kwargs` are taken, as those pass them
-    who call every processor alike, and have no effect. None stands for what is not given.
+    Keywords may be given directly, in `text_kwargs` and `images_kwargs`, or in `common_kwargs` for all parts that have
+    them; `language` also in `text_kwargs`. `audio_kwargs` and `videos_kwargs` are accepted without effect, because
+    some callers pass them to every processor. None counts as not given.
 
     Args:
-        processor: says what it knows of texts (`text_names`) and what holds by default (`text_kwargs`).
+        processor: states the keywords of texts that it knows (`text_names`) and their defaults (`text_kwargs`).
         language: the argument of that name.
-        given: the other keywords of the call.
+        given: the other keyword arguments of the call.
 
     Raises:
-        ArgumentError: for a keyword that is not known, wherever it stands.
-        InputError: for a value that is none of a keyword's, or one that is given twice.
+        ArgumentError: for an unknown keyword, in any of these places.
+        InputError: if a keyword has a wrong value, or is given twice.
     """
     known: dict[str, set[str]] = {
         "text_kwargs": {*processor.text_names, "return_tensors"},
@@ -58,7 +58,7 @@ def call_settings(
         _refuse_unknown(group, known[name], f"{called}'s {name}")
     flat = _without_none(flat)
     ours = {}
-    for name in ("text_kwargs", "images_kwargs"):  # what is given by itself goes before what is common to all
+    for name in ("text_kwargs", "images_kwargs"):  # direct keywords take precedence over `common_kwargs`
         shared = {key: value for key, value in common.items() if key in known[name] and key not in flat}
         ours[name] = _without_none(shared | groups[name])
     try:
@@ -71,7 +71,7 @@ def call_settings(
 
 def _group(name: str, given: Any) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"{name}={given!r} is no dictionary of keywords")
+        raise InputError(f"{name}={given!r} must be a dictionary of keyword arguments")
     return dict(given or {})
 
 
@@ -88,19 +88,18 @@ def _once(name: str, one: Any, other: Any) -> Any:
 def _refuse_unknown(given: Mapping[Any, Any], known: set[str], called: str) -> None:
     for name, value in given.items():
         if name not in known and not (value is None and name in _OTHER_INPUTS):
-            near = get_close_matches(str(name), known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ArgumentError(f"{called} takes no {name!r}{hint}")
+            raise ArgumentError(f"{called} takes no {name!r}{did_you_mean(name, known)}")
 
 
 def check_text_settings(settings: Mapping[str, Any], least: int) -> None:
-    """
+    """Checks the settings of texts.
+
     Args:
-        settings: what is said of texts.
-        least: for which a text that is cut keeps a word.
+        settings: the settings.
+        least: smallest `max_length` for which a text that is cut keeps a word.
 
     Raises:
-        InputError: for lengths that no text can have, and unknown ways of padding and cutting.
+        InputError: for a length that no text can have, or an unknown way of padding or cutting.
     """
     for name, smallest in (("max_length", least), ("pad_to_multiple_of", 1), ("stride", 0)):
         value = settings.get(name)
@@ -115,14 +114,14 @@ def check_text_settings(settings: Mapping[str, Any], least: int) -> None:
 
 @dataclass(frozen=True)
 class TextLayout:
-    """How texts become rows of one length, for processors that pad for themselves.
+    """How texts become rows of one length, for processors that pad texts themselves.
 
     Args:
-        padding: to which length.
-        max_length: the longest that is kept, and what texts are padded to where `padding` says so.
+        padding: the padding strategy.
+        max_length: length at which texts are cut, and to which they are padded if `padding` says so.
         cut: whether longer texts are cut.
-        multiple: of which the length is to be one.
-        with_mask: whether a mask is wanted that tells padding from text.
+        multiple: a number of which the padded length is a multiple.
+        with_mask: whether to make a mask that distinguishes text from padding.
     """
 
     padding: PaddingStrategy
@@ -133,7 +132,7 @@ class TextLayout:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """From what `call_settings` gives for texts."""
+        """Makes a layout from the text settings that `call_settings` returns."""
         padding, truncation = settings["padding"], settings["truncation"]
         if isinstance(padding, bool):
             padding = "longest" if padding else "do_not_pad"
@@ -149,11 +148,11 @@ class TextLayout:
 
     @property
     def end(self) -> int | None:
-        """Where texts are cut: `ids[: layout.end]`."""
+        """Position at which texts are cut, `ids[: layout.end]`."""
         return self.max_length if self.cut else None
 
     def padded(self, rows: Sequence[list[Any]], padding: Sequence[Any]) -> list[list[Any]]:
-        """[N] rows of several lengths -> [N, T], filled up with the padding of each row."""
+        """Pads N rows of several lengths to [N, T], each with its own padding."""
         if self.padding is PaddingStrategy.DO_NOT_PAD:
             return list(rows)
         length = self.max_length if self.padding is PaddingStrategy.MAX_LENGTH else max(map(len, rows))
@@ -161,5 +160,5 @@ class TextLayout:
         return [row + [pad] * (length - len(row)) for row, pad in zip(rows, padding, strict=True)]
 
     def mask(self, rows: Sequence[list[Any]], name: str = "attention_mask") -> dict[str, list[list[int]]]:
-        """1 for what is text and 0 for padding, [N, T], by this name; nothing where none is wanted."""
+        """Returns a mask under this name, 1 for text and 0 for padding, [N, T]; nothing if no mask is wanted."""
         return {name: self.padded([[1] * len(row) for row in rows], [0] * len(rows))} if self.with_mask else {}

@@ -1,15 +1,15 @@
-"""Region features that were computed before, by image: IGLUE's published files (Bugliarello et al. 2022) and what
-its code turns them into. RC3 reads 36 regions of 2048 numbers (Zhou et al. 2023, section 3.2).
+"""Reads region features that were computed before, by image: IGLUE's published files (Bugliarello et al. 2022) and the
+files that its code makes of them. RC3 reads 36 regions of width 2048 (Zhou et al. 2023, section 3.2).
 
     *.h5             a group for each image: `features` float32 [36, 2048], `boxes` [36, 4], `obj_id`, `img_w`, ...
     *.lmdb (folder)  the same as a pickled dict for each image, features as an array or in base64; `keys` lists the
                      images
-    a folder         `<image id>.npy`, features alone (beside `_info.npy`, pickled, which is not opened), or
-                     `<image id>.npz` with `features`, or `x` as bottom-up attention's extractors call them
+    a folder         `<image id>.npy` with features alone (`_info.npy` beside it is pickled, and is not opened), or
+                     `<image id>.npz` with `features`, or `x`, the name that extractors of bottom-up attention use
 
-An image is read when it is asked for, from files that each process opens for itself. Boxes, classes and attributes
-are left where they are: RC3 has no input for them. Not read: tensorpack's LMDB files for pre-training, which have
-their images in order and not by name.
+An image is read when it is asked for, from files that each process opens itself. Boxes, classes and attributes are not
+read, because RC3 has no input for them. tensorpack's LMDB files for pre-training cannot be read: they hold images by
+their order and not by name.
 
 A pickle can run any program. Those in LMDB files are read by an unpickler that knows numpy's arrays and scalars, and
 refuses every other name.
@@ -28,28 +28,28 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..configuration.errors import MissingRegionsError, RegionError
+from ..configuration.errors import RegionError, UnknownImageError
 from .region_arrays import check_regions
 
 _FEATURES = "features"
 _KEYS = "keys"
 _ARRAYS = (_FEATURES, "x")
-# LMDB files that are open, by process and path.
+# Open LMDB files by process and path.
 _DATABASES: WeakValueDictionary[tuple[int, Path], Any] = WeakValueDictionary()
 
 
 class RegionFeatures(Mapping[str, np.ndarray]):
-    """Image ids -> features float32 [R, region_size]. Can be handed to other processes.
+    """Maps image ids to features float32 [R, region_size]; can be passed to other processes.
 
     Args:
         path: the file or folder.
-        region_size, max_regions: of the model.
+        region_size, max_regions: as in `Rc3Config`.
 
     Raises:
-        RegionError: for a path where nothing is; later, for what cannot be read.
-        ImportError: when the library for the format is not installed.
-        MissingRegionsError: when an image is asked for that is not there.
-        RegionError: when one is asked for that the model cannot read.
+        RegionError: if nothing is at the path, or it cannot be read; later, if the features of an image do not fit the
+            model.
+        UnknownImageError: later, if an image that is asked for is missing; `get` returns its default instead.
+        ImportError: if the library for the format is not installed.
     """
 
     def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> None:
@@ -57,23 +57,23 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         if not self.path.exists():
             raise RegionError(f"{path}: no such file or folder")
         self._opened: tuple[int, Any] | None = None
-        _ = self._file  # a file that is none is better refused now
+        _ = self._file  # refuses a wrong file now, and not when an image is asked for
 
     def __getitem__(self, image_id: str) -> np.ndarray:
         called = f"{self.path}, image {image_id!r}"
         if image_id not in self:
-            raise MissingRegionsError(f"{called}: not there")
+            raise UnknownImageError(f"{called}: there is no such image")
         try:
             features = self._read(image_id)
         except RegionError:
             raise
-        except Exception as error:  # broken files raise what their libraries please
+        except Exception as error:  # the libraries raise many types for broken files
             raise RegionError(f"{called}: {error}") from error
         return check_regions(features, self.region_size, self.max_regions, called)
 
     @property
     def _file(self) -> Any:
-        """Opened by this process: handles do not survive a fork."""
+        """The file as this process opened it: open files do not survive a fork."""
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = (os.getpid(), self._open())
         return self._opened[1]
@@ -83,15 +83,15 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 
     @abstractmethod
     def _open(self) -> Any:
-        """The file, after a look at whether it is one of its format."""
+        """Opens the file, after checking that it has the format."""
 
     @abstractmethod
     def _read(self, image_id: str) -> np.ndarray:
-        """The features of an image that is there."""
+        """Returns the features of an image that exists."""
 
 
 class H5Regions(RegionFeatures):
-    """IGLUE's `*_boxes36.h5`. Needs h5py: `pip install babelens[regions]`."""
+    """Reads IGLUE's `*_boxes36.h5`. It needs h5py: `pip install babelens[regions]`."""
 
     def _open(self) -> Any:
         h5py = _library("h5py", self.path)
@@ -114,16 +114,18 @@ class H5Regions(RegionFeatures):
 
 
 class LmdbRegions(RegionFeatures):
-    """What IGLUE's `h5_to_lmdb.py` and `npy_to_lmdb.py` write. Needs lmdb: `pip install babelens[regions]`."""
+    """Reads the files of IGLUE's `h5_to_lmdb.py` and `npy_to_lmdb.py`. It needs lmdb: `pip install
+    babelens[regions]`."""
 
     def _open(self) -> Any:
-        """LMDB opens a file once in a process: readers share it, and a fork closes what it inherited."""
+        """Opens the file. A process can open an LMDB file only once: readers share it, and a forked process closes
+        what it inherited."""
         lmdb = _library("lmdb", self.path)
         here = self.path.resolve()
-        for (process, place), database in list(_DATABASES.items()):
-            if place == here and process == os.getpid():
+        for (process, path), database in list(_DATABASES.items()):
+            if path == here and process == os.getpid():
                 return database
-            if place == here:
+            if path == here:
                 database.close()
         _DATABASES[os.getpid(), here] = database = self._open_first(lmdb)
         return database
@@ -137,7 +139,7 @@ class LmdbRegions(RegionFeatures):
             raise RegionError(f"{self.path}: {error}") from error
         file = self.path / "data.mdb" if self.path.is_dir() else self.path
         needed = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
-        if file.stat().st_size < needed:  # to read what is not there would end the process
+        if file.stat().st_size < needed:  # reading beyond the end would terminate the process
             database.close()
             raise RegionError(f"{file}: truncated, {file.stat().st_size} of {needed} bytes")
         return database
@@ -170,19 +172,19 @@ class LmdbRegions(RegionFeatures):
 
 
 class FolderRegions(RegionFeatures):
-    """A file for each image, `.npy` or `.npz`, in the folder or folders inside it."""
+    """Reads a file for each image, `.npy` or `.npz`, in the folder or in folders inside it."""
 
     def _open(self) -> None:
         if not self.path.is_dir():
             raise RegionError(f"{self.path}: no folder")
 
-    def _place(self, image_id: str) -> Path | None:
-        places = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
+    def _file_of(self, image_id: str) -> Path | None:
+        candidates = (self.path / f"{image_id}{suffix}" for suffix in (".npy", ".npz"))
         inside = self.path.resolve()
-        return next((file for file in places if file.resolve().is_relative_to(inside) and file.is_file()), None)
+        return next((file for file in candidates if file.resolve().is_relative_to(inside) and file.is_file()), None)
 
     def _read(self, image_id: str) -> np.ndarray:
-        file = self._place(image_id) or self.path
+        file = self._file_of(image_id) or self.path
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded
@@ -193,7 +195,7 @@ class FolderRegions(RegionFeatures):
             return loaded[name]
 
     def __contains__(self, image_id: object) -> bool:
-        return isinstance(image_id, str) and self._place(image_id) is not None
+        return isinstance(image_id, str) and self._file_of(image_id) is not None
 
     def __iter__(self) -> Iterator[str]:
         for file in sorted(self.path.rglob("*.np[yz]")):
@@ -205,10 +207,10 @@ class FolderRegions(RegionFeatures):
 
 
 class SeveralRegions(Mapping[str, np.ndarray]):
-    """The regions of several files as one; of an image that several have, those of the first.
+    """The regions of several files as one mapping; if several have an image, the first counts.
 
     Raises:
-        MissingRegionsError: when an image is asked for that is in none.
+        UnknownImageError: if none has an image that is asked for; `get` returns its default instead.
     """
 
     def __init__(self, *files: RegionFeatures) -> None:
@@ -218,7 +220,9 @@ class SeveralRegions(Mapping[str, np.ndarray]):
         for file in self.files:
             if image_id in file:
                 return file[image_id]
-        raise MissingRegionsError(f"{', '.join(str(file.path) for file in self.files)}, image {image_id!r}: not there")
+        raise UnknownImageError(
+            f"{', '.join(str(file.path) for file in self.files)}, image {image_id!r}: there is no such image"
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(image_id for file in self.files for image_id in file))
@@ -228,9 +232,19 @@ class SeveralRegions(Mapping[str, np.ndarray]):
 
 
 def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> RegionFeatures:
-    """The reader for a path: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays.
+    """Returns the reader for a path: `.h5` or `.hdf5`, an LMDB folder or `.lmdb` file, or a folder of arrays.
 
-    Errors are those of `RegionFeatures`.
+    Args:
+        path: the file or folder.
+        region_size, max_regions: as in `Rc3Config`.
+
+    Raises:
+        RegionError: as `RegionFeatures`.
+        ImportError: as `RegionFeatures`.
+
+    Examples:
+        >>> regions = open_regions("flickr30k_boxes36.h5")
+        >>> processor(text="ein rotes Auto", language="de", regions=regions["1000092795"])
     """
     path = Path(path)
     reader: type[RegionFeatures] = FolderRegions
@@ -245,7 +259,7 @@ def open_regions(path: str | Path, *, region_size: int = 2048, max_regions: int 
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Knows the names that numpy's arrays and scalars are pickled by, and no other."""
+    """Knows the names by which numpy's arrays and scalars are pickled, and no other."""
 
     def find_class(self, module: str, name: str) -> Any:
         # numpy 1 wrote numpy.core, numpy 2 writes numpy._core.
@@ -272,7 +286,7 @@ _PICKLED_BY: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
     ("numpy.core.multiarray", "scalar"): _scalar,
     ("numpy.core.numeric", "_frombuffer"): _array,
-    ("_codecs", "encode"): lambda text, encoding: text.encode(encoding),  # how protocol 2 writes bytes
+    ("_codecs", "encode"): lambda text, encoding: text.encode(encoding),  # protocol 2 writes bytes so
 }
 
 

@@ -1,8 +1,9 @@
-"""Training-time changes of texts, drawn from a seed for each example: subword regularisation.
+"""Subword regularization: random segmentations of texts in training, drawn from a seed for each example.
 
-A word that a vocabulary holds whole is read whole every time, and what it shares with other words stays hidden. With
-subword regularisation (Kudo 2018) training sees words in several segmentations; MaxMatch-Dropout is its form for
-WordPiece (Hiraoka 2022). Outside of training, texts are read as the tokenizer alone reads them.
+A word that is a single piece of the vocabulary is always read whole, so that a model cannot see what it shares with
+other words. With subword regularization (Kudo 2018), training shows words in several segmentations;
+MaxMatch-Dropout is its form for WordPiece (Hiraoka 2022). Outside of training, texts are read as by the tokenizer
+alone.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,15 @@ _REMEMBERED_WORDS = 1 << 16
 
 @dataclass(frozen=True)
 class TextAugmentation:
-    """What training does to a text beyond cutting it into word pieces.
+    """Settings of the random segmentation of texts in training.
 
     Args:
-        subword_dropout: probability that a piece is passed over for the next shorter one that fits.
+        subword_dropout: probability that a piece is skipped in favor of the next shorter one that fits.
         share: probability that a text is changed at all.
-        tasks: whose texts are changed; default: every task's.
+        tasks: tasks whose texts are changed; by default all.
+
+    Raises:
+        ValueError: if a probability is not between 0 and 1.
     """
 
     subword_dropout: float = 0.0
@@ -39,23 +43,22 @@ class TextAugmentation:
 
 
 class SubwordDropout:
-    """Texts and seeds -> `input_ids` and `attention_mask`, in segmentations drawn from the seeds.
+    """Turns texts and seeds into `input_ids` and `attention_mask`, with segmentations that the seeds determine.
 
     Args:
         tokenizer: a fast WordPiece tokenizer, such as BERT's.
         augmentation: how texts are changed.
-        max_length: tokens of a text, `[CLS]` and `[SEP]` included; what is longer is cut.
+        max_length: number of tokens of a text, including `[CLS]` and `[SEP]`, at which it is cut.
 
     Raises:
-        ValueError: for a tokenizer of another kind.
+        ValueError: if the tokenizer is of another kind.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, augmentation: TextAugmentation, max_length: int) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or not isinstance(backend.model, WordPiece):
             raise ValueError(
-                "subword_dropout needs a WordPiece tokenizer, whose longest matches it passes over; "
-                f"{type(tokenizer).__name__} is none"
+                f"subword_dropout needs a WordPiece tokenizer, but {type(tokenizer).__name__} is of another kind"
             )
         self.tokenizer, self.augmentation, self.max_length = tokenizer, augmentation, max_length
         self._vocabulary = tokenizer.get_vocab()
@@ -71,11 +74,12 @@ class SubwordDropout:
         self._fitting = lru_cache(_REMEMBERED_WORDS)(self._find_fitting)
 
     def __call__(self, texts: Sequence[str], seeds: Sequence[int], column: int = 0) -> dict[str, Tensor]:
-        """
+        """Segments texts.
+
         Args:
             texts: N texts.
-            seeds: one for each; its segmentation depends on nothing else.
-            column: tells apart texts of one example, which share its seed.
+            seeds: one seed for each text; its segmentation depends on nothing else.
+            column: distinguishes texts of one example, which share its seed.
 
         Returns:
             `input_ids` and `attention_mask` [N, T], padded to the longest.
@@ -95,21 +99,24 @@ class SubwordDropout:
         return dict(self.tokenizer.pad({"input_ids": rows}, return_tensors="pt"))
 
     def _pieces(self, word: str, dropout: float, rng: np.random.Generator) -> list[int]:
-        """The word's pieces from its left to its right, as WordPiece takes them, except for those passed over."""
+        """Returns the pieces of a word from left to right, as WordPiece takes them, except for those that are
+        skipped."""
         fitting = self._fitting(word)
         pieces, start = [], 0
         while start < len(word):
             fits = fitting[start] if fitting else ()
             if not fits:
                 return [self.tokenizer.unk_token_id]
-            # The shortest that fits is never passed over, so that no known letter becomes unknown.
+            # The shortest piece that fits is never skipped, so that no known letter becomes unknown.
             start, piece = next((fit for fit in fits[:-1] if not dropout or rng.random() >= dropout), fits[-1])
             pieces.append(piece)
         return pieces
 
     def _find_fitting(self, word: str) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For every place in a word, the (end, id) of the pieces that fit there, longest first; () for a word that is
-        too long for the vocabulary."""
+        """Returns, for every position in a word, the (end, id) of the pieces that fit there, longest first.
+
+        The result is empty for a word that is too long for the vocabulary.
+        """
         if len(word) > self._longest_word:
             return ()
         return tuple(

@@ -1,7 +1,7 @@
-"""The texts that processors and the embedder are given: which are texts, and which were too long.
+"""Checks of the texts that processors and the embedder are given, and a record of those that were too long.
 
-Texts that are longer than a model reads are cut, and that is never done in silence: processors say it once in a
-process; whoever encodes many texts at a time counts them instead (`counting_cut_texts`).
+A text that is longer than the model can read is cut, but never silently: a processor logs it once in each process;
+callers that encode many texts count them instead (`counting_cut_texts`).
 """
 
 import logging
@@ -13,17 +13,22 @@ from typing import Any
 
 from ..configuration.errors import InputError
 
-_SHOWN = 60  # characters of a text that messages show
+_SHOWN = 60  # number of characters of a text in a message
 
 logger = logging.getLogger(__name__)
 
 
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:
-    """The texts of an argument of this name, which is one text or several, or none where that is fine.
+    """Returns the texts of an argument, which is one text or several.
+
+    Args:
+        given: the argument.
+        name: its name in errors.
+        none_is_fine: whether an empty list is allowed.
 
     Raises:
-        InputError: for what is no text, for none, and for a text with half a surrogate pair, which is no Unicode
-            and which no tokenizer takes.
+        InputError: if an item is not a text, there is none, or a text holds half of a surrogate pair, which is not
+            Unicode and which no tokenizer accepts.
     """
     if isinstance(given, str):
         check_encodable(given, f"{name}=")
@@ -33,29 +38,30 @@ def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> l
     texts = list(given)
     if not texts and not none_is_fine:
         raise InputError(f"{name} is an empty list")
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"{name}[{place}] is {shown_briefly(text)}, which is no text")
-        check_encodable(text, f"{name}[{place}]")
+            raise InputError(f"{name}[{index}] is {shown_briefly(text)}, which is not a text")
+        check_encodable(text, f"{name}[{index}]")
     return texts
 
 
 def check_encodable(text: str, called: str) -> None:
-    """
+    """Checks that a text is Unicode.
+
     Raises:
-        InputError: for a text with half a surrogate pair.
+        InputError: if it holds half of a surrogate pair.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
             f"{called} has half a surrogate pair, U+{ord(text[error.start]):04X}, at character {error.start} of "
-            f"{text[:_SHOWN]!r}: it is no Unicode text; it was decoded wrongly"
+            f"{text[:_SHOWN]!r}: it is not Unicode; the text was decoded with a wrong encoding"
         ) from error
 
 
 def shown_briefly(value: Any) -> str:
-    """How errors show what was given."""
+    """Returns a short form of a value for an error message."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}… ({type(value).__name__})"
 
@@ -64,19 +70,20 @@ def shown_briefly(value: Any) -> str:
 
 
 class CutTexts:
-    """The texts that were cut, and where."""
+    """The texts that were cut, and the length at which they were cut."""
 
     def __init__(self) -> None:
         self.texts: set[str] = set()
         self.limit = ""
 
     def add(self, texts: Iterable[str], limit: str) -> None:
+        """Records texts that were cut."""
         self.texts.update(texts)
         self.limit = limit
 
     def warn(self, texts: Sequence[str]) -> None:
-        """Says in the log how many of these texts were cut, if any was."""
-        cut = [place for place, text in enumerate(texts) if text in self.texts]
+        """Logs how many of these texts were cut, if any was."""
+        cut = [index for index, text in enumerate(texts) if text in self.texts]
         if cut:
             logger.warning(
                 "%d of %d texts are longer than the %s that the model reads, and were cut; the first is text %d, %r",
@@ -89,7 +96,7 @@ _counting: ContextVar[CutTexts | None] = ContextVar("counting", default=None)
 
 @contextmanager
 def counting_cut_texts() -> Iterator[CutTexts]:
-    """Meanwhile processors note the texts that they cut here, instead of saying so themselves."""
+    """Inside of the block, processors record the texts that they cut in the object it yields, and do not log them."""
     cut = CutTexts()
     token = _counting.set(cut)
     try:
@@ -99,7 +106,7 @@ def counting_cut_texts() -> Iterator[CutTexts]:
 
 
 def note_cut_texts(texts: Sequence[str], limit: str) -> None:
-    """Notes that these texts were cut at a limit, such as "64 tokens"."""
+    """Records or logs that these texts were cut at a limit, such as "64 tokens"."""
     if not texts:
         return
     counting = _counting.get()
@@ -111,9 +118,9 @@ def note_cut_texts(texts: Sequence[str], limit: str) -> None:
 
 @cache
 def _warn_once(limit: str) -> None:
-    logger.warning("texts of more than %s are cut there, as the model reads no more; this is said once", limit)
+    logger.warning("texts of more than %s are cut there, because the model reads no more; this is logged once", limit)
 
 
 def overlong(texts: Sequence[str], encoded: Any) -> list[str]:
-    """The texts of which a fast tokenizer cut something off when it encoded them."""
+    """Returns the texts of which a fast tokenizer cut something off when it encoded them."""
     return [text for text, encoding in zip(texts, encoded.encodings or (), strict=False) if encoding.overflowing]

@@ -1,25 +1,25 @@
-"""Writing a tokenizer's files."""
+"""Errors of writing a tokenizer's files."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Libraries that are written in Rust, such as tokenizers and safetensors, end their messages so.
+# Libraries in Rust, such as tokenizers and safetensors, end the messages of system errors like this.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)$")
 
 
 def system_error_number(error: Exception) -> int | None:
-    """The number of the system's error that an exception of a library in Rust speaks of; None for any other."""
+    """Returns the number of the system error that the message of a Rust library ends with, or None."""
     found = _SYSTEM_ERROR.search(str(error))
     return int(found[1]) if found else None
 
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Has tokenizers say what the disk says: it raises a bare `Exception` when it cannot write.
+    """Turns the bare `Exception` that tokenizers raises when it cannot write into an `OSError`.
 
     Raises:
-        OSError: when a tokenizer in the block could not be written.
+        OSError: if a tokenizer in the block could not be written.
     """
     try:
         yield

@@ -1,11 +1,11 @@
-"""Training multilingual vocabularies on captions: WordPiece for models that read (MURAL, section 3.2: 250 000 pieces
-from the training captions), byte-pair encoding for models that also write.
+"""Trains multilingual vocabularies on captions: WordPiece for models that read (MURAL, section 3.2: 250 000 pieces
+from the training captions), and byte-pair encoding for models that also write.
 
-A word that WordPiece cannot spell becomes one [UNK], and everything it says is lost. Two things keep that from
-happening: every character of the captions and of `alphabet` is a piece of its own, at the start of a word and inside
-one; and words longer than WordPiece will look at (the scripts that do not separate words) are cut. WordPiece puts
-spaces between Han characters and around punctuation, which nothing takes away again. The byte-pair encoding keeps them
-as SentencePiece does, as `▁`, and spells what it does not know in bytes: what was encoded is decoded to the same text.
+WordPiece turns a word that it cannot spell into one [UNK], which loses its meaning. Two measures prevent that. Every
+character of the captions and of `alphabet` is a piece of its own, at the start of a word and inside of one. Words that
+are longer than WordPiece accepts, as in scripts without spaces, are cut. WordPiece puts spaces between Han characters
+and around punctuation, which decoding does not remove. The byte-pair encoding keeps spaces as `▁`, like SentencePiece,
+and spells unknown characters in bytes: what was encoded is decoded to the same text.
 """
 
 import json
@@ -26,10 +26,10 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-# Of byte-pair encodings; numbers and names are mBART's, but for the mask, which mBART has last.
+# Special tokens of byte-pair encodings, with mBART's names and ids, except that mBART's mask is the last token.
 BPE_SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-WORDPIECE_PREFIX = "##"  # of pieces inside of words, BERT's
+WORDPIECE_PREFIX = "##"  # BERT's mark of pieces inside of words
 _LONGEST_WORD = 100  # characters; WordPiece turns longer words into [UNK]
 
 
@@ -44,21 +44,28 @@ def train_wordpiece(
     max_tokens: int = 64,
     show_progress: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """A WordPiece tokenizer: `[CLS] pieces [SEP]`, Unicode NFKC, Han characters one by one.
+    """Trains a WordPiece tokenizer: `[CLS] pieces [SEP]`, Unicode NFKC, Han characters one by one.
 
     Args:
         texts: training captions; may be a generator.
-        vocab_size: number of pieces, special tokens and alphabet included.
-        alphabet: texts whose characters must be spelled, even where `texts` do not contain them.
-        lowercase: fold case. Queries are rarely written in the captions' case.
-        min_frequency: a piece must occur that often.
-        continuing_subword_prefix: what marks pieces inside of words. With "" a piece is the same wherever it stands,
-            `cake` in `cake` and in `pancake`; what is decoded has spaces between all pieces then.
+        vocab_size: number of pieces, including special tokens and alphabet.
+        alphabet: texts whose characters must be spelled even if `texts` do not contain them.
+        lowercase: whether to fold case. Queries are rarely written in the case of captions.
+        min_frequency: how often a piece must occur.
+        continuing_subword_prefix: mark of pieces inside of words. With "", a piece is the same in any position, such
+            as `cake` in `cake` and in `pancake`; decoded texts then have spaces between all pieces.
         max_tokens: the tokenizer's `model_max_length`.
-        show_progress: show the trainer's progress bars.
+        show_progress: whether to show the trainer's progress bars.
+
+    Returns:
+        The tokenizer.
 
     Raises:
-        ValueError: when `vocab_size` cannot hold the special tokens and the characters.
+        ValueError: if `vocab_size` is too small for the special tokens and the characters.
+
+    Examples:
+        >>> tokenizer = train_wordpiece(captions, vocab_size=8000, alphabet=["äöüß"])
+        >>> tokenizer.save_pretrained("tokenizer")
     """
     tokenizer = Tokenizer(models.WordPiece())
     clean = normalizers.BertNormalizer(strip_accents=False, lowercase=lowercase)
@@ -104,10 +111,10 @@ def _count_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
 
 
 def _characters(tokenizer: Tokenizer, texts: Iterable[str], prefix: str) -> list[str]:
-    """The pieces that spell the characters of normalised texts, wherever they stand in a word."""
+    """Returns the pieces that spell the characters of normalized texts in any position of a word."""
     pieces = set()
     for character in set().union(*texts):
-        # Doubled, a character stands at the start of a word and inside one, unless it is always a word of its own.
+        # A doubled character is at the start of a word and inside of it, unless it is always a word of its own.
         for word in _words(tokenizer, character * 2):
             pieces |= {word[0], *(prefix + inside for inside in word[1:])}
     return sorted(pieces)
@@ -121,9 +128,9 @@ def _learn_pieces(
     prefix: str,
     show_progress: bool,
 ) -> dict[str, int]:
-    """The vocabulary that WordPiece training finds for words and their frequencies."""
-    # The trainer would number characters in the order of a hash table, and choose between pieces of equal frequency by
-    # number. Given as special tokens they are numbered in order, so that training can be repeated.
+    """Returns the vocabulary that WordPiece training finds for words with their frequencies."""
+    # The trainer would order characters by a hash table, and choose between equally frequent pieces by that order. As
+    # special tokens, they keep the given order, which makes the training reproducible.
     first = [*SPECIAL_TOKENS, *characters]
     if len(first) > vocab_size:
         raise ValueError(f"vocab_size={vocab_size} is too small: the characters alone need {len(first)} pieces")
@@ -150,21 +157,28 @@ def train_bpe(
     max_tokens: int = 1024,
     show_progress: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """A byte-pair encoding with byte fallback, as SentencePiece trains them: `<s> pieces </s>`, Unicode NFC.
+    """Trains a byte-pair encoding with byte fallback, as SentencePiece does: `<s> pieces </s>`, Unicode NFC.
 
-    Not a unigram model, which mBART has: `tokenizers` trains those to other pieces at every run.
+    It does not train a unigram model, which mBART has: the library finds other pieces for those in every run.
 
     Args:
         texts: training captions; may be a generator.
-        vocab_size: number of pieces; special tokens, bytes and characters included.
-        alphabet: texts whose characters are to be pieces, even where `texts` do not contain them.
-        lowercase: fold case; what is decoded is lower case then.
-        min_frequency: a pair of pieces must occur that often to become one.
+        vocab_size: number of pieces, including special tokens, bytes and characters.
+        alphabet: texts whose characters become pieces even if `texts` do not contain them.
+        lowercase: whether to fold case; decoded texts are then lower case.
+        min_frequency: how often a pair of pieces must occur to become one.
         max_tokens: the tokenizer's `model_max_length`.
-        show_progress: show the trainer's progress bars.
+        show_progress: whether to show the trainer's progress bars.
+
+    Returns:
+        The tokenizer.
 
     Raises:
-        ValueError: when `vocab_size` cannot hold the special tokens, the bytes and the characters.
+        ValueError: if `vocab_size` is too small for the special tokens, the bytes and the characters.
+
+    Examples:
+        >>> tokenizer = train_bpe(captions, vocab_size=8000)
+        >>> processor = Rc3Processor.new(tokenizer, ["en", "de"])
     """
     tokenizer = Tokenizer(models.BPE())
     fold = [normalizers.Lowercase()] if lowercase else []
@@ -179,7 +193,7 @@ def train_bpe(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     *ordinary, mask = BPE_SPECIAL_TOKENS
-    # A mask takes the place of a word, and with it of the space before.
+    # A mask replaces a word together with the space before it.
     tokenizer.add_special_tokens([*ordinary, AddedToken(mask, lstrip=True, special=True)])
     begin, end = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -200,7 +214,7 @@ def train_bpe(
 def _learn_merges(
     words: Counter[str], characters: list[str], vocab_size: int, min_frequency: int, show_progress: bool
 ) -> models.BPE:
-    """The byte-pair encoding of words and their frequencies."""
+    """Returns the byte-pair encoding of words with their frequencies."""
     first = [*BPE_SPECIAL_TOKENS, *_BYTES, *characters]
     if len(first) > vocab_size:
         raise ValueError(f"vocab_size={vocab_size} is too small: bytes and characters alone need {len(first)} pieces")
@@ -216,6 +230,6 @@ def _learn_merges(
 
 
 def unknown_rate(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> float:
-    """The share of tokens that are [UNK], in percent of all tokens without the special ones."""
+    """Returns the share of [UNK] in texts, in percent of all tokens without the special ones."""
     ids = [token for row in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] for token in row]
     return 100 * ids.count(tokenizer.unk_token_id) / max(len(ids), 1)

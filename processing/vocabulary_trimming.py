@@ -1,17 +1,18 @@
-"""Cutting a tokenizer's vocabulary to what the texts of some languages need.
+"""Trims the vocabulary of a tokenizer to what the texts of some languages need.
 
-Multilingual checkpoints spend most of their parameters on pieces of languages that a user will never write: mBART-50
-and XLM-R have 250 000. RC³ keeps 99.99 % of its seven languages (Zhou et al. 2023, section 3.2). Kept are
+Multilingual checkpoints spend most of their parameters on pieces of languages that a user never writes: mBART-50 and
+XLM-R have 250 000 pieces. RC3 keeps 99.99 % of those of its seven languages (Zhou et al. 2023, section 3.2). Kept are
 
-    special tokens, language codes, added tokens, and what configurations name by number;
-    the characters of the texts, each as a piece, and all byte pieces: whatever they spell can still be spelled;
-    the pieces of the texts by falling frequency, until the wanted share of running pieces is covered.
+    special tokens, language codes, added tokens, and tokens that configurations name by their id;
+    the characters of the texts, each as a piece, and all byte pieces, so that every text can still be spelled;
+    the pieces of the texts by falling frequency, until they cover the wanted share of all occurrences.
 
-Pieces keep their order, scores and merges. A text whose pieces are all kept is therefore cut as before: Unigram's best
-path is still there and nothing new competes, WordPiece's longest match is still the longest, and BPE makes its merges
-in the same order, because every piece stays together with all that it is merged from.
+Pieces keep their order, scores and merges. A text whose pieces are all kept is therefore segmented as before:
+Unigram's best path still exists and no new path competes, WordPiece's longest match is still the longest, and BPE
+makes its merges in the same order, because a piece is kept together with all pieces that it is merged from.
 
-Fast tokenizers only (`tokenizers`: Unigram, BPE, WordPiece). The model's side: `modeling.embedding_trimming`.
+Only fast tokenizers can be trimmed (`tokenizers`: Unigram, BPE, WordPiece). `modeling.embedding_trimming` trims the
+model.
 """
 
 import json
@@ -35,10 +36,13 @@ _TEXTS_AT_ONCE = 1000
 
 
 def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
-    """How often each piece occurs in texts, without what the tokenizer adds around them: int64 [vocabulary].
+    """Counts how often each piece occurs in texts, without the tokens that are added around them.
+
+    Returns:
+        The counts, int64 [vocabulary].
 
     Raises:
-        VocabularyError: for a tokenizer of an unknown kind, and when there is nothing to count.
+        VocabularyError: if the tokenizer is of an unknown kind, or there is nothing to count.
     """
     _specification(tokenizer)
     size = max(tokenizer.get_vocab().values()) + 1
@@ -53,19 +57,19 @@ def count_pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np
 def choose_pieces(
     tokenizer: PreTrainedTokenizerBase, counts: np.ndarray, *, coverage: float = 0.9999, always: Iterable[int] = ()
 ) -> list[int]:
-    """The ids to keep, ascending: a kept piece's new id is its place in this list.
+    """Returns the ids to keep, ascending; the new id of a piece is its index in this list.
 
     Args:
         tokenizer: a fast tokenizer.
-        counts: of its pieces, from `count_pieces`.
-        coverage: the share of running pieces to keep at least, above 0 and at most 1.
-        always: ids to keep in any case, such as those that configurations name.
+        counts: the counts of its pieces, from `count_pieces`.
+        coverage: smallest share of all occurrences that the kept pieces cover, above 0 and at most 1.
+        always: ids that are always kept, such as those that configurations name.
 
     Raises:
-        VocabularyError: for an impossible coverage, and an id in `always` that the tokenizer does not have.
+        VocabularyError: if the coverage is impossible, or the tokenizer does not have an id in `always`.
     """
     if not 0 < coverage <= 1:
-        raise VocabularyError(f"coverage={coverage} is no share of the texts: above 0 and at most 1")
+        raise VocabularyError(f"coverage={coverage} must be above 0 and at most 1")
     specification, vocabulary = _specification(tokenizer), tokenizer.get_vocab()
     kept = set(always) | _special_ids(tokenizer, specification)
     if unknown := sorted(kept - set(vocabulary.values())):
@@ -85,14 +89,14 @@ def choose_pieces(
 
 
 def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> PreTrainedTokenizerBase:
-    """The same tokenizer with the pieces `kept` alone, numbered by their place in it.
+    """Returns the same tokenizer with the pieces `kept` alone, whose new ids are their indices in that list.
 
     Args:
-        tokenizer: a fast tokenizer, which stays as it is.
+        tokenizer: a fast tokenizer, which is not changed.
         kept: ascending ids, from `choose_pieces`.
 
     Raises:
-        VocabularyError: when pieces would be numbered otherwise after saving and loading.
+        VocabularyError: if pieces would get other ids by saving and loading.
     """
     new_ids = {old: new for new, old in enumerate(kept)}
     with TemporaryDirectory() as folder:
@@ -101,11 +105,11 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
         file = Path(folder, "tokenizer.json")
         file.write_text(json.dumps(_trimmed(_specification(tokenizer), new_ids), ensure_ascii=False), "utf-8")
         trimmed = type(tokenizer).from_pretrained(folder)
-    wanted = {piece: new_ids[number] for piece, number in tokenizer.get_vocab().items() if number in new_ids}
+    wanted = {piece: new_ids[token_id] for piece, token_id in tokenizer.get_vocab().items() if token_id in new_ids}
     if differences := sorted(wanted.items() ^ trimmed.get_vocab().items()):
-        piece, number = differences[0]
+        piece, token_id = differences[0]
         raise VocabularyError(
-            f"{type(tokenizer).__name__} does not load the pieces that were saved for it: {piece!r}, {number}, is "
+            f"{type(tokenizer).__name__} does not load the pieces that were saved for it: {piece!r}, {token_id}, is "
             f"one of {len(differences)} differences"
         )
     return trimmed
@@ -113,7 +117,12 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: Sequence[int]) -> P
 
 @dataclass(frozen=True)
 class ChangedText:
-    """A text that the trimmed vocabulary cuts otherwise."""
+    """A text that the trimmed vocabulary segments differently.
+
+    Attributes:
+        text: the text.
+        before, after: its pieces in the full and in the trimmed vocabulary.
+    """
 
     text: str
     before: list[str]
@@ -123,7 +132,7 @@ class ChangedText:
 def changed_texts(
     tokenizer: PreTrainedTokenizerBase, trimmed: PreTrainedTokenizerBase, texts: Sequence[str]
 ) -> Iterator[ChangedText]:
-    """The texts that are cut into other pieces by a trimmed tokenizer than by the one it was made from."""
+    """Yields the texts that a trimmed tokenizer segments differently from the tokenizer that it was made from."""
     for batch in _batches(texts):
         for text, old, new in zip(batch, _encode(tokenizer, batch), _encode(trimmed, batch), strict=True):
             before, after = tokenizer.convert_ids_to_tokens(old), trimmed.convert_ids_to_tokens(new)
@@ -135,10 +144,10 @@ def changed_texts(
 
 
 def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """The content of the tokenizer's `tokenizer.json`."""
+    """Returns the content of the tokenizer's `tokenizer.json`."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise VocabularyError(
-            f"{type(tokenizer).__name__} is no fast tokenizer: only those of the tokenizers library can be trimmed"
+            f"{type(tokenizer).__name__} is not a fast tokenizer: only those of the tokenizers library can be trimmed"
         )
     specification = json.loads(tokenizer.backend_tokenizer.to_str())
     kind = specification["model"]["type"]
@@ -148,7 +157,7 @@ def _specification(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
 
 
 def _special_ids(tokenizer: PreTrainedTokenizerBase, specification: dict[str, Any]) -> set[int]:
-    """Special and added tokens, language codes among them; the unknown token, be it registered as special or not."""
+    """Returns the ids of special and added tokens, including language codes, and of the unknown token."""
     model, vocabulary = specification["model"], tokenizer.get_vocab()
     unknown = {model["unk_id"]} if model["type"] == "Unigram" else {vocabulary.get(model["unk_token"])}
     special = {*tokenizer.all_special_ids, *(token["id"] for token in specification["added_tokens"])}
@@ -156,35 +165,36 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase, specification: dict[str, An
 
 
 def _spelling_ids(specification: dict[str, Any], vocabulary: dict[str, int], counts: np.ndarray) -> set[int]:
-    """The byte pieces, and the pieces that are a single character of the texts: what every text can be cut into."""
+    """Returns the ids of byte pieces and of pieces that are a single character of the texts, into which any text
+    can be cut."""
     model = specification["model"]
     characters = {
-        character for piece, number in vocabulary.items() if counts[number] for character in _letters(model, piece)
+        character for piece, token_id in vocabulary.items() if counts[token_id] for character in _letters(model, piece)
     }
     if "ByteLevel" in json.dumps(specification["pre_tokenizer"]):
         characters.update(pre_tokenizers.ByteLevel.alphabet())
     return {
-        number
-        for piece, number in vocabulary.items()
+        token_id
+        for piece, token_id in vocabulary.items()
         if _letters(model, piece) in characters or (model.get("byte_fallback") and _BYTE.fullmatch(piece))
     }
 
 
 def _letters(model: dict[str, Any], piece: str) -> str:
-    """A piece without the marks of its place in a word, such as WordPiece's `##`."""
+    """Returns a piece without the marks of its position in a word, such as WordPiece's `##`."""
     prefix, suffix = model.get("continuing_subword_prefix"), model.get("end_of_word_suffix")
     return piece.removeprefix(prefix or "").removesuffix(suffix or "")
 
 
 def _with_parts(specification: dict[str, Any], vocabulary: dict[str, int], kept: set[int]) -> set[int]:
-    """`kept` with all pieces that BPE merges into one of them."""
+    """Returns `kept` with all pieces that BPE merges into one of them."""
     parts: dict[str, set[str]] = {}
     for left, right in specification["model"].get("merges", ()):
         parts.setdefault(_merged(specification["model"], left, right), set()).update((left, right))
-    pieces = {number: piece for piece, number in vocabulary.items()}
-    queue = [pieces[number] for number in kept]
+    pieces = {token_id: piece for piece, token_id in vocabulary.items()}
+    queue = [pieces[token_id] for token_id in kept]
     closed = set(queue)
-    for piece in queue:  # which grows meanwhile
+    for piece in queue:  # the loop appends to it
         new = parts.get(piece, set()) - closed
         closed |= new
         queue += new
@@ -199,10 +209,10 @@ def _merged(model: dict[str, Any], left: str, right: str) -> str:
 
 
 def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str, Any]:
-    """The content of `tokenizer.json` with the pieces that have a new id."""
+    """Returns the content of `tokenizer.json` with only the pieces that have a new id."""
     model = specification["model"]
-    if model["type"] == "Unigram":  # a list of [piece, score]: the place is the id
-        model["vocab"] = [entry for number, entry in enumerate(model["vocab"]) if number in new_ids]
+    if model["type"] == "Unigram":  # a list of [piece, score]: the index is the id
+        model["vocab"] = [entry for token_id, entry in enumerate(model["vocab"]) if token_id in new_ids]
         model["unk_id"] = new_ids[model["unk_id"]]
     else:
         model["vocab"] = {piece: new_ids[old] for piece, old in model["vocab"].items() if old in new_ids}
@@ -225,7 +235,7 @@ def _trimmed(specification: dict[str, Any], new_ids: dict[int, int]) -> dict[str
 
 
 def _template_ids(post_processor: dict[str, Any] | None) -> set[int]:
-    """The ids that are put around texts."""
+    """Returns the ids of tokens that are added around texts."""
     found: set[int] = set()
     for processor in _post_processors(post_processor):
         found.update(*(token["ids"] for token in processor.get("special_tokens", {}).values()))
@@ -234,7 +244,8 @@ def _template_ids(post_processor: dict[str, Any] | None) -> set[int]:
 
 
 def _post_processors(processor: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """A post-processor and those in it: templates (`special_tokens`), BERT's and RoBERTa's (`cls`, `sep`)."""
+    """Yields a post-processor and those inside of it: templates (`special_tokens`), BERT's and RoBERTa's (`cls`,
+    `sep`)."""
     if processor is not None:
         yield processor
         for inner in processor.get("processors", ()):

@@ -1,9 +1,9 @@
-"""Bilingual dictionaries, by which rare words of one language have the embedding of a frequent word of another (SMALR:
-Burns et al. 2020, section 4, "dictionary mapping": words that occur fewer than t times, to English).
+"""Bilingual dictionaries, by which rare words of one language use the embedding of a frequent word of another (SMALR:
+Burns et al. 2020, section 4, "dictionary mapping": words that occur fewer than t times are mapped to English).
 
-A dictionary has a word and its translation in every line, with a tab or a space between, as those of MUSE have
-(Conneau et al. 2018). A word may have several lines; the first translation that is known counts. Entries of several
-words, which need a tab, are passed over. Words are compared as vocabularies spell them (`word_tokenizers.fold`).
+Each line of a dictionary has a word and its translation, separated by a tab or a space, as in MUSE (Conneau et al.
+2018). A word may have several lines; the first translation that is known counts. Entries of several words, which need
+a tab, are skipped. Words are compared as vocabularies spell them (`word_tokenizers.fold`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,16 +17,19 @@ from .word_tokenizers import fold
 def dictionary_words(
     path: str | Path, words: Iterable[str], language: str, targets: Sequence[str], target_language: str
 ) -> dict[str, str]:
-    """The words that a dictionary translates by one of `targets`, in their order, and that one.
+    """Returns the words that a dictionary translates to one of `targets`, with that translation.
 
     Args:
-        path: text in UTF-8, or gzip.
-        words, language: words of a vocabulary, and its BCP-47 tag.
-        targets, target_language: the same of what is translated to.
+        path: a text file in UTF-8, or its gzip archive.
+        words, language: words of a vocabulary, and the BCP-47 tag of its language.
+        targets, target_language: the words to translate to, and the tag of their language.
+
+    Returns:
+        The translations by word, in the order of `words`.
 
     Raises:
-        LanguageTagError: for an unknown language tag.
-        VocabularyError: for a missing, damaged or empty file, and for a line that is not a word and its translation.
+        LanguageTagError: if a tag names no language.
+        VocabularyError: if the file is missing, damaged or empty, or a line is not a word and its translation.
     """
     wanted, known = dict.fromkeys(words), set(targets)
     found: dict[str, str] = {}

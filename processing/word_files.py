@@ -1,4 +1,4 @@
-"""Files with a line for each word: word vectors and dictionaries, as text or gzip."""
+"""Reads files with one line for each word, word vectors and dictionaries, as text or gzip."""
 
 import gzip
 import zlib
@@ -7,11 +7,12 @@ from pathlib import Path
 
 
 def lines_of(path: str | Path, error_class: type[ValueError]) -> Iterator[bytes]:
-    """The lines, without spaces at their ends. They end at a line feed alone: some words hold what Unicode also takes
-    for the end of a line.
+    """Yields the lines of a file, without spaces at their ends.
+
+    Only a line feed ends a line: some words contain characters that Unicode counts as line ends too.
 
     Raises:
-        error_class: for a file that is missing, unreadable or cut off; the message names it.
+        error_class: if the file is missing, unreadable or truncated; the message names it.
     """
     path = Path(path)
     try:
@@ -25,6 +26,6 @@ def lines_of(path: str | Path, error_class: type[ValueError]) -> Iterator[bytes]
 
 
 def shown(line: bytes) -> str:
-    """A line as errors show it."""
+    """Returns a short form of a line for an error message."""
     text = line.decode("utf-8", "replace")
     return repr(text if len(text) <= 40 else f"{text[:40]}…")

@@ -1,15 +1,15 @@
-"""Masking whole words, for masked conditional language modelling (Zhou et al. 2023, section 2.3.1: each word of a
-caption has a probability of 15 % to become [MASK]).
+"""Masks whole words, for masked conditional language modelling (Zhou et al. 2023, section 2.3.1: each word of a
+caption is masked with a probability of 15 %).
 
-Words are found in the pieces of a tokenizer of SentencePiece's kind, which mark the space before them by `▁`:
+Words are found in the pieces of a tokenizer of SentencePiece's kind, which marks the space before a piece by `▁`:
 
-    most scripts        what stands between spaces, with its punctuation, is a word.
-    without spaces      each piece is one (Chinese, Japanese, Thai, Lao, Khmer, Burmese): SentencePiece finds pieces of
-                        about a word's length there, and a sentence that was one word could never be masked. A piece
-                        that begins with a vowel sign belongs to the one before.
+    most scripts        a word is what stands between spaces, with its punctuation.
+    without spaces      each piece is a word (Chinese, Japanese, Thai, Lao, Khmer, Burmese): there, SentencePiece finds
+                        pieces of about the length of a word, and a sentence that was one word could never be masked. A
+                        piece that begins with a vowel sign belongs to the piece before it.
 
-The bytes of a character that the vocabulary lacks belong to the piece before them, and a space that is a piece of its
-own to the one after it.
+Bytes of a character that the vocabulary lacks belong to the piece before them, and a space that is a piece of its own
+belongs to the piece after it.
 """
 
 import re
@@ -36,18 +36,18 @@ class WordMasking:
     """Finds and masks the words of texts.
 
     Args:
-        tokenizer: marks spaces by `▁` and has a mask token.
-        special_tokens: which are no words, beside those that `tokenizer` calls special.
+        tokenizer: a tokenizer that marks spaces by `▁` and has a mask token.
+        special_tokens: further tokens that are not words, beside the tokenizer's own special tokens.
 
     Raises:
-        VocabularyError: for a vocabulary that does not mark spaces.
+        VocabularyError: if the vocabulary does not mark spaces.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, special_tokens: list[str]) -> None:
         pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         special = {*tokenizer.all_special_tokens, *special_tokens} - {tokenizer.unk_token}
         self.mask_token_id = tokenizer.mask_token_id
-        # What there is to know of each piece, bool [V].
+        # Properties of each piece, bool [V].
         self._is_special = torch.tensor([piece in special for piece in pieces])
         self._is_space = torch.tensor([piece == _SPACE for piece in pieces])
         self._after_space = torch.tensor([piece.startswith(_SPACE) for piece in pieces])
@@ -58,10 +58,11 @@ class WordMasking:
             raise VocabularyError(f"words cannot be found: no piece of the vocabulary begins with {_SPACE!r}")
 
     def words(self, input_ids: Tensor) -> Tensor:
-        """Which word of its text each piece belongs to, counted from 0; -1 for special tokens, among them masks, and
+        """Returns the index of the word that each piece belongs to; -1 for special tokens, including masks, and
         padding.
 
-        Shape: [N, T] -> [N, T].
+        Shape:
+            [N, T] -> [N, T].
         """
         special = self._is_special[input_ids]
         previous = input_ids.roll(1, dims=-1)
@@ -70,20 +71,25 @@ class WordMasking:
         after_unspaced = self._ends_unspaced[previous] & ~self._continues[input_ids]
         begins = first | self._after_space[input_ids]
         begins |= (self._begins_unspaced[input_ids] | after_unspaced) & ~self._is_space[previous]
-        numbers = (begins & ~special).cumsum(-1) - 1
-        return numbers.masked_fill(special, _NO_WORD)
+        indices = (begins & ~special).cumsum(-1) - 1
+        return indices.masked_fill(special, _NO_WORD)
 
     def __call__(
         self, input_ids: Tensor, probability: float, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Each word masked with this probability, all its pieces; where that would be all words of a text, one of
-        them, drawn too, is left.
+        """Masks each word with a probability, with all its pieces; if that would be all words of a text, one is left.
 
-        Shape: [N, T] -> the masked texts [N, T]; what they were there, -100 elsewhere [N, T].
+        Args:
+            input_ids: ids of texts, [N, T]; not changed.
+            probability: probability that a word is masked.
+            generator: random generator, for reproducible masks; by default torch's own.
+
+        Returns:
+            The masked ids [N, T], and labels [N, T]: the original ids of masked pieces, -100 elsewhere.
 
         Raises:
-            InputError: for a text of which every word is masked already.
-            ValueError: for what is no probability.
+            InputError: if every word of a text is masked already.
+            ValueError: if `probability` is not between 0 and 1.
         """
         check_probabilities(probability=probability)
         self.refuse_all_masked(input_ids)
@@ -91,15 +97,16 @@ class WordMasking:
         counts = words.amax(-1, keepdim=True) + 1  # [N, 1]
         drawn = torch.rand(words.shape, generator=generator)  # [N, T]: a number for each word, in the first places
         drawn = drawn.masked_fill(torch.arange(words.shape[1]) >= counts, -1.0)
-        # The word of the largest number is masked only where all others are.
+        # The word with the largest random number would be masked last; it is the one that is always left.
         chosen = (drawn < probability).scatter(-1, drawn.argmax(-1, keepdim=True), False)
         masked = chosen.gather(-1, words.clamp(min=0)) & (words != _NO_WORD)
         return input_ids.masked_fill(masked, self.mask_token_id), input_ids.masked_fill(~masked, -100)
 
     def refuse_all_masked(self, input_ids: Tensor) -> None:
-        """
+        """Checks that every text has a word.
+
         Raises:
-            InputError: for a text that has masks and no word.
+            InputError: if a text has masks and no word.
         """
         nothing_left = (input_ids == self.mask_token_id).any(-1) & (self.words(input_ids) == _NO_WORD).all(-1)
         if nothing_left.any():
@@ -112,5 +119,6 @@ def _begins_unspaced(piece: str) -> bool:
 
 
 def _continues(piece: str) -> bool:
-    """Whether a piece is never the beginning of a word: bytes, or what begins with a sign on the letter before."""
+    """Returns whether a piece can never begin a word: bytes, or a piece that begins with a sign on the letter
+    before it."""
     return bool(_BYTE.fullmatch(piece)) or unicodedata.category(piece[:1] or " ").startswith("M")

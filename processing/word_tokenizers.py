@@ -1,30 +1,30 @@
-"""Texts into words, language by language, for word-level methods (SMALR: Burns et al. 2020, section 3).
+"""Splits texts into words, language by language, for word-level methods (SMALR: Burns et al. 2020, section 3).
 
-Words are folded as Unicode folds identifiers (NFKC_Casefold: compatibility forms, case, invisible characters), found,
-and kept where they have a letter or a digit:
+Texts are normalized as Unicode normalizes identifiers (NFKC_Casefold: compatibility forms, case, invisible characters)
+and split. Words that contain a letter or a digit are kept.
 
-    most languages       the default word boundaries of Unicode (UAX #29), as `regex` implements them. Words with an
-                         apostrophe are cut as Moses' tokenizer cuts them: man 's, l' homme.
-    zh yue ja            ICU's word boundaries, by `icu4py`: scripts that do not separate words, cut by
+    most languages       the default word boundaries of Unicode (UAX #29), as implemented by `regex`. Words with an
+                         apostrophe are cut as by Moses' tokenizer: man 's, l' homme.
+    zh yue ja            word boundaries of ICU, by `icu4py`. These scripts do not separate words; ICU finds them with
     th lo km my          its dictionaries.
-    ko                   MeCab with mecab-ko-dic, by `fugashi`: particles and endings, which Korean writes at the end
-                         of a word, become words of their own (자동차가 -> 자동차 가), spelled as they stand there.
-    ar                   UAX #29 after light10's normalisation (Larkey, Ballesteros and Connell 2007: no vowel signs
+    ko                   MeCab with mecab-ko-dic, by `fugashi`. Particles and endings, which Korean writes at the end
+                         of a word, become words of their own (자동차가 -> 자동차 가), with unchanged spelling.
+    ar                   UAX #29 after light10's normalization (Larkey, Ballesteros and Connell 2007: no vowel signs
                          or tatweel, one alef, yeh and heh). Conjunctions and prepositions are cut off together with
-                         an article, and the article from its noun (وبالسيارة -> و ب ال سياره); a lone و is not,
-                         because it begins as many nouns as it joins. There is no morphological analysis beyond that.
+                         an article, and the article from its noun (وبالسيارة -> و ب ال سياره). A lone و is not cut
+                         off, because as many nouns begin with it as it joins. There is no further morphology.
 
-Of the segmenters that pip installs, these have wheels for every current Python and start in milliseconds: `icu4py`
-(MIT, 16 MB with all of ICU's data), `fugashi` (MIT, 1 MB) and `python-mecab-ko-dic` (Apache-2.0, 35 MB, mapped into
-memory; the dictionary is of 2018). Passed over: PyICU has no wheels; jieba's last release is
-of 2020; `python-mecab-ko` has none for Python 3.13 and later, and cuts 1877 of 1882 Korean captions as `fugashi` does
-with its dictionary; `kiwipiepy` needs four seconds and 500 MB to start, and takes endings apart into letters that no
-word vectors know; MeCab's dictionaries for Japanese (50 to 250 MB) leave as many words unknown as ICU does;
-`camel-tools`, for Arabic, needs models that are fetched from elsewhere. FastText's published vectors are of words cut
-by Moses' rules, MeCab (Japanese), Stanford's segmenter (Chinese) and ICU (Grave et al. 2018).
+Among the segmenters on PyPI, these have wheels for every current Python and start in milliseconds: `icu4py` (MIT, 16
+MB with all data of ICU), `fugashi` (MIT, 1 MB) and `python-mecab-ko-dic` (Apache-2.0, 35 MB, mapped into memory; the
+dictionary is from 2018). Others were not chosen: PyICU has no wheels; the last release of jieba is from 2020;
+`python-mecab-ko` has no wheels for Python 3.13 and later, and splits 1877 of 1882 Korean captions as `fugashi` does
+with its dictionary; `kiwipiepy` needs four seconds and 500 MB to start, and decomposes endings into letters that word
+vectors do not contain; MeCab's dictionaries for Japanese (50 to 250 MB) leave as many words unknown as ICU;
+`camel-tools`, for Arabic, needs models that must be downloaded. FastText's published vectors are for words that were
+split by Moses' rules, MeCab (Japanese), Stanford's segmenter (Chinese) and ICU (Grave et al. 2018).
 
-The two segmenters are imported when a text of one of their languages is first read. Which words they find may change
-with their version, and with it what a saved vocabulary knows.
+The two segmenters are imported when a text in one of their languages is first read. The words that they find may
+change with their version, and with them which words of a saved vocabulary occur.
 """
 
 import unicodedata
@@ -46,11 +46,11 @@ _ARABIC_SIGNS = regex.compile(r"[\u064B-\u0652\u0670\u0640]")
 _ARABIC_LETTERS = str.maketrans("آأإٱىة", "اااايه")
 
 _ELISION = regex.compile(r"(?<=\p{L}')(?=\p{L})", regex.V1)  # l' homme
-# Where a word of a language is cut once more.
+# Where a word is cut once more, by language.
 _CUTS = {
     "en": regex.compile(r"(?<=\p{L})(?='\p{L})", regex.V1),  # man 's
     **dict.fromkeys(("fr", "it", "ca", "ga"), _ELISION),
-    # The article from two letters or more; with something before it from three: بالون is a balloon.
+    # The article is cut from two letters or more; with a prefix before it, from three: بالون is a balloon.
     "ar": regex.compile(
         r"(?<=^ال)(?=\w\w)"
         r"|(?<=^[وف])(?=(?:[بك]?ال|لل)\w{3})|(?<=^[وف]?[بك])(?=ال\w{3})|(?<=^(?:[وف]?[بك]|[وف])ال|^[وف]?لل)(?=\w{3})",
@@ -60,11 +60,19 @@ _CUTS = {
 
 
 def split_words(text: str, language: str) -> list[str]:
-    """The words of a text, folded; an empty list for a text without any.
+    """Returns the words of a text, normalized; the list is empty if there is none.
+
+    Args:
+        text: a text.
+        language: its BCP-47 tag.
 
     Raises:
-        LanguageTagError: for an unknown language tag.
+        LanguageTagError: if the tag names no language.
         ImportError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without `babelens[segmenters]`.
+
+    Examples:
+        >>> split_words("The man's red car", "en")
+        ['the', 'man', "'s", 'red', 'car']
     """
     primary = _primary(language)
     cut = _CUTS.get(primary)
@@ -73,17 +81,19 @@ def split_words(text: str, language: str) -> list[str]:
 
 
 def fold(text: str, language: str) -> str:
-    """A text as `split_words` spells it, uncut: so are words from elsewhere compared with a vocabulary's.
+    """Normalizes a text as `split_words` does, without cutting it; words from elsewhere are compared with a vocabulary
+    so.
 
     Raises:
-        LanguageTagError: for an unknown language tag.
+        LanguageTagError: if the tag names no language.
     """
     return _folded(text, _primary(language))
 
 
 @cache
 def _primary(language: str) -> str:
-    """`zh` of `zh-Hant`: scripts and regions are segmented alike."""
+    """Returns the language of a tag without script and region, such as `zh` of `zh-Hant`: these do not change
+    segmentation."""
     return normalize_language(language).partition("-")[0]
 
 
@@ -92,7 +102,7 @@ def _folded(text: str, primary: str) -> str:
         text = text.replace("İ", "i").replace("I", "ı")
     text = unicodedata.normalize("NFKC", text).casefold()
     text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
-    # NFKC takes the vowel "am" of Thai and Lao apart, and their dictionaries do not know it so.
+    # NFKC decomposes the vowel "am" of Thai and Lao, which their dictionaries do not contain in that form.
     text = text.replace("\u0e4d\u0e32", "\u0e33").replace("\u0ecd\u0eb2", "\u0eb3").replace("’", "'")
     if primary == "ar":
         text = _ARABIC_SIGNS.sub("", text).translate(_ARABIC_LETTERS)

@@ -1,18 +1,18 @@
-"""Word vectors for the words of a vocabulary (SMALR: Burns et al. 2020, section 3.1: FastText's 300 numbers for each,
+"""Word vectors for the words of a vocabulary (SMALR: Burns et al. 2020, section 3.1: FastText's vectors of width 300,
 reduced to 50 by principal components).
 
-    read_vectors         those of published `.vec` files, as text or gzip
-    reduce_vectors       principal components
-    train_vectors        trained on captions, for languages that have none: nothing has to be downloaded
-    word_vectors         what a model is given: a row for each word of a language, from its file or its captions
+    read_vectors         reads published `.vec` files, as text or gzip
+    reduce_vectors       computes principal components
+    train_vectors        trains vectors on captions, for languages without a file: nothing must be downloaded
+    word_vectors         returns a vector for each word of a language, from its file or its captions
 
-A `.vec` file says in its first line how many words there are and how long their vectors, and has a word and its
-numbers in every other line, by falling frequency. It is read once, in passing, and only what is wanted is kept. Its
-words are compared as the vocabulary spells words (`word_tokenizers.fold`), so that `hund` finds `Hund`.
+The first line of a `.vec` file states the number of words and the width of their vectors; every other line has a word
+and its numbers, by falling frequency. The file is read once, line by line, and only what is needed is kept. Its words
+are compared as the vocabulary spells words (`word_tokenizers.fold`), so that `hund` finds `Hund`.
 
-Vectors are trained by factorising a matrix of associations between the words of a caption (Levy and Goldberg 2014).
-On as little text as captions are, that works better than predicting words, as FastText does (Sahlgren and Lenci 2016),
-and it needs torch alone.
+Vectors are trained by factorizing a matrix of associations between the words of a caption (Levy and Goldberg 2014).
+For as little text as captions are, that works better than predicting words as FastText does (Sahlgren and Lenci
+2016), and it needs torch alone.
 """
 
 import logging
@@ -40,7 +40,7 @@ class WordVectors:
     Args:
         matrix: float32 [n_words, size]; zeros for words without a vector.
         missing: the words without a vector.
-        repeated: lines of the file whose word an earlier line had already; the earlier one counts.
+        repeated: number of lines of the file whose word an earlier line had; the earlier one counts.
     """
 
     matrix: np.ndarray
@@ -57,19 +57,21 @@ def word_vectors(
     size: int = VECTOR_SIZE,
     seed: int = 0,
 ) -> WordVectors:
-    """The vectors that a model is given for a language's vocabulary; words without one are zeros, counted in the log.
+    """Returns the vectors that a model uses for a language's vocabulary.
+
+    Words without a vector get zeros; the log states their number.
 
     Args:
         words: the vocabulary, without the special words.
         language: its BCP-47 tag.
-        files: `.vec` or `.vec.gz` by language.
-        captions: train vectors on these where `files` has none for the language.
-        size: numbers for a word.
-        seed: of the training.
+        files: `.vec` or `.vec.gz` files by language.
+        captions: texts to train vectors on, if `files` has none for the language.
+        size: width of the vectors.
+        seed: seed of the training.
 
     Raises:
-        VocabularyError: when the language has neither a file nor captions.
-        VocabularyError: as `read_vectors`, `reduce_vectors` and `train_vectors`.
+        VocabularyError: if the language has neither a file nor captions, and as `read_vectors`, `reduce_vectors` and
+            `train_vectors`.
     """
     language = normalize_language(language)
     path = {normalize_language(tag): path for tag, path in files.items()}.get(language)
@@ -92,13 +94,14 @@ def word_vectors(
 
 
 def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordVectors:
-    """The vectors of `words` in a `.vec` file, in its own size. Of several spellings of a word the first counts.
+    """Reads the vectors of `words` from a `.vec` file, in its own width; of several spellings of a word, the first
+    counts.
 
-    Every line is checked for its number of numbers; the numbers themselves only where the word is wanted.
+    The number of fields is checked in every line, the numbers themselves only if the word is wanted.
 
     Raises:
-        LanguageTagError: for an unknown language tag.
-        VocabularyError: for a missing or damaged file, a broken line, or a first line that does not fit the others.
+        LanguageTagError: if the tag names no language.
+        VocabularyError: if the file is missing or damaged, or a line is broken or does not fit the first one.
     """
     rows = {word: row for row, word in enumerate(words)}
     vectors: dict[int, np.ndarray] = {}
@@ -109,7 +112,9 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
     number = 1
     for number, line in enumerate(lines, 2):
         spelling, numbers = _split(path, number, line, size)
-        row = rows.get(fold(spelling.decode("utf-8", "replace"), language))  # no word of ours has a broken letter
+        row = rows.get(
+            fold(spelling.decode("utf-8", "replace"), language)
+        )  # no known word contains a replacement character
         if row is None:
             continue
         if spelling in spellings:
@@ -118,7 +123,7 @@ def read_vectors(path: str | Path, words: Sequence[str], language: str) -> WordV
             vectors[row] = _parse(path, number, numbers)
         spellings.add(spelling)
     if number - 1 != count:
-        raise VocabularyError(f"{path}: the first line promises {count} words, and there are {number - 1}")
+        raise VocabularyError(f"{path}: the first line states {count} words, but there are {number - 1}")
     if repeated:
         logger.warning("%s: %d lines repeat a word of the vocabulary; the first counts", path, repeated)
     matrix = np.zeros((len(words), size), np.float32)
@@ -150,7 +155,7 @@ def _parse(path: str | Path, number: int, fields: list[bytes]) -> np.ndarray:
     except ValueError as error:
         raise VocabularyError(f"{path}, line {number}: {error}") from error
     if not np.isfinite(values).all():
-        raise VocabularyError(f"{path}, line {number}: a vector with infinite numbers, or what is no number")
+        raise VocabularyError(f"{path}, line {number}: the vector has numbers that are NaN or infinite")
     return values
 
 
@@ -162,12 +167,12 @@ def _without(words: Sequence[str], found: np.ndarray) -> tuple[str, ...]:
 
 
 def reduce_vectors(vectors: WordVectors, size: int = VECTOR_SIZE) -> WordVectors:
-    """The first `size` principal components of the words that have a vector, centred; the others stay zeros.
+    """Returns the first `size` principal components of the words that have a vector, centered; the others stay zero.
 
-    Vectors that have the size already stay as they are.
+    Vectors of that width are returned unchanged.
 
     Raises:
-        VocabularyError: for vectors shorter than `size`.
+        VocabularyError: if the vectors are narrower than `size`.
     """
     given = vectors.matrix.shape[1]
     if given < size:
@@ -177,7 +182,7 @@ def reduce_vectors(vectors: WordVectors, size: int = VECTOR_SIZE) -> WordVectors
     known: np.ndarray = np.any(vectors.matrix, axis=1)
     centred = vectors.matrix[known].astype(np.float64)  # [n, given]
     centred -= centred.mean(0) if len(centred) else 0
-    _, axes = np.linalg.eigh(centred.T @ centred)  # columns by rising variance
+    _, axes = np.linalg.eigh(centred.T @ centred)  # columns in order of rising variance
     matrix = np.zeros((len(known), size), np.float32)
     matrix[known] = centred @ _signed(axes[:, ::-1][:, :size])
     return replace(vectors, matrix=matrix)
@@ -189,15 +194,15 @@ def reduce_vectors(vectors: WordVectors, size: int = VECTOR_SIZE) -> WordVectors
 def train_vectors(
     captions: Iterable[str], words: Sequence[str], language: str, *, size: int = VECTOR_SIZE, seed: int = 0
 ) -> WordVectors:
-    """Vectors from which words stand together in captions: positive pointwise mutual information, factorised.
+    """Trains vectors on which words occur together in captions: positive pointwise mutual information, factorized.
 
-    The rows of U S^(1/2), where U S V^T is the matrix's truncated singular value decomposition (Levy and Goldberg
-    2014), found by random projections. A word that no caption has is left at zeros. The same seed gives the same
-    vectors.
+    The vectors are the rows of U S^(1/2), where U S V^T is the truncated singular value decomposition of the matrix
+    (Levy and Goldberg 2014), found by random projections. A word that no caption contains stays zero. The same seed
+    gives the same vectors.
 
     Raises:
-        LanguageTagError: for an unknown language tag.
-        VocabularyError: for captions without a word of the vocabulary.
+        LanguageTagError: if the tag names no language.
+        VocabularyError: if no caption contains a word of the vocabulary.
         ImportError: as `split_words`.
     """
     pairs, counts = _counted_pairs(captions, words, language)
@@ -218,16 +223,20 @@ def train_vectors(
 
 
 def _counted_pairs(captions: Iterable[str], words: Sequence[str], language: str) -> tuple[np.ndarray, np.ndarray]:
-    """The words that stand together in a caption, each also with itself: numbers of words [2, n], of captions [n]."""
-    numbers = {word: number for number, word in enumerate(words)}
+    """Counts the pairs of words that occur together in a caption, each word with itself included.
+
+    Returns:
+        Indices of words [2, n], and numbers of captions [n].
+    """
+    indices = {word: index for index, word in enumerate(words)}
     codes = [np.empty(0, np.int64)]
     for caption in captions:
-        present = np.array([numbers[word] for word in {*split_words(caption, language)} if word in numbers], np.int64)
+        present = np.array([indices[word] for word in {*split_words(caption, language)} if word in indices], np.int64)
         codes.append((present[:, None] * len(words) + present).ravel())
     pairs, counts = np.unique(np.concatenate(codes), return_counts=True)
     return np.stack(np.divmod(pairs, len(words))), counts
 
 
 def _signed(axes: np.ndarray) -> np.ndarray:
-    """Columns turned to where their largest coefficient is positive: a solver may return either direction."""
+    """Multiplies columns by -1 where their largest coefficient is negative: a solver may return either direction."""
     return axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])

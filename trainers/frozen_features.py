@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from datasets import config
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from ..configuration.errors import NonFiniteError
 from ..data.batching.mixture import SizedView
+from ..modeling.weight_digest import add_weights
 from .saving import made, removed_on_failure
 
 logger = logging.getLogger(__name__)
@@ -106,9 +106,8 @@ class FeatureView:
 
 def _digest(weights: dict[str, Tensor], settings: str, items: Iterable[bytes]) -> str:
     digest = hashlib.sha256(settings.encode())
-    for name, value in sorted(weights.items()):
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    in_order = dict(sorted(weights.items()))
+    add_weights(digest, in_order, lambda name, value: f"{name} {value.dtype} {tuple(value.shape)}")
     for item in items:
         digest.update(len(item).to_bytes(8, "big"))
         digest.update(item)

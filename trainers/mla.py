@@ -21,7 +21,7 @@ from ..data.batching.views import CorpusView, image_text_pairs, translation_pair
 from ..data.corpus.corpus import languages_of
 from ..inference.embedder import Embedder
 from ..modeling.acquirer import plain_state_dict
-from ..modeling.modeling_native_guided import NativeGuidedModel
+from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from .arguments import MlaTrainingArguments
 from .contrastive import ContrastiveTrainer, TaskData
 from .frozen_features import FeatureView, frozen_features
@@ -43,7 +43,7 @@ class MlaTrainer(ContrastiveTrainer):
     arguments_class = MlaTrainingArguments
 
     def __init__(
-        self, model: NativeGuidedModel, args: MlaTrainingArguments, *, cache_dir: str | None = None, **kwargs: Any
+        self, model: MlaPreTrainedModel, args: MlaTrainingArguments, *, cache_dir: str | None = None, **kwargs: Any
     ) -> None:
         self.cache_dir = cache_dir
         self.languages = normalize_languages(args.languages or model.config.learned_languages)

@@ -20,9 +20,8 @@ from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..configuration.configuration_rc3 import BOTH, PATCHES, REGIONS
+from ..configuration.configuration_rc3 import BOTH, PARALLEL, PATCHES, REGIONS, STRICT, WEAK
 from ..configuration.errors import TrainingSetupError
-from ..configuration.tasks import PARALLEL, STRICT, WEAK
 from ..data.batching.collators import Collator, TaskCollator
 from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
 from ..data.batching.rc3_collators import TranslationCollator, TripletCollator

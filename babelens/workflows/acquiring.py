@@ -28,8 +28,8 @@ from ..inference.embedder import Embedder
 from ..model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
-from ..modeling.peft_mla.peft_mla_conversion import save_adapter
-from ..modeling.peft_mla.peft_mla_embedding import save_embedding
+from ..modeling.peft_mla.conversion import save_adapter
+from ..modeling.peft_mla.embedding import save_embedding
 from ..processing.processing_mla import MlaProcessor
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.checkpoints import has_checkpoint

@@ -16,11 +16,12 @@ from transformers.integrations import get_available_reporting_integrations
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from ..configuration.errors import RecipeError
+from ..configuration.suggestions import did_you_mean
 from ..processing.image_augmentation import ImageAugmentation
 from ..processing.text_augmentation import TextAugmentation
 from ..trainers.arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .recipe import check_languages
-from .recipe_file import did_you_mean, in_one_line
+from .recipe_file import in_one_line
 from .recipe_types import as_meant, check_known, value_of
 
 # transformers' own; what babelens adds is checked by its classes.

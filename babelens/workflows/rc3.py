@@ -15,12 +15,11 @@ from transformers import (
     ProcessorMixin,
 )
 
-from ..configuration.configuration_rc3 import Rc3Config
+from ..configuration.configuration_rc3 import PARALLEL, STRICT, Rc3Config
 from ..configuration.errors import RecipeError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_config, load_model, load_processor
-from ..configuration.tasks import PARALLEL, STRICT
 from ..inference.region_extraction import RegionExtractor
 from ..model_cards.facts import Result
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining

@@ -20,11 +20,12 @@ from datasets import Dataset, IterableDataset
 
 from ..configuration.errors import LanguageTagError, RecipeError
 from ..configuration.languages import normalize_language, normalize_languages
+from ..configuration.suggestions import did_you_mean
 from ..data.corpus.loading import load_captions, load_translations
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.weak import weakly_aligned_emoji
 from ..registry import METHODS, imported
-from .recipe_file import RECIPES as RECIPES, did_you_mean, find_recipe as find_recipe, read_recipe, with_key
+from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe, read_recipe, with_key
 from .recipe_types import as_meant, build, check_known, value_of
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from ..configuration.errors import PublishError, RecipeError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import list_presets, preset_facts
 from ..configuration.pretrained import load_config
+from ..configuration.suggestions import did_you_mean
 from ..data.corpus.corpus import languages_of
 from ..data.emoji.benchmark import published_manifest
 from ..model_cards.facts import DataSource as CardSource
@@ -22,7 +23,7 @@ from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from .argument_checks import check_names
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, TokenizerSource, check_languages
-from .recipe_file import did_you_mean, in_one_line
+from .recipe_file import in_one_line
 from .recipe_types import check_known, value_of
 
 if TYPE_CHECKING:

@@ -5,9 +5,7 @@ rate no number. Here only `true` and `false` are booleans, as in the core schema
 (https://yaml.org/spec/1.2.2/#103-core-schema); of 1.1 the merge key `<<` stays.
 """
 
-import difflib
 import re
-from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import yaml
 
 from ..configuration.errors import RecipeError
 from ..configuration.merging import merged
+from ..configuration.suggestions import did_you_mean
 
 RECIPES = Path(str(files("babelens.recipes")))
 
@@ -160,9 +159,3 @@ def abbreviated(value: Any) -> str:
     """A value for an error message, cut after 77 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """The nearest of the known names as a part of an error message; an empty text when none is near."""
-    nearest = difflib.get_close_matches(str(given), list(known), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""

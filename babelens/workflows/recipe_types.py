@@ -9,7 +9,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from huggingface_hub.dataclasses import type_validator
 
 from ..configuration.errors import RecipeError
-from .recipe_file import abbreviated, did_you_mean
+from ..configuration.suggestions import did_you_mean
+from .recipe_file import abbreviated
 
 # Words that stand for true and false where nothing else can be meant. YAML 1.2, which recipes are written in, reads
 # them as texts, so that `no` may be Norwegian.

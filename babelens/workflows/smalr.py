@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
+from ..configuration.configuration_smalr import SPECIAL_IDS
 from ..configuration.errors import RecipeError
 from ..configuration.tasks import TEXT_TEXT
 from ..modeling.modeling_smalr import SmalrModel
 from ..modeling.modeling_smalr_latent import SmalrLatentModel
-from ..modeling.word_embedding import SPECIAL_TOKENS
 from ..processing.processing_smalr import SmalrProcessor
 from ..processing.word_dictionaries import dictionary_words
 from ..processing.word_vectors import word_vectors
@@ -61,7 +61,7 @@ class SmalrBuilder(WordsBuilder):
         config = self._config(processor)
         if self.recipe.all_stages[0].tasks == [TEXT_TEXT]:
             latent = SmalrLatentModel(config)
-            latent.vectors[SPECIAL_TOKENS:] = self._vectors(processor)
+            latent.vectors[SPECIAL_IDS:] = self._vectors(processor)
             return latent
         model = SmalrModel(config)
         model.load_word_vectors(self._vectors(processor))
@@ -151,7 +151,7 @@ class SmalrBuilder(WordsBuilder):
 
 def _word_indices(model: SmalrModel, processor: ProcessorMixin, language: str, words: Iterable[str]) -> Tensor:
     """The indices of a language's words among those of all languages, [n]."""
-    ids = {word: index for index, word in enumerate(processor.vocabularies[language].words, SPECIAL_TOKENS)}
+    ids = {word: index for index, word in enumerate(processor.vocabularies[language].words, SPECIAL_IDS)}
     wanted = torch.tensor([[ids[word] for word in words]], dtype=torch.long)
     return model.words.words(wanted, torch.tensor([processor.languages.index(language)]))[0]
 

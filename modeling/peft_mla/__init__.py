@@ -1,12 +1,17 @@
-"""MLA as a method of PEFT: `get_peft_model(clip, MlaAdapterConfig(language="de"))`. Importing it registers it."""
+"""MLA as a PEFT method; importing this package registers it.
+
+Examples:
+    >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"))
+"""
 
 from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.utils import register_peft_method
 
-from .peft_mla_config import MLA, MlaAdapterConfig
-from .peft_mla_embedding import load_embedding, save_embedding
-from .peft_mla_layer import MlaBlock, MlaEmbedding, MlaLayer
-from .peft_mla_model import MlaAdapterModel
+from .config import MLA, MlaAdapterConfig
+from .conversion import load_adapter, save_adapter, to_mla_model, to_peft_model
+from .embedding import load_embedding, save_embedding
+from .layer import MlaBlock, MlaEmbedding, MlaLayer
+from .model import MlaAdapterModel
 
 __all__ = [
     "MlaAdapterConfig",
@@ -14,11 +19,16 @@ __all__ = [
     "MlaBlock",
     "MlaEmbedding",
     "MlaLayer",
-    "ModelFolderError",
-    "ModelMismatchError",
+    "load_adapter",
     "load_embedding",
+    "save_adapter",
     "save_embedding",
+    "to_mla_model",
+    "to_peft_model",
 ]
+
+# As in `losses`: in a flat folder, `config` is `peft_mla_config`, the name of that module in version 0.1.
+HUB_FILE_PREFIX = "peft_mla_"
 
 if MLA not in PEFT_TYPE_TO_TUNER_MAPPING:
     register_peft_method(name="mla", config_cls=MlaAdapterConfig, model_cls=MlaAdapterModel)

@@ -20,7 +20,7 @@ from babelens import Embedder, MlaModel
 from babelens.cli.main import main
 from babelens.configuration.errors import ModelFolderError, ModelMismatchError, TrainingSetupError
 from babelens.modeling.peft_mla import MlaAdapterConfig, load_embedding
-from babelens.modeling.peft_mla.peft_mla_embedding import embedding_digest
+from babelens.modeling.peft_mla.embedding import embedding_digest
 from babelens.workflows.acquiring import Acquisition
 
 SIZES = {"small": ("kleiner", "petit"), "big": ("großer", "grand"), "old": ("alter", "vieux")}
@@ -498,7 +498,7 @@ def changes(**given):
 ROWS = sentences()
 HOLES = [row | {"en": ""} if number == 3 else row for number, row in enumerate(ROWS)]
 REFUSALS = {
-    "a base that is no dual encoder": (changes(base=Path("bert")), "does not know the text tower of a 'bert' model"),
+    "a base that is no dual encoder": (changes(base=Path("bert")), "does not support 'bert' models"),
     "no base": (changes(base=Path("nothing")), "nothing"),
     "the native language": (changes(language="en"), "knows 'en' already"),
     "another language": (changes(language="uk"), "has no text in 'uk', only in de, en"),

@@ -270,7 +270,7 @@ def test_a_hub_that_does_not_answer_is_one_sentence_at_once(
 def test_a_name_that_the_hub_does_not_have(run, hub_at, played_hub):
     hub_at(f"{played_hub}/no-such-repository")
     shown = re.sub(r"\s*│\n│\s*", " ", run("info", "runs/mistyped", code=2).output)
-    assert "there is no folder 'runs/mistyped', and runs/mistyped is no repository on the Hub" in shown
+    assert "there is no folder 'runs/mistyped', and runs/mistyped is not a repository on the Hub" in shown
 
 
 class ServingHub(PlayedHub):
@@ -305,7 +305,7 @@ def test_a_model_is_fetched_once_and_then_found_without_the_hub(
     start = time.monotonic()
     assert run(*search).stdout == fetched
     assert time.monotonic() - start < 5
-    assert "what was fetched before is taken" in caplog.text
+    assert "the copy that was downloaded before is used" in caplog.text
 
 
 def test_acquire_says_that_the_default_vocabulary_is_missing(run, model, tmp_path, monkeypatch):

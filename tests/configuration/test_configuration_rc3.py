@@ -71,7 +71,7 @@ def test_labels_that_nobody_gave_are_none_and_two_that_were_given_stay():
 
 
 def test_a_language_it_does_not_know_is_refused():
-    with pytest.raises(UnknownLanguageError, match="has not learned 'sw'; it knows cs, de, en"):
+    with pytest.raises(UnknownLanguageError, match="has not learned 'sw'; its languages are cs, de, en"):
         Rc3Config().language_token_id("sw")
     with pytest.raises(LanguageTagError):
         Rc3Config().language_token_id("klingonish")
@@ -86,9 +86,9 @@ def test_visual_inputs_of_no_kind_are_refused():
     ("settings", "complaint"),
     [
         ({"languages": ["en", "de"]}, "2 languages need as many language_token_ids, not 3"),
-        ({"languages": ["en", "de", "EN"]}, "languages must differ; 'en' stands there twice"),
+        ({"languages": ["en", "de", "EN"]}, "languages must differ, but 'en' is used twice"),
         ({"language_token_ids": [6, 7, 30]}, r"language_token_ids\[2\]=30 is not in a vocabulary of 30"),
-        ({"cls_token_id": 0}, "special tokens must differ; 0 stands there twice"),
+        ({"cls_token_id": 0}, "special tokens must differ, but 0 is used twice"),
         ({"mask_token_id": -1}, "mask_token_id=-1 is not in a vocabulary"),
         ({"image_size": 10}, "image_size=10 must be a multiple of patch_size=4"),
         ({"max_regions": 0}, "max_regions=0 must be positive"),

@@ -67,13 +67,13 @@ KNOWN = ["en", "zh", "zh-Hant", "no", "de", "sr", "pt", "ru"]
     ("asked", "meant"), [("zh-TW", "zh-Hant"), ("nb", "no"), ("de-AT", "de"), ("sr-Latn", "sr"), ("pt-BR", "pt")]
 )
 def test_an_unknown_language_is_answered_with_the_nearest_that_is_known(asked: str, meant: str) -> None:
-    with pytest.raises(UnknownLanguageError, match=rf"it knows en, .*, ru; did you mean '{meant}'\?$"):
+    with pytest.raises(UnknownLanguageError, match=rf"its languages are en, .*, ru; did you mean '{meant}'\?$"):
         language_id(asked, KNOWN)
 
 
 @pytest.mark.parametrize("asked", ["uk", "ja", "cs", "sv"])
 def test_another_language_is_not_offered_for_one_that_is_not_near(asked: str) -> None:
-    with pytest.raises(UnknownLanguageError, match=r"it knows en, .*, ru$"):
+    with pytest.raises(UnknownLanguageError, match=r"its languages are en, .*, ru$"):
         language_id(asked, KNOWN)
 
 

@@ -154,11 +154,11 @@ class ProcessorContract(Contract):
     @pytest.mark.parametrize(
         ("image", "complaint"),
         [
-            (5, "is 5, no image"),
-            (np.zeros((9, 9, 3)), "an array of float64, of which nobody can tell"),
+            (5, "is 5, not an image"),
+            (np.zeros((9, 9, 3)), "an array of float64, whose range may be"),
             (np.full((9, 9, 3), 300), "values from 300 to 300, not 0 to 255"),
             (np.zeros((9, 9, 2), np.uint8), "no side has 1, 3 or 4 channels"),
-            (Image.new("RGB", (0, 5)), "0 x 5 pixels are no image"),
+            (Image.new("RGB", (0, 5)), "an image of 0 x 5 pixels is empty"),
             (Image.new("RGB", (1, 101)), "more than 100 times as long"),
         ],
     )

@@ -14,7 +14,7 @@ from babelens import CrossEncoder, Embedder, MlaModel
 from babelens.configuration.errors import BabelensError, ModelFolderError, ModelKindError, UntrustedCodeError
 from babelens.configuration.pretrained import load_config, load_model
 from babelens.inference.backbones import load_backbone
-from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter
+from babelens.modeling.peft_mla.conversion import save_adapter
 
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
 
@@ -113,7 +113,7 @@ FAULTS = {
     "a shard elsewhere": (as_shards("../elsewhere.safetensors"), r"names weights in '\.\./elsewhere.safetensors'"),
     "a shard anywhere": (as_shards("/etc/passwd"), "names weights in '/etc/passwd'"),
     "truncated tokenizer": (truncate("tokenizer.json"), "tokenizer.json is truncated or damaged"),
-    "other tokenizer": (write("tokenizer.json", b'{"a": 1}'), "tokenizer.json is no tokenizer"),
+    "other tokenizer": (write("tokenizer.json", b'{"a": 1}'), "tokenizer.json is not a tokenizer"),
     "truncated processor": (truncate("processor_config.json"), "processor_config.json is truncated or damaged"),
     "truncated config": (truncate("config.json"), r"/config.json is truncated or damaged"),
     "a list for a config": (write("config.json", b"[]"), "config.json holds no settings"),
@@ -252,9 +252,9 @@ ADAPTER_FAULTS = {
     ),
     "another matrix": (
         change_adapter(lambda name: name.replace(".down.", ".under.")),
-        "is no weight of 'mlp' acquirers",
+        "is not a weight of 'mlp' acquirers",
     ),
-    "another prefix": (change_adapter(lambda name: f"x.{name}"), "is no weight of 'mlp'|lack"),
+    "another prefix": (change_adapter(lambda name: f"x.{name}"), "is not a weight of 'mlp'|lack"),
     "nan": (spoil_adapter, "NaN or infinite"),
     "truncated": (truncate(ADAPTER), "truncated or damaged"),
     "empty": (write(ADAPTER, b""), "truncated or damaged|is empty"),

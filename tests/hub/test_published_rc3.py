@@ -8,10 +8,11 @@ from contracts import answers, assert_equal, visio_textual_batch
 from safetensors.torch import load_file, save_file
 
 import babelens
-from babelens import Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning, Rc3Model
+from babelens import Rc3ForPreTraining, Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning, Rc3Model
 from babelens.cli.info import parameter_facts
-from babelens.modeling.modeling_rc3 import task_models
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
+
+HEADS = (Rc3ForPreTraining, *TASK_MODELS)
 
 # Run with a folder that holds, for each model, `NAME/` and its inputs, and where the answers go.
 LOAD_WITHOUT_PACKAGE = """
@@ -74,10 +75,10 @@ def auto_map(folder):
 def test_each_folder_offers_all_models(folders):
     root, said = folders
     offered = {"AutoConfig": "configuration_rc3.Rc3Config", "AutoModel": "modeling_rc3.Rc3Model"}
-    for model_class in task_models():
+    for model_class in HEADS:
         module = model_class.__module__.rpartition(".")[2]
         offered |= dict.fromkeys(model_class.auto_classes, f"{module}.{model_class.__name__}")
-    assert len(offered) == 2 + sum(len(model_class.auto_classes) for model_class in task_models())  # none twice
+    assert len(offered) == 2 + sum(len(model_class.auto_classes) for model_class in HEADS)  # none twice
     for name in said:
         assert auto_map(root / name) == offered
 

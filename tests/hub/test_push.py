@@ -21,7 +21,7 @@ from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_c
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
 from babelens.modeling.peft_mla import save_embedding
-from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter
+from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.publishing import files_to_publish, folder_problems, push
 
 
@@ -148,7 +148,10 @@ def change_weights(folder, change):
             "config.json: auto_map has no AutoModel",
         ),
         (lambda f: (f / "modeling_mural.py").unlink(), "modeling_mural.py is missing, which config.json names"),
-        (lambda f: (f / "losses.py").unlink(), "losses.py is missing, which modeling_mural.py needs"),
+        (
+            lambda f: (f / "losses_contrastive.py").unlink(),
+            "losses_contrastive.py is missing, which modeling_mural.py needs",
+        ),
         (lambda f: (f / "modeling_mural.py").write_text(""), "modeling_mural.py does not define MuralModel"),
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
         (
@@ -164,7 +167,7 @@ def change_weights(folder, change):
         (lambda f: change_weights(f, lambda all_: {k: v * torch.nan for k, v in all_.items()}), "NaN"),
         (lambda f: change_weights(f, lambda all_: dict(list(all_.items())[1:])), "lacks the weights"),
         (lambda f: (f / "tokenizer.json").write_text(""), "tokenizer.json is empty"),
-        (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is no tokenizer"),
+        (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is not a tokenizer"),
         (lambda f: truncate(f / "config.json"), "config.json is truncated or damaged"),
         (lambda f: (f / "config.json").write_text("[]"), "config.json holds no settings"),
         (lambda f: edit_json(f / "config.json", lambda c: c.update(auto_map=["x"])), "auto_map is not a mapping"),

@@ -248,7 +248,7 @@ def test_a_model_that_takes_images_refuses_features(clip_parts):
 
 def test_features_of_another_width_are_refused(make_smalr):
     model, processor = make_smalr()
-    with pytest.raises(ValueError, match="image_features of 3 numbers, where this model takes 24"):
+    with pytest.raises(ValueError, match="image_features have the width 3; this model takes 24"):
         Embedder(model, processor).encode_image(images_of(featured(3)))
 
 

@@ -13,7 +13,7 @@ import babelens
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.configuration.errors import InputError
 from babelens.modeling import modeling_consistency
-from babelens.modeling.triplet_losses import multimodal_triplet_loss
+from babelens.modeling.losses.triplet import multimodal_triplet_loss
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_smalr.json").read_text())["smalr"]["clc"]
 SCORES = torch.tensor(FIXTURE["scores"], dtype=torch.float64).movedim(-1, 0)  # [Nq, Nc, L] -> [L, Nq, Nc]
@@ -112,7 +112,7 @@ def test_the_public_names_are_imported_when_asked_for():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"languages": ["en", "EN"]}, r"languages=\['en', 'EN'\]: name each language of the scores once"),
+        ({"languages": ["en", "EN"]}, r"languages=\['en', 'EN'\]: name at least one language, and each only once"),
         ({"languages": []}, "at least one"),
         ({"languages": ["en", "english"]}, "'english'"),
         ({"hidden_size": 0}, "hidden_size=0 must be at least 1"),

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from babelens.modeling.interpolated_losses import distance_matrix, interpolation_weights, row_distances
 from babelens.modeling.losses import interpolated_contrastive_loss, relevance_regularization
+from babelens.modeling.losses.interpolated import distance_matrix, interpolation_weights, row_distances
 
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())
 XTCL, RXVTCL = FIXTURES["rc3_xtcl"], FIXTURES["rc3_rxvtcl"]

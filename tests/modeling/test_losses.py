@@ -11,8 +11,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from babelens.modeling import losses
-from babelens.modeling.losses import contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
+from babelens.modeling.losses import contrastive, contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
 
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_mural.json").read_text())
 TILES = (1, 3, 4, 6, 7, 100)  # of 7 rows: one row, tiles that do not divide, one tile, more than there is
@@ -311,8 +310,8 @@ def test_memory_grows_with_the_batch_not_with_its_square():
 
 
 def test_large_batches_are_tiled_by_default(monkeypatch):
-    assert losses.DEFAULT_TILE <= 1024
-    monkeypatch.setattr(losses, "DEFAULT_TILE", 64)
+    assert contrastive.DEFAULT_TILE <= 1024
+    monkeypatch.setattr(contrastive, "DEFAULT_TILE", 64)
     assert tiled_peak(256, None) == tiled_peak(256, 64) < tiled_peak(256, 256)
 
 

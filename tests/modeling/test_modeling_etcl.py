@@ -13,6 +13,7 @@ from contracts import (
 )
 
 from babelens import EtclModel
+from babelens.configuration.errors import ModelKindError
 from babelens.modeling.losses import symmetric_contrastive_loss, triple_contrastive_loss
 
 
@@ -113,6 +114,11 @@ def test_from_mural_embeds_as_the_mural_did(make_mural, tmp_path):
     with torch.no_grad():
         mural.text_heads["image_text"].weight.zero_()  # its own weights, not the MURAL's
     assert_equal(embeddings(etcl, batch), expected)
+
+
+def test_from_mural_refuses_another_kind_of_model(make_etcl):
+    with pytest.raises(ModelKindError, match="starts from a MURAL model; this one is 'etcl'"):
+        EtclModel.from_mural(make_etcl()[0])
 
 
 def test_from_align(make_mural):

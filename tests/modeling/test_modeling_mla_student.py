@@ -126,7 +126,7 @@ def test_the_native_model_of_a_student_cannot_be_trained(make_mla_student, part)
 def test_paired_texts_must_be_native(make_mla_student):
     model, processor = make_mla_student()
     pairs = native_pairs(processor) | {"paired_language_ids": torch.ones(len(TEXTS), dtype=torch.long)}
-    with pytest.raises(ValueError, match="paired texts are native ones"):
+    with pytest.raises(ValueError, match="paired texts must be in the native language"):
         model(**pairs)
 
 

@@ -11,7 +11,7 @@ from transformers import MBartConfig, MBartForConditionalGeneration, MBartModel
 
 from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3Model
 from babelens.configuration.errors import InputError, MissingLanguageError, RegionError
-from babelens.modeling.modeling_rc3 import pack_left, text_states
+from babelens.modeling.modeling_rc3_encoder import pack_left, text_states
 
 # mBART's tokens are the first 27; its [MASK] and the languages are among them.
 TINY_MBART = {name: TINY_RC3[name] for name in TINY_RC3 if name.partition("_")[0] in ("encoder", "decoder", "max")}
@@ -321,7 +321,7 @@ def changed(batch, **changes):
     [
         ({}, {"region_features": torch.zeros(4, 0, 6), "region_mask": None}, RegionError, r"\[4, 1, 0, 6\]"),
         ({}, {"region_features": torch.zeros(4, 37, 6), "region_mask": None}, RegionError, "37 .* takes 36"),
-        ({}, {"region_features": torch.zeros(4, 3, 5)}, RegionError, "5 numbers; the model takes 6"),
+        ({}, {"region_features": torch.zeros(4, 3, 5)}, RegionError, "the width 5; the model takes 6"),
         ({}, {"pixel_values": torch.zeros(4, 3, 12, 12)}, InputError, r"\[3, 12, 12\].*\[3, 8, 8\]"),
         ({}, {"region_features": torch.zeros(4, 2, 3, 6)}, InputError, r"region_features \[4, 2, 3, 6\].* 1 "),
         ({}, {"pixel_values": torch.zeros(4, 2, 3, 8, 8)}, InputError, r"pixel_values \[4, 2, 3, 8, 8\].* 1 "),

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from babelens.configuration.configuration_rc3 import Rc3Config
-from babelens.modeling.interpolated_losses import interpolated_contrastive_loss, relevance_regularization
+from babelens.modeling.losses.interpolated import interpolated_contrastive_loss, relevance_regularization
 from babelens.modeling.modeling_rc3_pretraining import Passes, Rc3ForPreTraining
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "losses_rc3.json").read_text())["rc3_mclm_itm"]
@@ -338,7 +338,7 @@ def test_ablations_leave_the_other_losses_as_they_are(name, absent):
 def test_a_data_set_may_be_missing_and_not_all():
     model, given = make_model(rxvtcl_weight=0.0), batches()
     assert model(parallel=given["parallel"]).keys() == {"loss", "xtcl_loss"}
-    with pytest.raises(ValueError, match="no data set was given"):
+    with pytest.raises(ValueError, match="none of the given data sets"):
         model(weak=given["weak"])
 
 

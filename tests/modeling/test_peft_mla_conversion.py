@@ -8,7 +8,7 @@ from peft import PeftModel
 from babelens import MlaModel
 from babelens.configuration.errors import ModelFolderError, ModelMismatchError
 from babelens.modeling.peft_mla import save_embedding
-from babelens.modeling.peft_mla.peft_mla_conversion import assemble, load_adapter, save_adapter, take_apart
+from babelens.modeling.peft_mla.conversion import load_adapter, save_adapter, to_mla_model, to_peft_model
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def assert_same_weights(one, other):
 
 def test_taken_apart_and_assembled_again(mla, texts):
     model, processor = mla
-    parts = take_apart(model)
+    parts = to_peft_model(model)
     assert list(parts.peft_config) == model.config.languages and not parts.training
     ids = {name: value for name, value in texts.items() if name != "language_ids"}
     images = processor(images=drawn_images(2), return_tensors="pt")["pixel_values"]
@@ -56,7 +56,7 @@ def test_taken_apart_and_assembled_again(mla, texts):
         assert torch.equal(output[tower].pooler_output, expected[tower].pooler_output)
     torch.testing.assert_close(output.text_embeds, expected.text_embeds)
     torch.testing.assert_close(output.image_embeds, expected.image_embeds)
-    again = assemble(parts)
+    again = to_mla_model(parts)
     assert again.config.languages == model.config.languages
     assert_same_weights(again, model)
 
@@ -86,7 +86,7 @@ def test_peft_loads_what_the_assembled_model_saved(mla, texts, tmp_path):
 
 def test_the_assembled_model_loads_what_peft_saved(mla, texts, tmp_path):
     model, _ = mla
-    take_apart(model).save_pretrained(tmp_path, selected_adapters=["de"])
+    to_peft_model(model).save_pretrained(tmp_path, selected_adapters=["de"])
     copy = without_languages(model)
     load_adapter(copy, tmp_path / "de")
     assert copy.config.languages == ["de"]

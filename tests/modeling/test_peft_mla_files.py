@@ -252,7 +252,7 @@ def test_an_adapter_with_another_embedding_is_refused(german, tmp_path, load):
     else:
         model = make_clip()
         model.load_adapter(folder, adapter_name="de")
-    with pytest.raises(ModelMismatchError, match="'fr' adapter goes with another shared embedding"):
+    with pytest.raises(ModelMismatchError, match="'fr' adapter needs another shared embedding"):
         model.load_adapter(tmp_path / "other", adapter_name="fr")
     assert_untouched(model, ["de"], expected)
 
@@ -327,7 +327,7 @@ def test_an_embedding_that_was_trained_since_is_refused(shared):
     save_file(
         weights | {"projection.bias": weights["projection.bias"] + 1e-3}, folders["embedding"] / "model.safetensors"
     )
-    with pytest.raises(ModelMismatchError, match="is not the one that the 'de' adapter goes with"):
+    with pytest.raises(ModelMismatchError, match="is not the one that the 'de' adapter needs"):
         PeftModel.from_pretrained(make_clip(), folders["de"])
     model = get_peft_model(make_clip(), language("cs", embedding=str(folders["embedding"])), adapter_name="cs")
     with pytest.raises(ModelMismatchError, match="another shared embedding"):

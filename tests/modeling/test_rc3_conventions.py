@@ -93,7 +93,7 @@ def test_pre_training_gives_the_states_of_the_masked_rows():
         assert len(output[name]) == LAYERS
     with pytest.raises(ArgumentError, match="'week'"):
         model(strict=strict, week=strict)
-    with pytest.raises(InputError, match="no data set"):
+    with pytest.raises(InputError, match="none of the given data sets"):
         model()
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from babelens import Embedder, SmalrConfig, SmalrModel
+from babelens.configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from babelens.modeling.modeling_smalr_latent import SmalrLatentModel
-from babelens.modeling.word_embedding import PADDING, SPECIAL_TOKENS, UNKNOWN
 
 TINY = {
     "languages": ["en", "de"],
@@ -36,9 +36,9 @@ def test_words_that_no_language_has_seen_are_one_word(make_smalr):
 def test_the_latent_vocabulary_is_learned_beside_texts_of_unknown_words():
     torch.manual_seed(0)
     model = SmalrLatentModel(SmalrConfig(**TINY)).train()
-    model.vectors[SPECIAL_TOKENS:].normal_()
-    ids = torch.tensor([[3, 4], [UNKNOWN, UNKNOWN], [5, UNKNOWN], [6, PADDING]])
-    output = model(ids, (ids != PADDING).long(), LANGUAGE_IDS)
+    model.vectors[SPECIAL_IDS:].normal_()
+    ids = torch.tensor([[3, 4], [UNKNOWN_ID, UNKNOWN_ID], [5, UNKNOWN_ID], [6, PADDING_ID]])
+    output = model(ids, (ids != PADDING_ID).long(), LANGUAGE_IDS)
     assert not output.text_embeds[1].any() and output.text_embeds[[0, 2, 3]].any(1).all()
     model.contrastive_objective(output, positives=LABELS).backward()
     assert model.attention.latent.grad.any()
@@ -48,10 +48,10 @@ def test_the_latent_vocabulary_is_learned_beside_texts_of_unknown_words():
 def test_sentences_that_masking_leaves_empty_are_learned_with():
     torch.manual_seed(0)
     model = SmalrModel(SmalrConfig(**TINY | {"mask_probability": 0.999999})).train()
-    ids = torch.tensor([[3, 4], [3, PADDING], [5, UNKNOWN], [6, 4]])
+    ids = torch.tensor([[3, 4], [3, PADDING_ID], [5, UNKNOWN_ID], [6, 4]])
     output = model(
         input_ids=ids,
-        attention_mask=(ids != PADDING).long(),
+        attention_mask=(ids != PADDING_ID).long(),
         language_ids=LANGUAGE_IDS,
         image_features=torch.randn(2, 7),
         image_labels=torch.tensor([0, 1]),

@@ -1,6 +1,7 @@
 """Imports between the top-level folders point one way, as CONTRIBUTING.md says."""
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,31 @@ def test_a_folder_imports_what_it_may(folder):
         depth = len(path.relative_to(CHECKOUT / folder).parts)  # dots that stay inside of the folder
         outside = {module.partition(".")[0] for module, level in imports(path) if level > depth}
         assert outside <= MAY_IMPORT[folder], path
+
+
+def modules_of(path: Path) -> set[str]:
+    """The modules that a file imports, by their names; of a package, its `__init__`."""
+    parts = path.relative_to(CHECKOUT).with_suffix("").parts
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            target = [*parts[: -node.level], *(node.module.split(".") if node.module else ())]
+            for name in [[*target, alias.name] for alias in node.names] + [target, [*target, "__init__"]]:
+                if CHECKOUT.joinpath(*name).with_suffix(".py").is_file():
+                    found.add("/".join(name))
+                    break
+    return found
+
+
+def test_there_is_no_circle_of_imports():
+    """In any folder, imports inside functions included: a module can be read before those that import it."""
+    files = [path for folder in MAY_IMPORT for path in (CHECKOUT / folder).rglob("*.py")]
+    graph = {"/".join(path.relative_to(CHECKOUT).with_suffix("").parts): modules_of(path) for path in files}
+    assert {"modeling/losses/contrastive", "configuration/errors"} <= graph["modeling/modeling_etcl"]
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_every_folder_has_its_place(folders):

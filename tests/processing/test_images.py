@@ -158,7 +158,7 @@ def test_an_image_that_is_long_and_thin_is_refused_before_it_is_decoded(size: tu
 
 def test_an_image_without_pixels_is_refused() -> None:
     for size in ((0, 5), (5, 0)):
-        with pytest.raises(ImageError, match=r"image: \d x \d pixels are no image"):
+        with pytest.raises(ImageError, match=r"image: an image of \d x \d pixels is empty"):
             open_image(PIL.Image.new("RGB", size))
 
 

@@ -100,7 +100,7 @@ def test_the_native_model_says_how_long_texts_are_and_how_they_are_padded(make_m
 
 
 def test_a_language_that_was_not_acquired_is_refused_with_those_that_were(processor):
-    with pytest.raises(UnknownLanguageError, match="has not learned 'uk'; it knows en, de, fr, th, zh, ar"):
+    with pytest.raises(UnknownLanguageError, match="has not learned 'uk'; its languages are en, de, fr, th, zh, ar"):
         processor(text=TEXTS[:2], language=["de", "uk"])
 
 

@@ -78,7 +78,7 @@ def test_a_language_added_at_the_end_changes_no_other(processor):
 
 
 def test_a_language_without_a_vocabulary_is_refused_with_those_that_have_one(processor):
-    with pytest.raises(UnknownLanguageError, match="has not learned 'uk'; it knows en, de, fr, th, zh, ar"):
+    with pytest.raises(UnknownLanguageError, match="has not learned 'uk'; its languages are en, de, fr, th, zh, ar"):
         processor(text=TEXTS[:2], language=["de", "uk"])
 
 

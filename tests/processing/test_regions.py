@@ -132,7 +132,7 @@ def test_readers_work_in_other_processes(kind, tmp_path):
     ("items", "error", "message"),
     [
         (published(0), RegionError, "image 'bad': no regions"),
-        (published(37), RegionError, "image 'bad': 37 regions, where the model has room for 36"),
+        (published(37), RegionError, "image 'bad': 37 regions; the model reads at most 36"),
         (published(3, 1024), RegionError, "image 'bad': .*1024|3072"),
     ],
 )
@@ -146,7 +146,7 @@ def test_regions_that_the_model_cannot_read_are_refused_by_name(kind, items, err
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_image_that_is_not_there_is_refused_by_name(kind, tmp_path):
     regions = open_regions(write(kind, tmp_path, {"a": published(1)}))
-    with pytest.raises(RegionError, match=r"image 'b\.jpg': not there$"):
+    with pytest.raises(RegionError, match=r"image 'b\.jpg': there is no such image$"):
         regions["b.jpg"]
 
 
@@ -157,7 +157,7 @@ def test_several_files_are_as_one(tmp_path):
     regions = SeveralRegions(*(open_regions(tmp_path / name, region_size=4) for name in ("first", "second")))
     assert {image_id: features[0, 0] for image_id, features in regions.items()} == {"a": 1, "b": 3}
     assert len(regions) == 2 and "c" not in regions
-    with pytest.raises(RegionError, match=r"first, .*second, image 'c': not there"):
+    with pytest.raises(RegionError, match=r"first, .*second, image 'c': there is no such image"):
         regions["c"]
 
 

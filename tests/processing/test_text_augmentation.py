@@ -110,5 +110,5 @@ def test_other_tokenizers_are_refused():
 
 @pytest.mark.parametrize("name", ["subword_dropout", "share"])
 def test_a_probability_is_between_0_and_1(name):
-    with pytest.raises(ValueError, match=f"{name}=1.5 is no probability"):
+    with pytest.raises(ValueError, match=f"{name}=1.5 must be a probability"):
         TextAugmentation(**{name: 1.5})

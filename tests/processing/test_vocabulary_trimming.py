@@ -119,7 +119,7 @@ def test_what_cannot_be_trimmed():
         count_pieces(tokenizer, [])
     with pytest.raises(VocabularyError, match="names token 100000"):
         choose_pieces(tokenizer, count_pieces(tokenizer, KEPT_TEXTS), always=[100_000])
-    with pytest.raises(VocabularyError, match="ByT5Tokenizer is no fast tokenizer"):
+    with pytest.raises(VocabularyError, match="ByT5Tokenizer is not a fast tokenizer"):
         count_pieces(ByT5Tokenizer(), KEPT_TEXTS)
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>")))
     with pytest.raises(VocabularyError, match="WordLevel"):

@@ -141,7 +141,7 @@ def test_masks_that_are_there_stay_and_are_no_labels(processor):
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1])
 def test_what_is_no_probability_is_refused(processor, probability):
-    with pytest.raises(ValueError, match=f"probability={probability} is no probability"):
+    with pytest.raises(ValueError, match=f"probability={probability} must be a probability"):
         processor.mask_words({"input_ids": [[0, 5, 6]]}, probability)
 
 

@@ -71,10 +71,10 @@ def test_words_in_a_broken_encoding_are_not_wanted(vec):
         ("1 3\n\n", "line 2"),
         ("1 3\n 1 2 3\n", "line 2"),
         ("1 3\nhund 1 x 0\n", "line 2: could not convert string to float"),
-        ("1 3\nhund 1 nan 0\n", "line 2: .*infinite numbers, or what is no number"),
+        ("1 3\nhund 1 nan 0\n", "line 2: the vector has numbers that are NaN"),
         ("1 3\nhund 1 0 inf\n", "line 2: .*infinite"),
-        ("3 3\nder 1 0 0\nhund 1 0 0\n", "promises 3 words, and there are 2"),
-        ("1 3\nder 1 0 0\nhund 1 0 0\n", "promises 1 words, and there are 2"),
+        ("3 3\nder 1 0 0\nhund 1 0 0\n", "states 3 words, but there are 2"),
+        ("1 3\nder 1 0 0\nhund 1 0 0\n", "states 1 words, but there are 2"),
     ],
 )
 def test_broken_files_are_refused_with_file_and_line(vec, content, complaint):

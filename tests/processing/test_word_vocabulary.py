@@ -2,8 +2,9 @@
 
 import pytest
 
+from babelens.configuration.configuration_smalr import UNKNOWN_ID
 from babelens.configuration.errors import VocabularyError
-from babelens.processing.word_vocabulary import UNKNOWN_ID, WordVocabulary, frequent_words
+from babelens.processing.word_vocabulary import WordVocabulary, frequent_words
 
 CAPTIONS = ["a red car", "a RED bus", "a blue car, a dog"]
 
@@ -24,7 +25,7 @@ def test_size_and_least_frequency():
     [
         ({"max_size": 0}, "max_size=0"),
         ({"min_frequency": 0}, "min_frequency=0"),
-        ({"min_frequency": 5}, "'en' occurs 5 times; the most is 4"),
+        ({"min_frequency": 5}, "'en' occurs 5 times; the most frequent occurs 4 times"),
     ],
 )
 def test_a_vocabulary_without_words_is_refused(options, complaint):

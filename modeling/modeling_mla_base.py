@@ -1,8 +1,8 @@
-"""What MLA and its baselines share: texts whose features are to meet those of a frozen native model (Zhang et al.
+"""What MLA and its baselines share: texts that are trained towards the features of a frozen dual encoder (Zhang et al.
 2022, section 3.3).
 
-`native_model` is a dual encoder of transformers or babelens. It embeds the images, and the native texts whose
-features others are to meet; subclasses say how those others are embedded.
+`native_model` is a dual encoder of transformers or babelens. It embeds the images, and the native texts whose features
+are the targets of other texts; subclasses define how those other texts are embedded.
 """
 
 import math
@@ -18,7 +18,7 @@ from transformers.utils import can_return_tuple
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
 from .forward_keywords import Call, asks_for_states, tower_keywords
 from .learned_temperature import MIN_TEMPERATURE, at_least
-from .losses import symmetric_contrastive_loss
+from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
@@ -34,10 +34,10 @@ Trainable = Literal["acquirers", "native", "all"]
 
 @dataclass
 class MlaOutput(DualEncoderOutput):
-    """
+    """Output of an `MlaModel` or an `MlaStudentModel`.
+
     Args:
-        text_features, image_features, paired_text_features ([N, d]): what `*_embeds` are before they are normalised;
-            in training.
+        text_features, image_features, paired_text_features ([N, d]): the embeddings before they are normalized.
     """
 
     text_features: Tensor | None = None
@@ -46,15 +46,17 @@ class MlaOutput(DualEncoderOutput):
 
 
 def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
-    """An untrained dual encoder of this configuration, of transformers or of babelens; the latter also where the
-    package is not installed."""
+    """Builds an untrained dual encoder of transformers or of babelens, also where this package is not installed."""
     if config.model_type == MuralModel.config_class.model_type:
         return MuralModel._from_config(config)
     return AutoModel.from_config(config)
 
 
-class NativeGuidedModel(DualEncoderPreTrainedModel):
-    """Subclasses define `get_text_features`, `frozen_parts` and `set_trainable`."""
+class MlaPreTrainedModel(DualEncoderPreTrainedModel):
+    """Base class of `MlaModel` and `MlaStudentModel`.
+
+    Subclasses define `get_text_features`, `frozen_parts` and `set_trainable`.
+    """
 
     native_model: PreTrainedModel
     trains_native = False
@@ -69,30 +71,41 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
             init.constant_(self.native_model.logit_scale, initial)
 
     def load_native(self, weights: dict[str, Tensor]) -> None:
-        """Takes over the weights of a plain dual encoder."""
+        """Loads the weights of a plain dual encoder into the native model."""
         load_plain_state_dict(self.native_model, weights)
 
     def native_state_dict(self) -> dict[str, Tensor]:
-        """The native model's weights as it has them by itself."""
+        """Returns the weights of the native model under the names that it has by itself."""
         return plain_state_dict(self.native_model)
 
     def frozen_parts(self) -> list[nn.Module]:
-        """What is never trained, acquirers inside of it apart."""
+        """Returns the modules that are never trained, except for acquirers inside of them."""
         raise NotImplementedError
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         for part in self.frozen_parts():
-            part.eval()  # neither dropout nor new batch statistics in what is frozen; acquirers have none
+            part.eval()  # no dropout and no new batch statistics in frozen parts; acquirers have neither
             for block in part.modules():
                 if isinstance(block, AcquiredBlock):
-                    # Of the block alone: whether gradients are checkpointed hangs on it.
+                    # Only of the block itself, which checkpoints its gradients depending on this attribute.
                     block.base_layer.training = mode
         return self
 
     @can_return_tuple
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
-        """Embeds images, pixel_values [N, 3, H, W]: the native model's own `get_image_features`."""
+        """Embeds images with the native model.
+
+        Args:
+            pixel_values ([N, 3, H, W]): images, as an image processor prepares them.
+            kwargs: keyword arguments of the native model's image tower.
+
+        Returns:
+            The output of the native model's `get_image_features`; `pooler_output` [N, d] is not normalized.
+
+        Raises:
+            ArgumentError: for a keyword that the image tower does not have.
+        """
         (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
         pixel_values = in_dtype_of(self.native_model.vision_model, pixel_values)
         return self.native_model.get_image_features(pixel_values=pixel_values, return_dict=True, **kwargs)
@@ -118,25 +131,28 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
         positives: Tensor | None = None,
         **kwargs: Any,
     ) -> MlaOutput:
-        """Embeds what is given and compares it: texts with images, or with their native translations.
+        """Embeds what is given, and compares texts with images, or with their native translations.
 
         Args:
             input_ids ([N, T]), attention_mask ([N, T]), language_ids ([N]): texts, as in `get_text_features`.
-            pixel_values ([M, 3, H, W]): images; M = N for a loss.
-            image_features ([M, d]): the images' features, computed before, instead.
-            paired_input_ids, paired_attention_mask: native translations of the texts, ids of the native tokenizer,
-                whose features the texts' are to meet; no gradient reaches them.
-            paired_language_ids: all 0, or left out.
-            paired_text_features ([N, d]): the features of these translations, computed before, instead.
-            return_loss: compute `contrastive_objective`; default: when `positives` are given.
-            return_logits: compute the similarities of all images with all texts.
-            positives: which further pairs are right, as collators mark them; see `contrastive_loss`.
-            kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), for both towers, and what one
-                of them names.
+            pixel_values ([M, 3, H, W]): images; a loss needs M = N.
+            image_features ([M, d]): features of the images that were computed before, instead.
+            paired_input_ids, paired_attention_mask: native translations of the texts, as ids of the native tokenizer.
+                Their features are targets and receive no gradient.
+            paired_language_ids: zeros, or nothing.
+            paired_text_features ([N, d]): features of these translations that were computed before, instead.
+            return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
+            return_logits: whether to compute the similarities of all images with all texts.
+            positives: further pairs that belong together, as collators mark them; see `contrastive_loss`.
+            kwargs: arguments of transformers for both towers, such as `output_hidden_states`, and those that one tower
+                has.
+
+        Returns:
+            Embeddings, similarities and loss.
 
         Raises:
-            ArgumentError: for a keyword that nobody knows.
-            InputError: for nothing to embed.
+            ArgumentError: for a keyword that neither tower has.
+            InputError: if there is nothing to embed.
         """
         text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
         keeps_states = return_logits or asks_for_states(kwargs)
@@ -163,7 +179,9 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
             image_features=image_features,
             paired_text_features=paired_text_features,
         )
-        return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
+        return self.with_logits_and_loss(
+            output, return_logits=return_logits, return_loss=return_loss, positives=positives
+        )
 
     @property
     def logit_bias(self) -> Tensor | float:
@@ -174,16 +192,18 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor | None
     ) -> Tensor:
         if language_ids is not None and language_ids.any():
-            raise ValueError("paired texts are native ones, whose features the others' are to meet")
+            raise ValueError(
+                "paired texts must be in the native language: their features are the targets of the other texts"
+            )
         inputs = {} if attention_mask is None else {"attention_mask": attention_mask}
         return self.native_model.get_text_features(input_ids=input_ids, return_dict=True, **inputs).pooler_output
 
     def _temperature(self) -> Tensor:
-        """What divides the cosines in the native model."""
+        """Returns what divides the cosines in the native model."""
         native = self.native_model
         if hasattr(native, "logit_scale"):
             temperature = (-native.logit_scale).exp()
-            # Frozen, it is what it was trained to be: SigLIP's cosines are divided by less.
+            # A frozen temperature is not bounded: that of SigLIP is lower.
             return at_least(temperature, MIN_TEMPERATURE) if self.trains_native else temperature
         return at_least(native.temperature, MIN_TEMPERATURE)
 
@@ -200,7 +220,13 @@ class NativeGuidedModel(DualEncoderPreTrainedModel):
     def contrastive_objective(
         self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """Native language transfer on translations (equation 4), language exposure on images (equation 5)."""
+        """Computes native language transfer on translations (equation 4), or language exposure on images (equation 5).
+
+        Arguments are those of `DualEncoderPreTrainedModel`.
+
+        Raises:
+            ValueError: if the output has no texts, or neither images nor native translations.
+        """
         if output.text_features is None or (output.image_features is None and output.paired_text_features is None):
             raise ValueError("a loss needs texts and their images or native translations")
         if output.paired_text_features is not None:

@@ -1,14 +1,14 @@
 """The contrastive losses of RC3 (Zhou et al. 2023, sections 2.3.3 and 2.3.4), as pure functions of distances.
 
-Representations are compared by their Euclidean distance, neither normalised nor divided by a temperature. Negatives
-are made harder by drawing them towards the anchor (after Wei et al. 2021): one that is further away than the positive
-moves along the line between the two, the further the better the model already does (equations 5 and 6). Its distance
-is then lambda d-, so that no new representation needs to be made.
+Representations are compared by their Euclidean distance; they are neither normalized nor divided by a temperature.
+Negatives are made harder by moving them towards the anchor (after Wei et al. 2021): a negative that is further away
+than the positive moves along the line between the two, the further, the better the model already is (equations 5 and
+6). Its new distance is lambda d-, so that no new representation has to be computed.
 
     d~- = lambda d-,    lambda = (d+ / d-)^(zeta p_avg) where d- > d+, else 1
     loss = -log( exp(-d+) / (exp(-d+) + sum exp(-d~-)) )                                   (equations 7 and 9)
 
-Equation 9 lacks its -log in print. lambda and p_avg carry no gradient, which the paper leaves open.
+Equation 9 lacks its -log in print. lambda and p_avg carry no gradient, which the paper does not specify.
 """
 
 from typing import NamedTuple
@@ -18,12 +18,13 @@ from torch import Tensor
 
 
 class InterpolatedContrast(NamedTuple):
-    """What `interpolated_contrastive_loss` returns.
+    """Result of `interpolated_contrastive_loss`.
 
     Attributes:
-        loss: the mean over the anchors [], with gradient.
-        probability: of the positive among the negatives as they are (exp of minus equation 4), the mean over the
-            anchors [], without gradient. Its average over the last steps is the next step's p_avg.
+        loss: the mean over the anchors, a scalar with a gradient.
+        probability: the probability of the positive among the negatives that were not moved (exp of minus equation
+            4), the mean over the anchors, a scalar without a gradient. Its average over the last steps is p_avg of
+            the next.
     """
 
     loss: Tensor
@@ -38,14 +39,15 @@ def interpolated_contrastive_loss(
     slack: float = 0.9,
     valid: Tensor | None = None,
 ) -> InterpolatedContrast:
-    """Softmax cross-entropy over negated distances to each anchor, with negatives drawn towards it (equations 4 to 9).
+    """Computes the softmax cross-entropy over negated distances, with negatives moved towards their anchor (equations
+    4-9).
 
     Args:
         positive: the distance of each anchor to its positive, d+ (`row_distances`).
         negatives: the distances of each anchor to its negatives, d- (`distance_matrix`, `row_distances`).
         average_probability: p_avg, the mean of `probability` over the previous steps, from 0 (no interpolation) to 1.
         slack: zeta.
-        valid: which of the negatives count; by default all. An anchor that has none costs nothing.
+        valid: mask of the negatives that count; by default all. The loss of an anchor without any is 0.
 
     Returns:
         Loss and probability, in float32 at least.
@@ -54,7 +56,13 @@ def interpolated_contrastive_loss(
         positive: [N]; negatives, valid: [N, K]; average_probability: [].
 
     Raises:
-        ValueError: when distances and mask do not fit.
+        ValueError: if the shapes do not fit, or `valid` is not boolean.
+
+    Examples:
+        >>> to_second = distance_matrix(first, second)  # translations, [N, d] each
+        >>> others = ~torch.eye(len(first), dtype=torch.bool)
+        >>> contrast = interpolated_contrastive_loss(to_second.diagonal(), to_second, 0.5, valid=others)
+        >>> contrast.loss.backward()
     """
     if positive.dim() != 1 or negatives.dim() != 2 or len(positive) != len(negatives):
         raise ValueError(
@@ -75,7 +83,7 @@ def interpolated_contrastive_loss(
 def interpolation_weights(
     positive: Tensor, negatives: Tensor, average_probability: Tensor | float, *, slack: float = 0.9
 ) -> Tensor:
-    """lambda of equation 6, without gradient: what the distance of each negative to its anchor is multiplied with.
+    """Computes lambda of equation 6, the factor of each negative's distance to its anchor, without a gradient.
 
     Shape:
         positive: [N]; negatives, result: [N, K]; average_probability: [].
@@ -86,22 +94,24 @@ def interpolation_weights(
 
 
 def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
-    """KL(P_vtr || P_tr), the mean over the anchors: how close texts come beside an image is to follow how much they
-    have to do with each other (equations 10 to 12).
+    """Computes KL(P_vtr || P_tr), the mean over the anchors (equations 10 to 12).
 
-    Both distributions are the softmax of negated distances to x_i. They are those of a caption x_j of the same image
-    and of two captions of another image; the gradient goes to the visio-textual ones alone, which the paper leaves
-    open.
+    It makes the distances between texts beside an image follow the distances between the texts alone. Both
+    distributions are the softmax of negated distances to x_i: those of a caption x_j of the same image, and of two
+    captions of another image. Only the visio-textual distances receive a gradient, which the paper does not specify.
 
     Args:
         visio_textual: distances of (v, x_j), (v, x^_i) and (v, x^_j) to (v, x_i).
-        textual: distances of x_j, x^_i and x^_j to x_i, which act as the target.
+        textual: distances of x_j, x^_i and x^_j to x_i, which are the target.
+
+    Returns:
+        A scalar, in float32 at least.
 
     Shape:
         visio_textual, textual: [N, K], with K = 3 in the paper; result: [].
 
     Raises:
-        ValueError: when the two do not have the same shape.
+        ValueError: if the two do not have the same shape.
     """
     if visio_textual.dim() != 2 or visio_textual.shape != textual.shape:
         raise ValueError(
@@ -114,7 +124,7 @@ def relevance_regularization(visio_textual: Tensor, textual: Tensor) -> Tensor:
 
 
 def row_distances(x: Tensor, y: Tensor) -> Tensor:
-    """The Euclidean distance of each row of `x` to the same row of `y`; where they are equal, its gradient is 0.
+    """Computes the Euclidean distance of each row of `x` to the same row of `y`. For equal rows, the gradient is 0.
 
     Shape:
         x, y: [..., d]; result: [...].
@@ -124,19 +134,19 @@ def row_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def distance_matrix(x: Tensor, y: Tensor) -> Tensor:
-    """The Euclidean distance of every row of `x` to every row of `y`; where they are equal, its gradient is 0.
+    """Computes the Euclidean distance of every row of `x` to every row of `y`. For equal rows, the gradient is 0.
 
     Shape:
         x: [A, d]; y: [B, d]; result: [A, B].
     """
     dtype = torch.promote_types(x.dtype, torch.float32)
-    # By a matrix product, small distances would drown in the rounding of large squares.
+    # A matrix product would lose small distances in the rounding errors of large squares.
     with torch.autocast(x.device.type, enabled=False):
         return torch.cdist(x.to(dtype), y.to(dtype), compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _negative_log_probability(positive: Tensor, negatives: Tensor, valid: Tensor | None) -> Tensor:
-    """-log of the positive's share in the softmax of negated distances [N]."""
+    """Returns -log of the positive's probability in the softmax of negated distances, [N]."""
     logits = -negatives
     if valid is not None:
         logits = logits.masked_fill(~valid, -torch.inf)

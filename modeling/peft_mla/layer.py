@@ -1,6 +1,6 @@
-"""MLA's layers as PEFT has them: acquirers by adapter name, one active, enabled and disabled, deleted.
+"""MLA's layers for PEFT: acquirers by adapter name, of which one is active, and which can be disabled and deleted.
 
-What a layer computes stands in `acquirer`; here stands which rows of a batch are in which adapter's language.
+`acquirer` defines what a layer computes; this module decides which rows of a batch are in which adapter's language.
 """
 
 from collections.abc import Sequence
@@ -10,25 +10,32 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, LanguageRows, NonNativeEmbedding, RowLanguages
-from .peft_mla_config import MlaAdapterConfig
+from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, NonNativeEmbedding
+from ..language_rows import BatchLanguages, RowsByLanguage
+from .config import MlaAdapterConfig
 
 
 class MlaLayer(BaseTunerLayer):
-    """What the embedding and the blocks of a text tower have in common."""
+    """Base class of the wrapped embedding and the wrapped blocks of a text tower."""
 
-    rows: RowLanguages | None
+    rows: BatchLanguages | None
 
-    def rows_of(self, count: int) -> RowLanguages | None:
-        """The adapters of `count` rows: those set for the batch, else the active one; `None` for the plain model."""
+    def rows_of(self, count: int) -> BatchLanguages | None:
+        """Returns the adapters of `count` rows: those set for the batch, else the active one; `None` stands for the
+        plain model."""
         if self.disable_adapters:
             return None
         if self.rows is not None:
             return self.rows
         active = [name for name in self.active_adapters if name in self._all_available_adapter_names()]
-        return LanguageRows.all_in(active[0], count) if active else None
+        return RowsByLanguage.all_in(active[0], count) if active else None
 
     def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
+        """Activates one adapter.
+
+        Raises:
+            ValueError: if there are several; a batch that mixes languages takes `adapter_names`.
+        """
         if not isinstance(adapter_names, str) and len(adapter_names) > 1:
             raise ValueError(
                 f"adapters {', '.join(adapter_names)}: a text is in one language. Batches that mix languages take "
@@ -52,7 +59,7 @@ class MlaBlock(MlaLayer, AcquiredBlock):
         self.update_layer(adapter_name, config)
 
     def update_layer(self, adapter_name: str, config: MlaAdapterConfig) -> None:
-        """Makes room for another adapter."""
+        """Adds the acquirer of another adapter."""
         width = config.text_width
         assert width is not None  # filled in from the model, before anything is injected
         self.mla_acquirers[adapter_name] = Acquirer(width, config.acquirer_size, config.acquirer)
@@ -70,15 +77,15 @@ class MlaBlock(MlaLayer, AcquiredBlock):
 class MlaEmbedding(MlaLayer, AcquiredEmbedding):
     """The text tower's embedding, with the vocabulary that all adapters share.
 
-    The shared embedding is one for the whole model and in float32: adapters come and go, and it stays. It is trained
-    while an adapter is active whose configuration says so.
+    The whole model has one shared embedding, in float32; it stays when adapters are deleted. It is trained while an
+    adapter is active whose configuration has `train_embedding`.
 
     Args:
         base_layer: the tower's own embedding.
         tower: the text tower.
         shared_embedding: the second vocabulary.
-        end_token_id: where the tower pools, as in `AcquiredEmbedding`.
-        adapter_name, config: of the first adapter.
+        end_token_id: id at which the tower pools, as in `AcquiredEmbedding`.
+        adapter_name, config: the first adapter.
     """
 
     other_param_names = ("trains_embedding",)
@@ -93,7 +100,8 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
         config: MlaAdapterConfig,
     ) -> None:
         super().__init__(base_layer, shared_embedding, config.sep_token_id, end_token_id)
-        # transformers puts the adapter's name behind every `mla_…` of a file that it loads; what is shared has none.
+        # The base class calls the second vocabulary `mla_embedding`. When transformers loads an adapter, it puts its
+        # name behind every `mla_…` in the names of weights; but this vocabulary belongs to no single adapter.
         del self.mla_embedding
         self.trains_embedding: dict[str, bool] = {}
         self._watching = self.watch(tower)
@@ -103,7 +111,7 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
     def update_layer(
         self, adapter_name: str, config: MlaAdapterConfig, shared_embedding: NonNativeEmbedding | None = None
     ) -> None:
-        """Makes room for another adapter; the first one brings the shared embedding."""
+        """Adds another adapter; the first one brings the shared embedding."""
         if shared_embedding is not None:
             self.shared_embedding, self.sep_token_id = shared_embedding, config.sep_token_id
         self.trains_embedding[adapter_name] = config.train_embedding
@@ -135,6 +143,6 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
             self.shared_embedding.to(device or self._get_base_layer_device_and_dtype(self.base_layer)[0])
 
     def unload_and_optionally_merge_module(self, **kwargs: Any) -> nn.Module:
-        """The tower's own embedding, which then sees the tower's ids no more."""
+        """Removes the hook on the tower, and returns the tower's own embedding."""
         self._watching.remove()
         return self.base_layer

@@ -1,5 +1,5 @@
-"""What the configurations of MLA and of its baselines share: a frozen dual encoder, and the languages that are to meet
-its features (Zhang et al. 2022)."""
+"""Configuration that MLA and its baselines share: a frozen dual encoder, and the languages that learn to use its
+embeddings (Zhang et al. 2022)."""
 
 from typing import ClassVar, Literal
 
@@ -14,26 +14,32 @@ from .hub_code import HubCodeMixin
 from .languages import normalize_language
 from .strict_config import StrictConfig
 
-# A native model may be a MURAL, which transformers knows by babelens alone: where it is not installed, by the copy of
-# its code beside this file.
+# The native model may be a MURAL, which transformers does not have. Where babelens is not installed, the copy of its
+# code beside this file registers it.
 if MuralConfig.model_type not in CONFIG_MAPPING:
     AutoConfig.register(MuralConfig.model_type, MuralConfig)
 
 
 @strict
-class NativeGuidedConfig(HubCodeMixin, StrictConfig):
-    """
+class MlaBaseConfig(HubCodeMixin, StrictConfig):
+    """Configuration of a frozen dual encoder, called the native model, and of the languages that are learned.
+
     Args:
-        base_config: The dual encoder that stays what it is, by default CLIP ViT-B/32; a dict names its `model_type`
-            (`clip`, `siglip`, `align`, `mural`).
-        native_language: What the dual encoder reads by itself.
-        languages: The others that are learned.
-        acquirer: `mlp`, or `linear`, one matrix (table 1).
+        base_config: Configuration of the native model, by default CLIP ViT-B/32. A dictionary names its `model_type`:
+            `clip`, `siglip`, `align` or `mural`.
+        native_language: BCP-47 tag of the language that the native model reads without training.
+        languages: BCP-47 tags of the other languages, which are learned.
+        acquirer: Structure of the acquirers: `mlp`, with a hidden layer, or `linear`, a single matrix (table 1).
         acquirer_size: Width of the hidden layer of `mlp` acquirers.
-        text_text_objective: `mse` between un-normalised features (native language transfer, section 3.3), or `nce`
-            (table 3).
-        image_text_objective: `nce` (language exposure, section 3.3), or `mse` (table 3).
-        logit_scale: What multiplies the cosines in `nce` while the native model is frozen (section 3.3).
+        text_text_objective: Loss between a text and its native translation: `mse` between features that are not
+            normalized (native language transfer, section 3.3), or `nce`, a softmax over cosines (table 3).
+        image_text_objective: Loss between a text and its image: `nce` (language exposure, section 3.3) or `mse` (table
+            3).
+        logit_scale: Factor of the cosines in `nce` while the native model is frozen (section 3.3).
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+        ValueError: if a key is unknown, a language is named twice or is the native one, or a value is impossible.
     """
 
     sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
@@ -66,15 +72,15 @@ class NativeGuidedConfig(HubCodeMixin, StrictConfig):
 
     @property
     def projection_dim(self) -> int:
-        """The width of the shared space, which follows from the native model."""
+        """Width of the shared space, which the native model determines."""
         return feature_width(self.base_config)
 
     @property
     def known_languages(self) -> list[str]:
-        """The native language and the learned ones."""
+        """Tags of the native language and of the learned ones, in the order of their ids."""
         return [self.native_language, *self.languages]
 
     @property
     def learned_languages(self) -> list[str]:
-        """Whose texts are trained to meet the native model's features."""
+        """Tags of the languages whose texts are trained towards the features of the native model."""
         return list(self.languages)

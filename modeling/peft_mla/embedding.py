@@ -1,9 +1,9 @@
-"""The non-native embedding that all languages of a model share, stored once: a folder, or a repository of the Hub.
+"""Stores the non-native embedding that all languages of a model share, in a folder or a repository of the Hub:
 
-model.safetensors   table.weight, projection.weight, projection.bias
-config.json         vocab_size, embedding_size, width, sep_token_id
+    model.safetensors   table.weight, projection.weight, projection.bias
+    config.json         vocab_size, embedding_size, width, sep_token_id
 
-The folder of an assembled `MlaModel` serves as well: its languages' embedding is in it.
+The folder of an assembled `MlaModel` can be read too, because it contains the embedding of its languages.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ...configuration.errors import ModelFolderError
 from ..acquirer import AcquiredEmbedding, NonNativeEmbedding
+from ..weight_digest import add_weights
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 _IN_MODEL = ".mla_embedding."  # in the names of an assembled model's weights
@@ -27,7 +28,13 @@ _IN_MODEL = ".mla_embedding."  # in the names of an assembled model's weights
 
 @dataclass
 class EmbeddingShape:
-    """Sizes of a non-native embedding: of its vocabulary, of its table and of the text tower that it leads into."""
+    """Sizes of a non-native embedding.
+
+    Attributes:
+        vocab_size, embedding_size: size of the table.
+        width: width of the text tower.
+        sep_token_id: id of [SEP] in the vocabulary.
+    """
 
     vocab_size: int
     embedding_size: int
@@ -35,6 +42,7 @@ class EmbeddingShape:
     sep_token_id: int
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of the weights by name."""
         return {
             "table.weight": (self.vocab_size, self.embedding_size),
             "projection.weight": (self.width, self.embedding_size),
@@ -44,7 +52,13 @@ class EmbeddingShape:
 
 @dataclass
 class StoredEmbedding:
-    """What `load_embedding` read."""
+    """Result of `load_embedding`.
+
+    Attributes:
+        source: where it was read.
+        shape: its sizes.
+        weights: its weights by name.
+    """
 
     source: str
     shape: EmbeddingShape
@@ -52,19 +66,23 @@ class StoredEmbedding:
 
 
 def embedding_digest(weights: dict[str, Tensor]) -> str:
-    """SHA-256 of the weights of a non-native embedding, as float32 numbers."""
+    """Computes SHA-256 of the weights of a non-native embedding, as float32 numbers, in hexadecimal digits."""
     digest = hashlib.sha256()
-    for name in ("table.weight", "projection.weight", "projection.bias"):
-        digest.update(weights[name].detach().to("cpu", torch.float32).contiguous().numpy())
+    names = ("table.weight", "projection.weight", "projection.bias")
+    add_weights(digest, {name: weights[name].to(torch.float32) for name in names})
     return digest.hexdigest()
 
 
 def save_embedding(model: nn.Module, folder: str | Path) -> None:
-    """Stores the non-native embedding of a model, for adapters whose configuration says `embedding=folder`.
+    """Stores the non-native embedding of a model, for adapters whose configuration has `embedding=folder`.
 
     Args:
-        model: one with MLA adapters, or an `MlaModel`.
-        folder: is made, if it is not there.
+        model: a model with MLA adapters, or an `MlaModel`.
+        folder: where to store it; it is created if needed.
+
+    Examples:
+        >>> save_embedding(model, "shared")
+        >>> config = MlaAdapterConfig(language="fr", embedding="shared", train_embedding=False)
     """
     layer = next(module for module in model.modules() if isinstance(module, AcquiredEmbedding))
     embedding = next(module for module in layer.modules() if isinstance(module, NonNativeEmbedding))
@@ -78,13 +96,13 @@ def save_embedding(model: nn.Module, folder: str | Path) -> None:
 
 
 def load_embedding(source: str | Path) -> StoredEmbedding:
-    """Reads what `save_embedding` stored, or the embedding of a saved `MlaModel`.
+    """Reads an embedding that `save_embedding` stored, or that of a saved `MlaModel`.
 
     Args:
-        source: a folder, or a repository of the Hub or a folder in one.
+        source: a folder, or a repository of the Hub, or a folder in one (`owner/repository/folder`).
 
     Raises:
-        ModelFolderError: when there is none, or a file of it is truncated or incomplete.
+        ModelFolderError: if there is none, or one of its files is truncated or incomplete.
     """
     weights_path, config_path = _file(source, WEIGHTS_FILE), _file(source, CONFIG_FILE)
     try:

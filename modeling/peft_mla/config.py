@@ -1,4 +1,4 @@
-"""The configuration of an MLA adapter: one language of a frozen dual encoder (Zhang et al. 2022), as a method of PEFT.
+"""Configuration of an MLA adapter: one language of a frozen dual encoder (Zhang et al. 2022), as a PEFT method.
 
 The defaults are the paper's (sections 3.2 and 4.1), with M-BERT's vocabulary.
 """
@@ -17,9 +17,12 @@ from ...configuration.languages import normalize_language
 
 
 def peft_type_member(name: str) -> PeftType:
-    """The member of PEFT's list of methods by this name, entered there if it is new.
+    """Returns the member of `PeftType` with this name, after adding it if it is new.
 
-    PEFT looks methods up by a member of this enumeration, and an enumeration has no way to take another one.
+    PEFT looks its methods up by the members of this enumeration. Python allows no new members of an existing
+    enumeration, and PEFT offers no other way to register a method from outside. This function therefore does what
+    `EnumType` does for each member when it creates the class; `tests/modeling/test_peft_mla.py` fails if a version
+    of Python changes that.
     """
     if name not in PeftType.__members__:
         member = str.__new__(PeftType, name)
@@ -32,49 +35,67 @@ def peft_type_member(name: str) -> PeftType:
 
 
 MLA = peft_type_member("MLA")
-PREFIX = "base_model.model."  # before the names in an adapter's file
-_MATRICES = {"mlp": ("down", "up"), "linear": ("map",)}  # of an acquirer
+PREFIX = "base_model.model."  # begins the names in an adapter's file
+_MATRICES = {"mlp": ("down", "up"), "linear": ("map",)}  # linear layers of an acquirer
 
 
 @dataclass
 class MlaAdapterConfig(PeftConfig):
-    """The configuration of `MlaAdapterModel`.
+    """Configuration of an adapter that acquires one language.
 
-        get_peft_model(clip, MlaAdapterConfig(language="de"))
+    Args:
+        language: BCP-47 tag of the language that the adapter acquires.
+        native_language: BCP-47 tag of the language that the base model reads without adapters.
+        acquirer: `mlp`, with a hidden layer, or `linear`, a single matrix (table 1).
+        acquirer_size: width of the hidden layer of `mlp` acquirers.
+        vocab_size: size of the vocabulary that acquired languages share.
+        embedding_size: width of the table of that vocabulary.
+        sep_token_id: id of [SEP] in that vocabulary. Texts end with it, and its state is pooled.
+        train_embedding: whether the shared embedding is trained together with the acquirers, as in the paper. If it
+            stays frozen, earlier languages are not changed by later ones.
+        embedding: folder or Hub repository in which `save_embedding` stored the shared embedding; a path that begins
+            with `./` is relative to the adapter's folder. Without it, each adapter is saved with the embedding.
+        embedding_digest: SHA-256 of the shared embedding that the adapter needs; written when it is saved.
+        text_width, text_layers, target_modules: width, number and names of the text tower's blocks; filled in from the
+            model.
 
     Raises:
-        LanguageTagError: when `language` names none.
-        ValueError: for sizes that are impossible.
+        LanguageTagError: if a tag names no language.
+        ValueError: if there is no `language`, or a size is impossible.
+
+    Examples:
+        >>> model = get_peft_model(clip, MlaAdapterConfig(language="de"), adapter_name="de")
+        >>> model.save_pretrained("clip-de")
     """
 
     language: str = field(default="", metadata={"help": "The language that the adapter acquires, a BCP-47 tag."})
-    native_language: str = field(default="en", metadata={"help": "What the base model reads without adapters."})
+    native_language: str = field(default="en", metadata={"help": "The language that the base model reads, a tag."})
     acquirer: Literal["mlp", "linear"] = field(
-        default="mlp", metadata={"help": "`mlp`, with a hidden layer, or `linear`, one matrix (table 1)."}
+        default="mlp", metadata={"help": "`mlp`, with a hidden layer, or `linear`, a single matrix."}
     )
     acquirer_size: int = field(default=256, metadata={"help": "Width of the hidden layer of `mlp` acquirers."})
-    vocab_size: int = field(default=119_547, metadata={"help": "Of the vocabulary that acquired languages share."})
+    vocab_size: int = field(default=119_547, metadata={"help": "Size of the vocabulary that languages share."})
     embedding_size: int = field(default=768, metadata={"help": "Width of the table of that vocabulary."})
     sep_token_id: int = field(
-        default=102, metadata={"help": "[SEP] of that vocabulary, at which texts end and whose state is pooled."}
+        default=102, metadata={"help": "Id of [SEP] in it, which ends every text and whose state is pooled."}
     )
     train_embedding: bool = field(
         default=True,
         metadata={
-            "help": "Whether the shared embedding is trained together with the acquirers, as in the paper. Frozen, it "
-            "stays what it is for the languages acquired before."
+            "help": "Whether the shared embedding is trained together with the acquirers, as in the paper. If it "
+            "stays frozen, earlier languages are not changed by later ones."
         },
     )
     embedding: str | None = field(
         default=None,
         metadata={
-            "help": "A folder or Hub repository where `save_embedding` stored the shared embedding; `./…` lies below "
-            "the adapter's own. Without it, each adapter is saved with the embedding."
+            "help": "Folder or Hub repository in which `save_embedding` stored the shared embedding; `./…` is "
+            "relative to the adapter's folder. Without it, each adapter is saved with the embedding."
         },
     )
     embedding_digest: str | None = field(
         default=None,
-        metadata={"help": "SHA-256 of the shared embedding that the adapter goes with. Written when it is saved."},
+        metadata={"help": "SHA-256 of the shared embedding that the adapter needs; written when it is saved."},
     )
     text_width: int | None = field(
         default=None, metadata={"help": "Width of the text tower's blocks. Filled in from the model."}
@@ -106,14 +127,14 @@ class MlaAdapterConfig(PeftConfig):
     def from_pretrained(
         cls, pretrained_model_name_or_path: str, subfolder: str | None = None, **kwargs: Any
     ) -> "MlaAdapterConfig":
-        """As in PEFT. Where weights lie beside the configuration, they are looked at before a model takes them in.
+        """Loads a configuration as PEFT does, and checks the weights beside it before a model loads them.
 
         Raises:
-            ModelMismatchError: for an adapter of another method of PEFT.
-            ModelFolderError: when the weights' file is truncated, or has not the weights that the configuration says.
+            ModelMismatchError: if the adapter is one of another PEFT method.
+            ModelFolderError: if the file of weights is truncated, or its weights do not fit the configuration.
         """
         config = super().from_pretrained(pretrained_model_name_or_path, subfolder=subfolder, **kwargs)
-        if config.peft_type != MLA:  # of another method PEFT gives that one's configuration
+        if config.peft_type != MLA:  # PEFT then returns the configuration of the other method
             raise ModelMismatchError(
                 f"{pretrained_model_name_or_path} holds an adapter of {config.peft_type.value}, and not of MLA"
             )
@@ -126,10 +147,10 @@ class MlaAdapterConfig(PeftConfig):
         return config
 
     def _is_acquirer(self, name: str) -> bool:
-        """Whether a weight in an adapter's file belongs to an acquirer of a block of the text tower."""
-        place, _, weight = name.removeprefix(PREFIX).partition(".mla_acquirers.")
+        """Returns whether a weight in an adapter's file belongs to an acquirer of one of the text tower's blocks."""
+        module, _, weight = name.removeprefix(PREFIX).partition(".mla_acquirers.")
         matrix, _, kind = weight.partition(".")
-        is_block = self.target_modules is None or re.fullmatch(self.target_modules, place) is not None
+        is_block = self.target_modules is None or re.fullmatch(self.target_modules, module) is not None
         return is_block and matrix in _MATRICES[self.acquirer] and kind in ("weight", "bias")
 
     def _check_weights(self, path: Path) -> None:
@@ -139,7 +160,7 @@ class MlaAdapterConfig(PeftConfig):
         except SafetensorError as error:
             raise ModelFolderError(f"{path} is truncated or damaged ({error}); get it again") from error
         acquirers = [name for name in names if ".mla_acquirers." in name]
-        in_a_block = 4 if self.acquirer == "mlp" else 2  # a weight and a bias for each matrix
+        in_a_block = 4 if self.acquirer == "mlp" else 2  # a weight and a bias for each linear layer
         if self.text_layers is not None and len(acquirers) != self.text_layers * in_a_block:
             raise ModelFolderError(
                 f"{path} has {len(acquirers)} weights of acquirers; {self.text_layers} blocks with {self.acquirer!r} "
@@ -147,7 +168,7 @@ class MlaAdapterConfig(PeftConfig):
             )
         if strangers := [name for name in acquirers if not self._is_acquirer(name)]:
             raise ModelFolderError(
-                f"{path} has {strangers[0]!r}, which is no weight of {self.acquirer!r} acquirers behind "
+                f"{path} has {strangers[0]!r}, which is not a weight of {self.acquirer!r} acquirers behind "
                 f"{self.target_modules!r}"
             )
         if self.embedding is None and not any(".shared_embedding." in name for name in names):

@@ -1,11 +1,11 @@
-"""The hinge loss of LIWE (Wehrmann et al. 2019): from the sum over all negatives to the hardest one.
+"""The hinge loss of LIWE (Wehrmann et al. 2019), which moves from the sum over all negatives to the hardest one.
 
-All negatives together train fast at first, the hardest alone (VSE++: Faghri et al. 2018) trains best in the end; the
-loss moves from one to the other, as in the authors' code:
+All negatives together learn fast at first; the hardest alone (VSE++: Faghri et al. 2018) gives the better result in
+the end. As in the authors' code, the loss of every anchor a and positive p, in both directions, is
 
     (1 - k) sum_n v(a, p, n) + k max_n v(a, p, n),    v(a, p, n) = max(0, margin + d(a, p) - d(a, n))
 
-for every anchor a and positive p, in both directions, with k = 1 - rate^step.
+with a hardness k = 1 - rate^step that grows during training.
 """
 
 import torch
@@ -13,20 +13,24 @@ from torch import Tensor
 
 
 def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float = 1.0, margin: float = 0.2) -> Tensor:
-    """The mean over all pairs that belong together, in each direction; both directions are added. The code adds up the
-    pairs of a batch instead, a factor to which Adamax is blind.
+    """Computes the mean hinge loss over all pairs that belong together, in each direction, and adds both directions.
+
+    The authors' code adds up the pairs of a batch instead, a factor that does not change the steps of Adamax.
 
     Args:
-        distances: of images to texts, or of texts to texts, such as `pairwise_distances` gives.
+        distances: distances of images to texts, or of texts to texts (`pairwise_distances`).
         positives: the pairs that belong together; all others are negatives.
-        hardness: k, from 0, all negatives, to 1, the hardest alone.
-        margin: by which a negative should be further away than the positive.
+        hardness: k, from 0 (all negatives) to 1 (the hardest alone).
+        margin: how much further away than the positive a negative should be.
+
+    Returns:
+        A scalar.
 
     Shape:
-        distances: [A, B]; positives: the same, bool; result: [].
+        distances: [A, B]; positives: [A, B] bool; result: [].
 
     Raises:
-        ValueError: when the masks are not boolean or do not fit, or `hardness` is no fraction.
+        ValueError: if the mask is not boolean or has another shape, or `hardness` is not between 0 and 1.
     """
     if distances.dim() != 2 or positives.shape != distances.shape or positives.dtype != torch.bool:
         raise ValueError(
@@ -40,7 +44,7 @@ def annealed_hinge_loss(distances: Tensor, positives: Tensor, *, hardness: float
 
 
 def hinge_hardness(step: int, rate: float = 0.991) -> float:
-    """k = 1 - rate^step, after that many steps of training: from 0 towards 1."""
+    """Returns k = 1 - rate^step after a number of training steps: 0 at first, growing towards 1."""
     return 1 - rate**step
 
 

@@ -1,9 +1,9 @@
-"""Contrastive losses, as pure functions of embeddings.
+"""Contrastive losses over the cosines of a batch, as pure functions of embeddings.
 
-`contrastive_loss` is the in-batch softmax over cosines of MURAL (section 3.1), ETCL (equations 1 and 2), CLIP and
-ALIGN; `triple_contrastive_loss` is ETCL's (equation 4). Logits exist one tile at a time, and the backward pass
-computes them again instead of keeping them: value and gradient are those of the whole matrix of logits, with
-O(N * tile) memory instead of O(N^2).
+`contrastive_loss` is the in-batch softmax of MURAL (section 3.1), ETCL (equations 1 and 2), CLIP and ALIGN;
+`triple_contrastive_loss` is ETCL's (equation 4). The logits are computed one tile at a time, and computed again in the
+backward pass instead of being kept. Values and gradients are exactly those of the whole matrix of logits, with
+O(N * tile) instead of O(N^2) memory.
 """
 
 from functools import reduce
@@ -13,12 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
-
-from .interpolated_losses import (
-    interpolated_contrastive_loss as interpolated_contrastive_loss,
-    relevance_regularization as relevance_regularization,
-)
-from .triplet_losses import top_violation_triplet_loss as top_violation_triplet_loss
 
 DEFAULT_TILE = 1024
 
@@ -33,29 +27,35 @@ def contrastive_loss(
     positives: Tensor | None = None,
     tile_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """In-batch softmax cross-entropy over cosine logits, in both directions.
+    """Computes the in-batch softmax cross-entropy over cosine logits, in both directions.
 
-    With `s_ij = cos(x_i, y_j)` the logits are `(s_ij - margin * [i == j]) / temperature`; the target of row i is
-    column i and the reverse. Label smoothing spreads `label_smoothing` evenly over all classes, the target included.
+    With `s_ij = cos(x_i, y_j)`, the logits are `(s_ij - margin * [i == j]) / temperature`. The target of row i is
+    column i, and the target of column i is row i. Label smoothing spreads a probability of `label_smoothing` evenly
+    over all candidates, including the target.
 
     Args:
-        x: one side of the pairs, need not be normalised.
-        y: the other side; row i of `x` and row i of `y` belong together.
-        temperature: divides the cosines; a tensor receives its gradient.
-        margin: additive margin, in units of cosine (Yang et al. 2019).
-        label_smoothing: between 0 and 1.
-        positives: pairs beside the diagonal that are right too and must not count as negatives: either a boolean mask,
-            or integer labels (pairs whose two rows carry an equal label in any of the K groupings).
-        tile_size: rows and columns of a tile of logits; default: 1024.
+        x: embeddings of one side of the pairs; they need not be normalized.
+        y: embeddings of the other side; row i of `x` and row i of `y` belong together.
+        temperature: divides the cosines; if it is a tensor that requires a gradient, it receives one.
+        margin: additive margin, in units of the cosine (Yang et al. 2019).
+        label_smoothing: a probability.
+        positives: pairs beside the diagonal that are correct too, and therefore not negatives: a boolean mask, or
+            integer labels. With labels, two rows belong together if they have an equal label in any of the K
+            groupings.
+        tile_size: number of rows and columns of a tile of logits; the default is 1024.
 
     Returns:
-        The mean losses `(x -> y, y -> x)`, float32 scalars (float64 for float64 input).
+        The mean losses `(x -> y, y -> x)`, scalars in float32 (float64 for float64 inputs).
 
     Shape:
         x, y: [N, d]; temperature: []; positives: [N, N] bool, or [N] or [K, N] integer.
 
     Raises:
-        ValueError: when `x` and `y`, or `positives`, do not fit, or `tile_size` is not positive.
+        ValueError: if the shapes of `x`, `y` and `positives` do not fit, or `tile_size` is below 1.
+
+    Examples:
+        >>> forward, backward = contrastive_loss(image_embeds, text_embeds, temperature=0.07)
+        >>> (forward + backward).backward()
     """
     if x.shape != y.shape or x.dim() != 2:
         raise ValueError(f"x and y must both be [N, d], but are {list(x.shape)} and {list(y.shape)}")
@@ -65,8 +65,8 @@ def contrastive_loss(
     if tile_size < 1:
         raise ValueError(f"tile_size={tile_size} must be at least 1")
     dtype = torch.promote_types(x.dtype, torch.float32)
-    # Under autocast the matrix product would run in half precision; cosines divided by a temperature of 0.01 need
-    # float32.
+    # Under autocast, the matrix product would run in half precision, which is too coarse for cosines that are divided
+    # by a temperature of 0.01.
     with torch.autocast(x.device.type, enabled=False):
         temperature = torch.as_tensor(temperature, dtype=dtype, device=x.device)
         x = normalize(x.to(dtype), dim=-1) / temperature  # a product with a row of y is a logit
@@ -78,7 +78,14 @@ def contrastive_loss(
 
 
 def symmetric_contrastive_loss(x: Tensor, y: Tensor, temperature: Tensor | float, **kwargs: Any) -> Tensor:
-    """The sum of both directions of `contrastive_loss`: L_i2t + L_t2i of MURAL, one pair loss of ETCL (equation 2)."""
+    """Adds both directions of `contrastive_loss`: L_i2t + L_t2i of MURAL, or one pair loss of ETCL (equation 2).
+
+    Args:
+        x, y, temperature, kwargs: as in `contrastive_loss`.
+
+    Returns:
+        A scalar.
+    """
     forward, backward = contrastive_loss(x, y, temperature, **kwargs)
     return forward + backward
 
@@ -95,30 +102,34 @@ def triple_contrastive_loss(
     positives: Tensor | None = None,
     tile_size: int | None = None,
 ) -> Tensor:
-    """ETCL's loss on images and their captions in two languages (equation 4): the mean of three pair losses.
+    """Computes ETCL's loss on images and their captions in two languages (equation 4): the mean of three pair losses.
 
-    Each of image-A, A-B and B-image is the sum of its two directions (`symmetric_contrastive_loss`).
+    Each of the pairs image-A, A-B and B-image contributes the sum of its two directions
+    (`symmetric_contrastive_loss`).
 
     Args:
-        image: embeddings of the images; none of the three needs to be normalised.
-        text_a: of each image's caption in one language.
-        text_b: of that caption's translation.
-        temperature: of all three pairs, or of those with images where `text_text_temperature` is given.
-        text_text_temperature: of A-B.
-        margin: of A-B alone, in units of cosine.
-        label_smoothing: of all three pairs.
+        image: embeddings of the images; none of the three needs to be normalized.
+        text_a: embeddings of each image's caption in one language.
+        text_b: embeddings of the translations of these captions.
+        temperature: divides the cosines of all pairs, or of those with images if `text_text_temperature` is given.
+        text_text_temperature: divides the cosines of A-B.
+        margin: additive margin of A-B, in units of the cosine.
+        label_smoothing: as in `contrastive_loss`, for all three pairs.
         positives: triplets that are not each other's negatives, whichever two of their members are compared: labels as
             in `contrastive_loss`, or a symmetric mask.
         tile_size: as in `contrastive_loss`.
 
     Returns:
-        A float32 scalar (float64 for float64 input).
+        A scalar in float32 (float64 for float64 inputs).
 
     Shape:
         image, text_a, text_b: [N, d]; temperatures: []; positives: [N, N] bool, or [N] or [K, N] integer.
 
     Raises:
-        ValueError: as `contrastive_loss`.
+        ValueError: as in `contrastive_loss`.
+
+    Examples:
+        >>> loss = triple_contrastive_loss(image_embeds, english, german, temperature=0.07, label_smoothing=0.1)
     """
     options: dict[str, Any] = {"label_smoothing": label_smoothing, "positives": positives, "tile_size": tile_size}
     if text_text_temperature is None:
@@ -142,13 +153,13 @@ def _check_positives(positives: Tensor, count: int) -> None:
 
 
 class _TiledSoftmax(torch.autograd.Function):
-    """What a softmax cross-entropy needs to know of the rows and the columns of `x @ y.T`, one tile at a time.
+    """Computes what a softmax cross-entropy needs of the rows and columns of `x @ y.T`, one tile at a time.
 
-    The diagonal is `right` instead; further positives are -inf, which takes them out of every softmax.
+    The diagonal is replaced by `right`; further positives become -inf, which removes them from every softmax.
 
     Returns:
-        The log-sum-exp of each row and of each column, [2, N], and, if asked for, their mean over the finite, [2, N]
-        (else zeros).
+        The log-sum-exp of each row and of each column, [2, N], and, if asked for, the mean of their finite logits,
+        [2, N] (zeros otherwise).
     """
 
     @staticmethod
@@ -177,7 +188,7 @@ class _TiledSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_lse: Tensor, grad_mean: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True; once_differentiable would overlook it here
+        if torch.is_grad_enabled():  # with create_graph=True; once_differentiable would not detect it here
             raise NotImplementedError("the contrastive loss has a first derivative only, not one of create_graph=True")
         x, y, right, positives, lse, finite = ctx.saved_tensors
         grad_x, grad_y, grad_right = torch.zeros_like(x), torch.zeros_like(y), torch.zeros_like(right)
@@ -185,7 +196,7 @@ class _TiledSoftmax(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             for rows, columns in ctx.tiles:
                 logits, excluded = _tile(x, y, right, positives, rows, columns)
-                # The derivative of a log-sum-exp is the softmax, that of a mean one by the number of its terms.
+                # The derivative of a log-sum-exp is the softmax, and that of a mean is 1 / the number of its terms.
                 grad = (logits - lse[0, rows, None]).exp_().mul_(grad_lse[0, rows, None])
                 grad.addcmul_(logits.sub_(lse[1, columns]).exp_(), grad_lse[1, columns])
                 if ctx.with_mean:
@@ -205,7 +216,7 @@ class _TiledSoftmax(torch.autograd.Function):
 def _tile(
     x: Tensor, y: Tensor, right: Tensor, positives: Tensor | None, rows: slice, columns: slice
 ) -> tuple[Tensor, Tensor | None]:
-    """A tile of logits, and which of its entries are further positives, each [rows, columns]."""
+    """Returns a tile of logits, and the mask of its further positives, each [rows, columns]."""
     logits = x[rows] @ y[columns].T
     excluded = None if positives is None else _same(positives, rows, columns)
     if excluded is not None:
@@ -218,7 +229,7 @@ def _tile(
 
 
 def _same(positives: Tensor, rows: slice, columns: slice) -> Tensor:
-    """Which entries of a tile belong together, a new tensor [rows, columns]."""
+    """Returns which entries of a tile belong together, as a new tensor [rows, columns]."""
     if positives.dtype == torch.bool:
         return positives[rows, columns].clone()
     groupings = positives if positives.dim() == 2 else positives[None]  # [K, N]

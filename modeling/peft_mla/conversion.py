@@ -1,9 +1,9 @@
-"""Adapters of PEFT and the assembled model: the same weights under two sets of names, converted without loss.
+"""Converts PEFT adapters and assembled models into each other: the same weights under two sets of names, without loss.
 
-save_adapter      one language of an `MlaModel` as an adapter's folder
-load_adapter      an adapter's folder as one more language of an `MlaModel`
-assemble          a model with PEFT adapters as an `MlaModel`
-take_apart        an `MlaModel` as a model with PEFT adapters
+save_adapter      one language of an `MlaModel` -> the folder of an adapter
+load_adapter      the folder of an adapter -> one more language of an `MlaModel`
+to_mla_model      a model with PEFT adapters -> an `MlaModel`
+to_peft_model     an `MlaModel` -> a model with PEFT adapters
 """
 
 from pathlib import Path
@@ -19,22 +19,22 @@ from ...configuration.errors import ModelFolderError, ModelMismatchError
 from ...configuration.model_folders import is_finite, named
 from ..acquirer import Acquirer, text_tower
 from ..modeling_mla import MlaModel
-from .peft_mla_config import PREFIX, MlaAdapterConfig
-from .peft_mla_embedding import embedding_digest, load_embedding
+from .config import PREFIX, MlaAdapterConfig
+from .embedding import embedding_digest, load_embedding
 
-# What the configurations of an adapter and of an `MlaModel` both say, and all languages of a model share.
+# Options that adapters and `MlaModel` have in common, and that all languages of a model share.
 SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
 
 
 def adapter_config(
     model: MlaModel, language: str, *, embedding: str | None = None, base_model: str | None = None
 ) -> MlaAdapterConfig:
-    """The configuration of a language's adapter.
+    """Returns the configuration of the adapter of a language.
 
     Args:
-        model: which has acquired the language.
-        language: the adapter's.
-        embedding: where the shared embedding is stored; by default with the adapter.
+        model: a model that has acquired the language.
+        language: the language.
+        embedding: where the shared embedding is stored; by default, it is saved with the adapter.
         base_model: folder or Hub id of the model that the adapter is for.
     """
     base = model.config.base_config
@@ -60,12 +60,15 @@ def save_adapter(
     embedding: str | None = None,
     base_model: str | None = None,
 ) -> None:
-    """Writes a language as PEFT does: `adapter_config.json` and `adapter_model.safetensors`.
+    """Writes a language in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
     Args:
-        model, language, embedding, base_model: as in `adapter_config`; with `embedding` the file has the acquirers
+        model, language, embedding, base_model: as in `adapter_config`; with `embedding`, the file holds the acquirers
             alone.
-        folder: is made, if it is not there.
+        folder: where to write it; it is created if needed.
+
+    Examples:
+        >>> save_adapter(model, "de", "clip-de", base_model="openai/clip-vit-base-patch32")
     """
     config = adapter_config(model, language, embedding=embedding, base_model=base_model)
     weights = {
@@ -84,18 +87,21 @@ def save_adapter(
 
 
 def load_adapter(model: MlaModel, source: str | Path) -> str:
-    """Adds an adapter's language to a model; returns its tag.
+    """Adds the language of an adapter to a model.
 
     A model without languages takes the shared embedding that comes with the adapter.
 
     Args:
-        model: is changed, unless an error is raised.
+        model: the model; it is not changed if an error is raised.
         source: the adapter's folder, or its repository on the Hub.
 
+    Returns:
+        The tag of the language.
+
     Raises:
-        ModelMismatchError: when the adapter was made for another model or another shared embedding.
-        ModelFolderError: when a file is missing, truncated or incomplete.
-        ValueError: when the model has the language.
+        ModelMismatchError: if the adapter was made for another model or another shared embedding.
+        ModelFolderError: if a file is missing, truncated or incomplete.
+        ValueError: if the model already has the language.
     """
     config = MlaAdapterConfig.from_pretrained(str(source))
     if Path(source).is_dir() and not (Path(source) / SAFETENSORS_WEIGHTS_NAME).is_file():
@@ -123,7 +129,7 @@ def load_adapter(model: MlaModel, source: str | Path) -> str:
 
 
 def _acquirer_shapes(model: MlaModel) -> dict[str, torch.Size]:
-    """The weights of a language's acquirers by their names in an adapter, as this model would have them."""
+    """Returns the shapes of a language's acquirers in this model, by their names in an adapter."""
     with torch.device("meta"):
         config = model.config
         acquirer = Acquirer(config.base_config.text_config.hidden_size, config.acquirer_size, config.acquirer)
@@ -136,9 +142,10 @@ def _acquirer_shapes(model: MlaModel) -> dict[str, torch.Size]:
 
 
 def _check_weights(found: dict[str, Tensor], needed: dict[str, torch.Size], what: str) -> None:
-    """
+    """Checks weights against the names and shapes that are needed.
+
     Raises:
-        ModelFolderError: when weights are missing, are called or shaped otherwise, or are not finite.
+        ModelFolderError: if weights are missing, have other names or shapes, or are not finite.
     """
     if found.keys() != needed.keys():
         missing, strange = sorted(needed.keys() - found.keys()), sorted(found.keys() - needed.keys())
@@ -161,16 +168,16 @@ def _check_fit(config: MlaAdapterConfig, model: MlaModel) -> None:
             )
     if model.config.languages and config.embedding_digest != own.embedding_digest:
         raise ModelMismatchError(
-            f"the {config.language!r} adapter goes with another shared embedding than this model's "
-            f"{', '.join(model.config.languages)}: one or the other would be read wrongly"
+            f"the {config.language!r} adapter needs another shared embedding than this model's "
+            f"{', '.join(model.config.languages)}, and a model has only one"
         )
 
 
-def assemble(model: PeftModel) -> MlaModel:
-    """An `MlaModel` with the languages of a model's MLA adapters, in their order.
+def to_mla_model(model: PeftModel) -> MlaModel:
+    """Makes an `MlaModel` with the languages of a model's MLA adapters, in their order.
 
     Raises:
-        ModelMismatchError: when the adapters differ in more than their language.
+        ModelMismatchError: if the adapters differ in more than their language.
     """
     configs: dict[str, MlaAdapterConfig] = model.peft_config
     first = next(iter(configs.values()))
@@ -196,11 +203,11 @@ def assemble(model: PeftModel) -> MlaModel:
     return assembled.train(model.training)
 
 
-def take_apart(model: MlaModel) -> PeftModel:
-    """The native model with an adapter for each language, named as the language; the first is active.
+def to_peft_model(model: MlaModel) -> PeftModel:
+    """Makes a PEFT model of the native model, with an adapter for each language, named after it; the first is active.
 
     Raises:
-        ValueError: when the model has acquired no language.
+        ValueError: if the model has acquired no language.
     """
     if not model.config.languages:
         raise ValueError("this model has acquired no language, and PEFT has no model without an adapter")

@@ -1,11 +1,11 @@
-"""MLA as a method of PEFT: a frozen dual encoder whose text tower takes in one adapter for each acquired language.
+"""MLA as a PEFT method: a frozen dual encoder whose text tower gets one adapter for each acquired language.
 
     model = get_peft_model(clip, MlaAdapterConfig(language="de"), adapter_name="de")
-    model.get_text_features(**tokens)                               # all in the active adapter's language
+    model.get_text_features(**tokens)                               # all rows in the active adapter's language
     model(**tokens, adapter_names=["de", "__base__", "fr", …])      # row by row; `__base__` is the plain model
 
-Acquirers come after each whole block, the non-native embedding beside the tower's own (Zhang et al. 2022, section
-3.2). They do not merge into it.
+An acquirer follows each whole block, and the non-native embedding stands beside the tower's own (Zhang et al. 2022,
+section 3.2). Neither can be merged into the model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,35 +17,36 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ...configuration.errors import ModelMismatchError
-from ..acquirer import TEXT_TOWERS, LanguageRows, NonNativeEmbedding, end_token_id, languages_of_rows, text_tower
-from .peft_mla_config import MlaAdapterConfig
-from .peft_mla_embedding import StoredEmbedding, embedding_digest, load_embedding
-from .peft_mla_layer import MlaBlock, MlaEmbedding, MlaLayer
+from ..acquirer import TEXT_TOWERS, NonNativeEmbedding, end_token_id, languages_of_rows, text_tower
+from ..language_rows import RowsByLanguage
+from .config import MlaAdapterConfig
+from .embedding import StoredEmbedding, embedding_digest, load_embedding
+from .layer import MlaBlock, MlaEmbedding, MlaLayer
 
 BASE = "__base__"  # PEFT's name for no adapter, in `adapter_names`
 SHARED = ".shared_embedding."  # in the names of what all adapters share
 
 
 class MlaAdapterModel(BaseTuner):
-    """A dual encoder of transformers or babelens with MLA adapters in its text tower.
+    """A dual encoder of transformers or babelens with MLA adapters in its text tower; `get_peft_model` builds it.
 
     Args:
-        model: the dual encoder; `TEXT_TOWERS` has the kinds that are known. It is frozen, in training too: no dropout
-            and no new batch statistics.
-        peft_config: of the first adapter.
-        adapter_name: its name, which need not be the language's.
+        model: the dual encoder, of a kind in `TEXT_TOWERS`. It is frozen, in training too: it has neither dropout nor
+            new batch statistics.
+        peft_config: configuration of the first adapter.
+        adapter_name: its name, which may differ from its language.
 
     Raises:
-        ModelKindError: when the model's text tower is not known.
-        ModelMismatchError: when the adapter was made for another model or another shared embedding, or the model has
-            its language already.
-        ModelFolderError: when the shared embedding cannot be read from where the configuration says.
+        ModelKindError: if the model's text tower is not among `TEXT_TOWERS`.
+        ModelMismatchError: if the adapter was made for another model or another shared embedding, or the model already
+            has its language.
+        ModelFolderError: if the shared embedding cannot be read from where the configuration names it.
     """
 
     prefix = "mla_"
     tuner_layer_cls = MlaLayer
     target_module_mapping = {kind: tower.target_modules for kind, tower in TEXT_TOWERS.items()}
-    _stored: StoredEmbedding | None = None  # read, while an adapter is being injected
+    _stored: StoredEmbedding | None = None  # set while an adapter is injected
 
     # ---- Before an adapter is injected ----
 
@@ -57,7 +58,7 @@ class MlaAdapterModel(BaseTuner):
         low_cpu_mem_usage: bool = False,
         state_dict: dict[str, Tensor] | None = None,
     ) -> None:
-        # The configuration says what is wrapped; which modules have weights in a state dict is no news.
+        # `state_dict` is not passed on: the configuration determines which modules are wrapped.
         try:
             super().inject_adapter(model, adapter_name, autocast_adapter_dtype, low_cpu_mem_usage)
         except Exception:
@@ -85,7 +86,7 @@ class MlaAdapterModel(BaseTuner):
         config.text_layers, config.text_width = layers, width
 
     def _check_language(self, config: MlaAdapterConfig) -> None:
-        languages = [other.language for other in self.peft_config.values()]  # the new one's among them
+        languages = [other.language for other in self.peft_config.values()]  # including the new one
         if languages.count(config.language) > 1:
             raise ModelMismatchError(f"this model has acquired {config.language!r} already; delete that adapter first")
 
@@ -151,16 +152,18 @@ class MlaAdapterModel(BaseTuner):
             raise ValueError(
                 f"adapter_names has {', '.join(unknown)}; this model has {', '.join([BASE, *self.peft_config])}"
             )
-        rows = LanguageRows([None if name == BASE else name for name in adapter_names])
+        rows = RowsByLanguage([None if name == BASE else name for name in adapter_names])
         with languages_of_rows(self.model, rows):
             yield
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        self.model.eval()  # neither dropout nor new batch statistics in what is frozen; acquirers have none
+        self.model.eval()  # no dropout and no new batch statistics in frozen parts; acquirers have neither
         for module in self.model.modules():
             if isinstance(module, GradientCheckpointingLayer):
-                module.training = mode  # itself, by which it knows whether to keep its activations
+                module.training = (
+                    mode  # the layer itself keeps or recomputes its activations depending on this attribute
+                )
         return self
 
     # ---- Files ----
@@ -192,7 +195,7 @@ class MlaAdapterModel(BaseTuner):
         cls, model: nn.Module, config: MlaAdapterConfig, adapter_name: str, state_dict: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         remapped = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
-        # Injected without memory (`low_cpu_mem_usage`), the shared embedding gets its weights here.
+        # If it was injected without memory (`low_cpu_mem_usage`), the shared embedding gets its weights here.
         empty = [name for name, value in model.named_parameters() if SHARED in name and value.is_meta]
         if empty and config.embedding is not None:
             weights = load_embedding(config.embedding).weights
@@ -201,7 +204,7 @@ class MlaAdapterModel(BaseTuner):
 
 
 def embedding_in_use(model: nn.Module) -> MlaEmbedding | None:
-    """The layer with the shared embedding of a model, if the model has adapters."""
+    """Returns the layer that holds the shared embedding of a model, or `None` if the model has no adapter."""
     layers = (module for module in model.modules() if isinstance(module, MlaEmbedding) and module.trains_embedding)
     return next(layers, None)
 
@@ -225,8 +228,8 @@ def _check_shared(config: MlaAdapterConfig, present: MlaEmbedding) -> None:
         digest = embedding_digest(load_embedding(config.embedding).weights)
     if digest is not None and digest != embedding_digest(present.shared_embedding.state_dict()):
         raise ModelMismatchError(
-            f"the {config.language!r} adapter goes with another shared embedding than this model's languages: one or "
-            "the other would be read wrongly. Languages go together when they were acquired on one embedding with "
+            f"the {config.language!r} adapter needs another shared embedding than this model's languages, and a model "
+            "has only one. Languages can be combined if they were acquired on one embedding with "
             "train_embedding=False"
         )
 
@@ -242,6 +245,6 @@ def _check_stored(config: MlaAdapterConfig, stored: StoredEmbedding, width: int)
         )
     if config.embedding_digest not in (None, embedding_digest(stored.weights)):
         raise ModelMismatchError(
-            f"the embedding stored at {stored.source} is not the one that the {config.language!r} adapter goes with: "
+            f"the embedding stored at {stored.source} is not the one that the {config.language!r} adapter needs: "
             "one of them was trained or replaced since. save_embedding(model, folder) stores a model's present one"
         )

@@ -1,0 +1,28 @@
+"""The losses, as pure functions of tensors: one module for each family.
+
+    contrastive     the softmax over the cosines of a batch: MURAL, ETCL, CLIP, ALIGN, MLA
+    interpolated    RC3's softmax over Euclidean distances, with negatives that are moved towards the anchor
+    triplet         SMALR's triplets with the most violated margins
+    smalr           what SMALR adds to align its languages
+    hinge           LIWE's hinge loss, from the sum over all negatives to the hardest one
+    distances       the cosine distances that triplets and hinges compare
+
+The names below are the public ones. Models import the modules, so that a published folder carries the losses of its
+own method alone; there `contrastive` is the file `losses_contrastive.py`.
+"""
+
+from .contrastive import contrastive_loss, symmetric_contrastive_loss, triple_contrastive_loss
+from .interpolated import interpolated_contrastive_loss, relevance_regularization
+from .triplet import top_violation_triplet_loss
+
+__all__ = [
+    "contrastive_loss",
+    "interpolated_contrastive_loss",
+    "relevance_regularization",
+    "symmetric_contrastive_loss",
+    "top_violation_triplet_loss",
+    "triple_contrastive_loss",
+]
+
+# What the names of these modules begin with in the flat folder of a published model (`configuration.hub_code`).
+HUB_FILE_PREFIX = "losses_"

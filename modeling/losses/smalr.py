@@ -1,0 +1,222 @@
+"""The losses of SMALR (Burns et al. 2020, arXiv 2004.04312), as pure functions of tensors.
+
+    L = L_mm + 1e-4 L_mask + 1e-6 L_adv + 5e-2 L_nc                                                     (equation 4)
+
+L_mm is `multimodal_triplet_loss` in the module `triplet`. Sentences of several languages are arranged in a grid with
+one row for each language, in which every column holds sentences about one image (`sentence_grid`): a constraint on
+every language, or on every two languages, is then computed for all of them in few operations.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .distances import normalize_wide, normalized_distances, same_label
+from .triplet import top_violation_triplet_loss
+
+
+class SentenceGrid(NamedTuple):
+    """Indices of sentences, arranged by language and image.
+
+    All sentences of a column are about one image. The n-th sentence about an image in one language and the n-th in
+    another share a column; they translate each other if the corpus has translations.
+
+    Args:
+        indices: index of the sentence in each cell; 0 in empty cells.
+        is_there: which cells hold a sentence.
+        image_ids: the image of each column.
+
+    Shape:
+        indices, is_there: [L, K]; image_ids: [K].
+    """
+
+    indices: Tensor
+    is_there: Tensor
+    image_ids: Tensor
+
+    def same_image(self) -> Tensor:
+        """Returns which columns are about the same image, [K, K] bool."""
+        return same_label(self.image_ids, self.image_ids)
+
+
+def sentence_grid(image_ids: Tensor, language_ids: Tensor) -> SentenceGrid:
+    """Arranges sentences in a grid, from the image and the language of each.
+
+    Shape:
+        image_ids, language_ids: [S] integer.
+    """
+    _, language = language_ids.unique(return_inverse=True)
+    images, image = image_ids.unique(return_inverse=True)
+    number = _occurrence(language * len(images) + image)
+    size = len(image_ids)
+    columns, column = (image * size + number).unique(return_inverse=True)
+    indices = image_ids.new_full((int(language.max()) + 1 if size else 0, len(columns)), -1)
+    indices[language, column] = torch.arange(size, device=image_ids.device)
+    return SentenceGrid(indices.clamp(min=0), indices >= 0, images[columns // max(size, 1)])
+
+
+def _occurrence(values: Tensor) -> Tensor:
+    """Returns how many equal values stand before each value, [S] -> [S]."""
+    order = values.argsort(stable=True)
+    _, counts = values[order].unique_consecutive(return_counts=True)
+    firsts = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    occurrence = torch.empty_like(order)
+    occurrence[order] = torch.arange(len(order), device=order.device) - firsts
+    return occurrence
+
+
+def neighbourhood_loss(
+    sentences: Tensor,
+    image_ids: Tensor,
+    language_ids: Tensor,
+    *,
+    margin: float = 0.05,
+    top_n: int = 10,
+) -> Tensor:
+    """Computes L_nc, which makes sentences about one image neighbours, within a language and across languages (section
+    3.3).
+
+    The loss is the mean over every ordered pair of languages, each language with itself included. Sentences of the
+    first language are anchors; the positive is the furthest sentence about the same image in the second. A pair of
+    languages without any such sentences is left out. Distances are cosine distances, computed for one language to all
+    at a time.
+
+    Args:
+        sentences: mean universal embeddings of sentences, or their final embeddings.
+        image_ids: the image of each sentence.
+        language_ids: the language of each sentence.
+        margin, top_n: as in `top_violation_triplet_loss`.
+
+    Returns:
+        A scalar.
+
+    Shape:
+        sentences: [S, d]; image_ids, language_ids: [S] integer; result: [].
+
+    Raises:
+        ValueError: if there is not one image and one language for each sentence.
+    """
+    if not len(sentences) == len(image_ids) == len(language_ids):
+        raise ValueError(
+            f"{len(sentences)} sentences came with {len(image_ids)} image_ids and {len(language_ids)} language_ids"
+        )
+    grid = sentence_grid(image_ids, language_ids)
+    same_image = grid.same_image()
+    itself = torch.eye(len(same_image), dtype=torch.bool, device=same_image.device)
+    others = normalize_wide(sentences[grid.indices.flatten()])  # [L * K, d]
+    losses = []
+    for row, anchors in enumerate(others.split(len(itself))):
+        distances = normalized_distances(anchors, others).unflatten(1, grid.indices.shape).transpose(0, 1)  # [L, K, K]
+        exist = grid.is_there[row, :, None] & grid.is_there[:, None, :]  # [L, K, K]
+        positives = exist & same_image
+        positives[row] &= ~itself  # a sentence is not its own neighbour
+        negatives = exist & ~same_image
+        found = top_violation_triplet_loss(
+            distances, positives, negatives=negatives, margin=margin, top_n=top_n, furthest_positive=True
+        )
+        losses.append(found[positives.any(2).any(1)])
+    return torch.cat(losses).mean() if any(map(len, losses)) else sentences.sum() * 0
+
+
+def adversarial_language_loss(
+    means: Tensor, weight: Tensor, bias: Tensor, language_ids: Tensor, *, reversal: float
+) -> Tensor:
+    """Computes L_adv: a linear classifier learns the language of a sentence, and the embeddings learn to hide it.
+
+    The cross-entropy is computed on the L2-normalized mean of a sentence's universal embeddings. The gradient that
+    reaches the embeddings is reversed (section 3.3, after MULE; Ganin & Lempitsky 2015, arXiv 1409.7495).
+
+    Args:
+        means: mean universal embedding of each sentence.
+        weight, bias: parameters of the classifier.
+        language_ids: the language of each sentence.
+        reversal: factor of the reversed gradient, from `reversal_schedule`.
+
+    Returns:
+        A scalar.
+
+    Shape:
+        means: [N, d]; weight: [L, d]; bias: [L]; language_ids: [N] integer; result: [].
+    """
+    reversed_means = reverse_gradient(nn.functional.normalize(means, dim=-1), reversal)
+    return nn.functional.cross_entropy(nn.functional.linear(reversed_means, weight, bias), language_ids)
+
+
+def reverse_gradient(x: Tensor, weight: float) -> Tensor:
+    """Returns `x` unchanged; its gradient is multiplied by -weight."""
+    return _ReverseGradient.apply(x, weight)
+
+
+class _ReverseGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: float) -> Tensor:
+        ctx.weight = weight
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return -ctx.weight * gradient, None
+
+
+def reversal_schedule(progress: float) -> float:
+    """Returns 2 / (1 + exp(-10 p)) - 1, the factor of the reversed gradient after a fraction p of the training: from 0
+    to 1.
+
+    Raises:
+        ValueError: if `progress` is not between 0 and 1.
+    """
+    if not 0 <= progress <= 1:
+        raise ValueError(f"progress={progress} must be a fraction of the training, from 0 to 1")
+    return 2 / (1 + math.exp(-10 * progress)) - 1
+
+
+def masked_reconstruction_loss(masked: Tensor, predicted: Tensor, sentences: Tensor) -> Tensor:
+    """Computes |l2(S_i^m + S_i') - l2(S_i)| + |l2(S_j^m + S_j') - l2(S_j)| (L_mask, equation 2), the mean over the
+    pairs.
+
+    The norms are not squared; l2 normalizes. The mean and the recurrent representations have a loss each.
+
+    Args:
+        masked: representations of the masked sentences, S^m.
+        predicted: what the shared layer adds to them, S'.
+        sentences: representations of the sentences that are not masked, S.
+
+    Returns:
+        A scalar.
+
+    Shape:
+        masked, predicted, sentences: [2, N, d], the sentences in languages i and j; result: [].
+
+    Raises:
+        ValueError: if the three do not have this shape.
+    """
+    shapes = [list(tensor.shape) for tensor in (masked, predicted, sentences)]
+    if shapes.count(shapes[0]) < 3 or masked.dim() != 3 or len(masked) != 2:
+        raise ValueError(
+            f"masked, predicted and sentences must all be [2, N, d], but are {', '.join(map(str, shapes))}"
+        )
+    reconstructed = nn.functional.normalize(masked + predicted, dim=-1)
+    errors = (reconstructed - nn.functional.normalize(sentences, dim=-1)).norm(dim=-1)  # [2, N, d] -> [2, N]
+    return errors.sum(0).mean()
+
+
+def smalr_loss(
+    multimodal: Tensor,
+    mask: Tensor,
+    adversarial: Tensor,
+    neighbourhood: Tensor,
+    *,
+    mask_weight: float = 1e-4,
+    adversarial_weight: float = 1e-6,
+    neighbourhood_weight: float = 5e-2,
+) -> Tensor:
+    """Computes L = L_mm + lambda_2 L_mask + lambda_3 L_adv + lambda_4 L_nc (equation 4; the defaults are the paper's
+    weights).
+
+    Shape:
+        multimodal, mask, adversarial, neighbourhood, result: [].
+    """
+    weighted = mask_weight * mask + adversarial_weight * adversarial + neighbourhood_weight * neighbourhood
+    return multimodal + weighted

@@ -1,0 +1,286 @@
+"""RC3's encoder: mBART's, which reads images beside texts (Zhou et al. 2023, section 2.2 and appendix B).
+
+The input of a text with images is `[CLS] regions [SEP] patches [SEP'] regions [SEP] patches [BOS] text [LANG]`. [SEP]
+stands between the regions and the patches of one image that has both, and [SEP'] between two images. The input of a
+text alone is `[BOS] text [LANG]`.
+
+Every row of a batch is packed to the left, so that its positions count from 0 and do not depend on the other rows.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.mbart.modeling_mbart import MBartEncoder
+from transformers.utils import can_return_tuple
+
+from ..configuration.configuration_rc3 import Rc3Config
+from ..configuration.errors import InputError, MissingLanguageError, RegionError
+from .exporting import is_exporting
+from .forward_keywords import tower_keywords
+
+
+@dataclass
+class Rc3EncoderOutput(BaseModelOutput):
+    """Output of `Rc3Encoder`.
+
+    Args:
+        last_hidden_state ([N, S, d]): states of the packed inputs.
+        pooler_output ([N, d]): the first state: VtR of a row with an image, TR of a row without.
+        attention_mask ([N, S]): False at padding, which is on the right.
+        text_start ([N]): position of the first token of the text.
+    """
+
+    pooler_output: Tensor | None = None
+    attention_mask: Tensor | None = None
+    text_start: Tensor | None = None
+
+
+class ImageEmbeds(NamedTuple):
+    """Images at the width of the encoder, K for each of N texts; masks mark the regions and patches that exist.
+
+    Attributes:
+        regions, region_mask ([N, K, R, d], [N, K, R]): regions; R is 0 if there are none.
+        patches, patch_mask ([N, K, P, d], [N, K, P]): patches; P is 0 if there are none.
+    """
+
+    regions: Tensor
+    region_mask: Tensor
+    patches: Tensor
+    patch_mask: Tensor
+
+    def at(self, indices: Tensor) -> "ImageEmbeds":
+        """Returns the images at some indices [M], which may repeat."""
+        return ImageEmbeds(*(part.index_select(0, indices) for part in self))
+
+
+def text_states(output: Rc3EncoderOutput, length: int) -> Tensor:
+    """Returns the states at the tokens of the texts, [N, length, d]; those behind the end of a text have no
+    meaning."""
+    states = output.last_hidden_state
+    assert output.text_start is not None
+    indices = output.text_start[:, None] + torch.arange(length, device=states.device)  # [N, length]
+    indices = indices.clamp(max=states.shape[1] - 1)
+    return states.gather(1, indices[..., None].expand(-1, -1, states.shape[2]))
+
+
+def without_decoder_inputs(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns keyword arguments without those of a decoder.
+
+    transformers' tools pass these to every encoder-decoder; models that read the encoder's output alone do not use
+    them.
+    """
+    of_decoder = ("decoder_input_ids", "decoder_attention_mask", "use_cache")
+    return {name: value for name, value in given.items() if name not in of_decoder}
+
+
+def pack_left(embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Moves what the mask keeps to the left, in its order, and drops the columns that become empty.
+
+    In an exported graph, no column is dropped, because sizes must not depend on the inputs.
+
+    Shape:
+        [N, S, d], [N, S] -> [N, longest, d], [N, longest].
+    """
+    order = mask.int().argsort(dim=1, descending=True, stable=True)
+    if not is_exporting():
+        order = order[:, : int(mask.sum(1).max())]
+    return embeds.gather(1, order[..., None].expand(-1, -1, embeds.shape[2])), mask.gather(1, order)
+
+
+class Rc3Encoder(MBartEncoder):
+    """mBART's encoder, behind layers that project regions and patches to its width.
+
+    Args:
+        config: the model's configuration.
+    """
+
+    config_class = Rc3Config
+
+    def __init__(self, config: Rc3Config) -> None:
+        super().__init__(config)
+        if config.has_regions:
+            self.region_projection = nn.Linear(config.region_size, config.d_model)
+        if config.has_patches:
+            pixels = 3 * config.patch_size**2
+            self.patch_projection = nn.Sequential(
+                nn.Linear(pixels, config.patch_width), nn.Linear(config.patch_width, config.d_model)
+            )
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        pixel_mask: Tensor | None = None,
+        image_embeds: ImageEmbeds | None = None,
+        **kwargs: Any,
+    ) -> Rc3EncoderOutput:
+        """Encodes texts, with or without images. With two images for each text, visual inputs are [N, 2, …] instead of
+        [N, …].
+
+        Args:
+            input_ids ([N, T]): `[BOS] text [LANG]`.
+            attention_mask ([N, T]): 0 at padding, which is on the right.
+            region_features ([N, R, F]): features of an object detector.
+            region_mask ([N, R]): which regions exist, none in rows without regions; by default all.
+            pixel_values ([N, 3, H, W]): images.
+            pixel_mask ([N]): which rows have an image; by default all.
+            image_embeds: the result of `embed_images` for visual inputs, instead of them.
+            kwargs: arguments of transformers, such as `output_hidden_states` and `output_attentions`.
+
+        Returns:
+            The states of the packed inputs.
+
+        Raises:
+            ArgumentError: for a keyword that transformers does not have, or for `inputs_embeds`.
+            InputError: without texts (an image needs at least `[BOS] [LANG]`); for visual inputs that the model has no
+                layer for, or of another size; for one image where the model compares two, or two where it reads one.
+            MissingLanguageError: for a text that does not end with the token of a language.
+            RegionError: for regions that the model cannot use.
+            ValueError: for more tokens than there are positions.
+        """
+        (kwargs,) = tower_keywords(self, kwargs, ())
+        if input_ids is None:
+            raise InputError("RC3 reads images only together with a text: give input_ids, at least `[BOS] [LANG]`")
+        text_mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        if not is_exporting():
+            self._check_languages(input_ids, text_mask)
+        special, text = self._embed_tokens(input_ids)
+        if image_embeds is None:
+            image_embeds = self.embed_images(region_features, region_mask, pixel_values, pixel_mask)
+        segments = [] if image_embeds is None else self._visual_segments(special, image_embeds)
+        embeds, masks = zip(*segments, (text, text_mask), strict=True)
+        packed, mask = torch.cat(embeds, 1), torch.cat(masks, 1)
+        text_start = mask.sum(1) - text_mask.sum(1)
+        if segments:
+            packed, mask = pack_left(packed, mask)
+        if packed.shape[1] > self.max_source_positions:
+            raise ValueError(
+                f"{packed.shape[1]} tokens are more than max_position_embeddings={self.max_source_positions}"
+            )
+        output = super().forward(inputs_embeds=packed, attention_mask=mask, return_dict=True, **kwargs)
+        return Rc3EncoderOutput(
+            **output, pooler_output=output.last_hidden_state[:, 0], attention_mask=mask, text_start=text_start
+        )
+
+    def _embed_tokens(self, input_ids: Tensor) -> tuple[dict[int, Tensor], Tensor]:
+        """Embeds the tokens that stand before a text, [N, 1, d] each, and the text itself, [N, T, d].
+
+        One lookup serves all of them, because the gradient of each lookup is as large as the vocabulary.
+        """
+        config = self.config
+        special = [config.cls_token_id, config.image_separator_token_id, config.eos_token_id]
+        before = input_ids.new_tensor(special).expand(input_ids.shape[0], -1)
+        embeds = self.embed_tokens(torch.cat([before, input_ids], dim=1))
+        count = len(special)
+        return dict(zip(special, embeds[:, :count].split(1, dim=1), strict=True)), embeds[:, count:]
+
+    def embed_images(
+        self,
+        region_features: Tensor | None = None,
+        region_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        pixel_mask: Tensor | None = None,
+    ) -> ImageEmbeds | None:
+        """Projects visual inputs to the encoder's width, to be encoded beside several texts; `None` if there are none.
+
+        Arguments and errors are those of `forward`.
+        """
+        given = pixel_values if region_features is None else region_features
+        if given is None:
+            return None
+        rows = given.shape[0]
+        regions = self._embed_regions(rows, region_features, region_mask)
+        return ImageEmbeds(*regions, *self._embed_patches(rows, pixel_values, pixel_mask))
+
+    def _visual_segments(self, special: dict[int, Tensor], images: ImageEmbeds) -> list[tuple[Tensor, Tensor]]:
+        """Returns what stands before the text, as embeddings [N, L, d] with masks [N, L]."""
+        regions, region_mask, patches, patch_mask = images
+        has_regions, has_patches = region_mask.any(-1), patch_mask.any(-1)
+        has_image = has_regions | has_patches  # [N, K]
+        if not is_exporting() and not (has_image == has_image[:, :1]).all():
+            row = int((has_image != has_image[:, :1]).any(1).nonzero()[0])
+            raise InputError(f"row {row} has one image, where the model compares two")
+        is_visual = has_image[:, :1]  # [N, 1]
+        segments = [(special[self.config.cls_token_id], is_visual)]
+        for k in range(self.config.images_per_text):
+            if k:
+                segments.append((special[self.config.image_separator_token_id], is_visual))
+            has_both = (has_regions & has_patches)[:, k, None]
+            segments += [
+                (regions[:, k], region_mask[:, k]),
+                (special[self.config.eos_token_id], has_both),
+                (patches[:, k], patch_mask[:, k]),
+            ]
+        return segments
+
+    def _embed_regions(self, rows: int, features: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        if features is None:
+            return self._nothing(rows)
+        if not self.config.has_regions:
+            raise InputError("region_features: the model has no layer for regions (visual='patches')")
+        features = self._by_image("region_features", features, dimensions=2)  # [N, K, R, F]
+        count, size = features.shape[2:]
+        if not count:
+            raise RegionError(
+                f"region_features {list(features.shape)}: leave region_features out if there are no regions"
+            )
+        if count > self.config.max_regions:
+            raise RegionError(f"{count} regions of an image; the model takes {self.config.max_regions}")
+        if size != self.config.region_size:
+            raise RegionError(f"regions have the width {size}; the model takes {self.config.region_size}")
+        return self.region_projection(features.to(self.dtype)), _kept(mask, features, dimensions=3)
+
+    def _embed_patches(self, rows: int, pixel_values: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        if pixel_values is None:
+            return self._nothing(rows)
+        if not self.config.has_patches:
+            raise InputError("pixel_values: the model has no layer for patches (visual='regions')")
+        images = self._by_image("pixel_values", pixel_values, dimensions=3)  # [N, K, 3, H, W]
+        side, patch = self.config.image_size, self.config.patch_size
+        if images.shape[2:] != (3, side, side):
+            raise InputError(f"images of {list(images.shape[2:])}; the model takes [3, {side}, {side}]")
+        pixels = nn.functional.unfold(images.flatten(0, 1), patch, stride=patch)  # [N K, 3 patch², P]
+        patches = self.patch_projection(pixels.transpose(1, 2).to(self.dtype))
+        patches = patches.unflatten(0, images.shape[:2])  # [N, K, P, d]
+        return patches, _kept(mask, images, dimensions=2)[..., None].expand(patches.shape[:3])
+
+    def _nothing(self, rows: int) -> tuple[Tensor, Tensor]:
+        """Returns embeddings of length 0. [N, K, 0, d], [N, K, 0]"""
+        embeds = self.embed_tokens.weight.new_empty(rows, self.config.images_per_text, 0, self.config.d_model)
+        return embeds, _kept(None, embeds, dimensions=3)
+
+    def _by_image(self, name: str, given: Tensor, dimensions: int) -> Tensor:
+        """Adds an axis for the images of a text, [N, …] or [N, K, …] -> [N, K, …].
+
+        Raises:
+            InputError: if the number of images is not the model's.
+        """
+        images = self.config.images_per_text
+        with_axis = given[:, None] if images == 1 and given.dim() == dimensions + 1 else given
+        if with_axis.dim() != dimensions + 2 or with_axis.shape[1] != images:
+            raise InputError(f"{name} {list(given.shape)}: the model reads {images} image(s) with each text")
+        return with_axis
+
+    def _check_languages(self, input_ids: Tensor, mask: Tensor) -> None:
+        last = (mask.sum(1) - 1).clamp(min=0)
+        ends = input_ids.gather(1, last[:, None])[:, 0]  # [N]
+        known = torch.tensor(self.config.language_token_ids, device=ends.device)
+        if not (is_language := torch.isin(ends, known)).all():
+            row = int((~is_language).nonzero()[0])
+            raise MissingLanguageError(
+                f"text {row} ends with token {int(ends[row])}, which is not the token of a language; "
+                f"the model has {dict(zip(self.config.languages, self.config.language_token_ids, strict=True))}"
+            )
+
+
+def _kept(mask: Tensor | None, of: Tensor, dimensions: int) -> Tensor:
+    """Returns a mask over the first dimensions of a tensor; by default it keeps everything."""
+    shape = of.shape[:dimensions]
+    return torch.ones(shape, dtype=torch.bool, device=of.device) if mask is None else mask.reshape(shape).bool()

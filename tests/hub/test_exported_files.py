@@ -1,0 +1,79 @@
+"""Which files of code the saved folder of each method holds: those that it needs, and none of another method."""
+
+import pytest
+
+import babelens
+from babelens.configuration.hub_code import export_code
+from babelens.modeling.peft_mla import MlaAdapterModel
+
+EVERY_MODEL = {"errors", "hub_code", "languages", "strict_config", "suggestions", "weights_as_made"}
+PROCESSOR = {
+    "image_inputs",
+    "image_processing_mural",
+    "images",
+    "processing_text_image",
+    "processor_settings",
+    "text_inputs",
+}
+METHOD = EVERY_MODEL | PROCESSOR | {"forward_keywords"}
+DUAL_ENCODER = METHOD | {"feature_width", "modeling_dual_encoder"}
+TWO_TOWER = DUAL_ENCODER | {
+    "learned_temperature",
+    "length_groups",
+    "losses_contrastive",
+    "modeling_two_tower",
+    "tasks",
+}
+# The native model may be a MURAL.
+MLA = TWO_TOWER | {
+    "acquirer",
+    "configuration_mla_base",
+    "configuration_mural",
+    "exporting",
+    "language_rows",
+    "modeling_mla_base",
+    "modeling_mural",
+}
+MLA |= {"processing_mla", "processing_per_language"}
+WORDS = DUAL_ENCODER | {"exporting", "losses_distances", "modeling_word_dual_encoder", "processing_per_language"}
+WORDS |= {"processing_word_level", "recurrent", "word_tokenizers"}
+
+FILES = {
+    "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_dual_encoder", "processing_mural"},
+    "etcl": TWO_TOWER | {"configuration_etcl", "modeling_etcl", "processing_dual_encoder", "processing_etcl"},
+    "mla": MLA | {"configuration_mla", "modeling_mla"},
+    "mla_student": MLA
+    | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"},
+    "smalr": WORDS
+    | {"configuration_smalr", "modeling_smalr", "modeling_smalr_latent", "processing_smalr"}
+    | {"losses_smalr", "losses_triplet", "smalr_layers", "word_embedding", "word_vocabulary"},
+    "liwe": WORDS | {"configuration_liwe", "losses_hinge", "modeling_liwe", "processing_liwe"},
+    "rc3": METHOD
+    | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining"}
+    | {"modeling_rc3_retrieval", "modeling_rc3_tasks", "processing_rc3", "rc3_tokenizer"}
+    | {"exporting", "length_groups", "losses_interpolated", "probabilities", "processing_per_language"}
+    | {"region_arrays", "running_probability", "word_masking"},
+}
+
+
+@pytest.mark.parametrize("name", babelens.METHODS)
+def test_a_folder_holds_the_code_of_its_method_alone(name, tmp_path):
+    method = babelens.METHODS[name]
+    for model in method.models:
+        for cls in (model, method.processor, method.image_processor):
+            export_code(cls, tmp_path / model.__name__)
+        assert {path.stem for path in (tmp_path / model.__name__).iterdir()} == FILES[name]
+
+
+def test_the_adapter_has_its_modules_under_the_names_of_version_0_1(tmp_path):
+    export_code(MlaAdapterModel, tmp_path)
+    files = {path.stem for path in tmp_path.iterdir() if path.stem.startswith("peft_mla")}
+    assert files == {"peft_mla_config", "peft_mla_embedding", "peft_mla_layer", "peft_mla_model"}
+    assert "from .peft_mla_config import MlaAdapterConfig\n" in (tmp_path / "peft_mla_layer.py").read_text()
+    assert "from .acquirer import" in (tmp_path / "peft_mla_layer.py").read_text()
+
+
+def test_consistency_needs_neither_towers_nor_a_processor(tmp_path):
+    export_code(babelens.CrossLingualConsistency, tmp_path)
+    files = EVERY_MODEL | {"configuration_consistency", "losses_triplet", "modeling_consistency"}
+    assert {path.stem for path in tmp_path.iterdir()} == files
