@@ -1,4 +1,4 @@
-"""Writing files and folders whole: one appears with all that belongs to it, or not at all."""
+"""Atomic writes: a file or a folder appears with all of its content, or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -6,19 +6,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from .errors import BabelensError, SaveError
+
 _SCRATCH = ".unfinished-"
 
 
 @contextmanager
-def written_file(path: str | Path) -> Iterator[Path]:
-    """A path with the name of `path` to write to, whose file takes the place of `path` when the block ends well.
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Yields a temporary path to write to; when the block ends without an error, that file replaces `path`.
 
-    Until then it is in a hidden folder beside `path`, which goes away in either case. Folders above `path` are made;
-    a link is followed, so that it stays a link.
+    The temporary file has the same name and lies in a hidden folder beside `path`, which is deleted in either case.
+    Missing parent folders of `path` are created. If `path` is a link, the file that it points to is replaced.
+
+    Example:
+        >>> with atomic_file("results.json") as unfinished:
+        ...     unfinished.write_text("{}")
 
     Raises:
-        OSError: when the file cannot be written, or `path` is something else than a file. The message names `path`,
-            and what was there before is still there.
+        SaveError: if the file cannot be written, or if `path` is not a regular file. The message names `path`, whose
+            earlier content is kept.
     """
     target = Path(os.path.realpath(path))
     with errors_naming(path):
@@ -33,13 +39,13 @@ def written_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def written_folder(folder: str | Path) -> Iterator[Path]:
-    """An empty folder to write files to, which becomes `folder` when the block ends well, and goes away otherwise.
+def atomic_folder(folder: str | Path) -> Iterator[Path]:
+    """Yields an empty folder to write files to; it becomes `folder` when the block ends without an error.
 
-    When another process has made `folder` in the meantime, that one is kept.
+    After an error it is deleted. If another process has created `folder` in the meantime, that folder is kept.
 
     Raises:
-        OSError: when it cannot be written; the message names `folder`.
+        SaveError: if the folder cannot be written. The message names `folder`.
     """
     target = Path(os.path.realpath(folder))
     with errors_naming(folder):
@@ -59,15 +65,17 @@ def written_folder(folder: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def errors_naming(path: str | Path, left: str = "nothing was left there") -> Iterator[None]:
-    """Turns what any library says when it cannot write into one sentence.
+    """Turns an `OSError` of the block into one sentence that names `path` and what is `left` of it.
 
     Raises:
-        OSError: with the number of the original error. The message names `path` and says what is `left` of it.
+        SaveError: with the number of the original error. Errors of babelens pass as they are.
     """
     try:
         yield
+    except BabelensError:
+        raise
     except OSError as error:
-        told = OSError(f"{path} could not be written, and {left}: {error.strerror or error}")
+        told = SaveError(f"{path} could not be written, and {left}: {error.strerror or error}")
         told.errno = error.errno
         raise told from error
 

@@ -9,17 +9,16 @@ proxy, certificates) is the user's npm configuration; the hash makes sure that i
 import base64
 import hashlib
 import logging
-import os
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..configuration.errors import SourceUnavailableError
+from ..configuration.files import atomic_file
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +59,14 @@ def fetch_package(package: Package, folder: Path, timeout: float = 300.0) -> Pat
         if file_integrity(tarball) == package.integrity:
             return tarball
         logger.warning("%s is damaged; fetching %s again", tarball, package)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as unchecked:
-        delivered = _npm_pack(package, Path(unchecked), timeout)
+    with atomic_file(tarball) as unchecked:
+        delivered = _npm_pack(package, unchecked.parent, timeout)
         if (integrity := file_integrity(delivered)) != package.integrity:
             raise SourceUnavailableError(
                 f"npm delivered another {package} than the pinned one: integrity {integrity} instead of "
                 f"{package.integrity}. Ask a registry that serves the original (see `npm config get registry`)"
             )
-        os.replace(delivered, tarball)
+        delivered.replace(unchecked)
     return tarball
 
 

@@ -10,7 +10,6 @@ from the checkpoint. Checkpoints of earlier versions list sizes alone, and count
 
 import json
 import logging
-import os
 import re
 import shutil
 from pathlib import Path
@@ -19,13 +18,14 @@ from typing import Any
 import xxhash
 
 from ..configuration.errors import DamagedCheckpointError
+from ..configuration.files import atomic_file
 from .saving import sync, sync_files
 
 logger = logging.getLogger(__name__)
 
 MARKER = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-_PARTIAL = ".partial"
+_PARTIAL = ".partial"  # the ending of unfinished checkpoints of earlier versions
 _PIECE = 1 << 24
 
 
@@ -37,10 +37,8 @@ def mark_complete(folder: str | Path) -> None:
     listed = {
         str(file.relative_to(folder)): {"size": file.stat().st_size, "xxh3_128": _digest(file)} for file in files
     }
-    partial = folder / f"{MARKER}{_PARTIAL}"
-    partial.write_text(json.dumps(listed, indent=1), encoding="utf-8")
-    sync(partial)
-    os.replace(partial, folder / MARKER)
+    with atomic_file(folder / MARKER) as marker:
+        marker.write_text(json.dumps(listed, indent=1), encoding="utf-8")
     sync(folder)
 
 
@@ -146,7 +144,7 @@ def remove_torn_checkpoints(output_dir: str | Path, resumed: Path | None = None)
     if resumed in found:
         newer = found[found.index(resumed) + 1 :]
         torn += [path for path in newer if path not in torn and _is_damaged(path)]
-    torn += Path(output_dir).glob(f"checkpoint-*{_PARTIAL}")  # of earlier versions
+    torn += Path(output_dir).glob(f"checkpoint-*{_PARTIAL}")
     for path in torn:
         shutil.rmtree(path)
     return torn

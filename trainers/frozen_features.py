@@ -6,7 +6,6 @@ its inputs, and every input. A changed model, processor or file is another diges
 
 import hashlib
 import logging
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from ..configuration.errors import NonFiniteError
+from ..configuration.files import atomic_file
 from ..data.batching.mixture import SizedView
 from .saving import made, removed_on_failure
 
@@ -54,16 +54,13 @@ def frozen_features(
     kept = _kept(file)
     if kept is None:
         logger.info("computing features that are not in %s", folder)
-        # In a place of its own: another process may be computing the same. It is made first, so that a folder in which
-        # nothing can be kept is known before hours are spent.
-        with made(folder), TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch:
+        with made(folder):
+            TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
             features = compute()
             if not np.isfinite(features).all():
                 raise NonFiniteError(f"{len(features)} features of a frozen model: some are NaN or infinite")
-            with removed_on_failure(Path(scratch), called=file):
-                written = Path(scratch) / file.name
-                save_file({"features": np.ascontiguousarray(features)}, written)
-                os.replace(written, file)
+            with atomic_file(file) as unfinished, removed_on_failure(unfinished.parent, called=file):
+                save_file({"features": np.ascontiguousarray(features)}, unfinished)
         kept = load_file(file)["features"]
     return kept
 

@@ -33,7 +33,7 @@ _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 
 @contextmanager
-def written_whole(folder: str | Path) -> Iterator[Path]:
+def atomic_directory(folder: str | Path) -> Iterator[Path]:
     """A scratch folder whose files move into `folder` when the block ends well, and vanish when it does not.
 
     Args:
@@ -143,7 +143,7 @@ def _system_error(error: Exception) -> int | None:
 
 
 def prepare_saving(folder: str | Path) -> None:
-    """Finishes a save that was broken off, and tries all that `written_whole` needs, before hours are spent on what
+    """Finishes a save that was broken off, and tries all that `atomic_directory` needs, before hours are spent on what
     could not be saved.
 
     Raises:

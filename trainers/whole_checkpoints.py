@@ -17,7 +17,7 @@ from ..configuration.errors import TrainingSetupError
 from .checkpoints import check_undamaged, mark_complete, newest_checkpoint, remove_torn_checkpoints
 from .finiteness import check_weights, is_finite, raise_for_gradient
 from .precision import ChosenPrecision, PrecisionState, PrecisionTrainingArguments, agree_on_precision, precision_of
-from .saving import prepare_saving, removed_on_failure, written_whole
+from .saving import atomic_directory, prepare_saving, removed_on_failure
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class WholeCheckpointTrainer(Trainer):
         if not self.args.should_save:  # FSDP and DeepSpeed ask every process
             return super()._save(output_dir, state_dict)
         self._check_weights(self._own_weights() if state_dict is None else state_dict)
-        with written_whole(output_dir or self.args.output_dir) as scratch:
+        with atomic_directory(output_dir or self.args.output_dir) as scratch:
             super()._save(str(scratch), state_dict)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:

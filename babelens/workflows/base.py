@@ -35,7 +35,7 @@ from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from ..trainers.checkpoints import has_checkpoint, newest_checkpoint
 from ..trainers.contrastive import ContrastiveTrainer
-from ..trainers.saving import finish_saving, prepare_saving, written_whole
+from ..trainers.saving import atomic_directory, finish_saving, prepare_saving
 from .argument_checks import made_arguments
 from .data import RecipeData
 from .recipe import EMOJI, WEAK_EMOJI, ImageSizes, Recipe, Stage, TokenizerSource
@@ -117,14 +117,14 @@ class RecipeRun(RecipeData):
             if not is_finished(finished):
                 trainer = self._train_stage(stage, model, processor)
                 if trainer.is_world_process_zero():
-                    with written_whole(finished) as scratch:
+                    with atomic_directory(finished) as scratch:
                         model.save_pretrained(scratch)
                 trainer.accelerator.wait_for_everyone()
             attention = self.recipe.model.attn_implementation
             model = self.next_model(load_model(type(model), finished, attn_implementation=attention))
         trainer = self._train_stage(last, model, processor)
         if trainer.is_world_process_zero():
-            with written_whole(self.output) as scratch:
+            with atomic_directory(self.output) as scratch:
                 model.save_pretrained(scratch)
                 processor.save_pretrained(scratch)
             self._write_json("tokenizer.json", self.unknown_rates(self.vocabulary(processor)))
@@ -191,7 +191,7 @@ class RecipeRun(RecipeData):
         return report
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
-        with written_whole(self.output / EVALUATION) as scratch:
+        with atomic_directory(self.output / EVALUATION) as scratch:
             (scratch / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     def write_card(self, trainer: ContrastiveTrainer, report: dict[str, Any] | None) -> Path:

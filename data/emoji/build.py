@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from datasets import Dataset, Features, Image, Value
 from datasets.utils import tqdm
 
-from ...configuration.files import written_file
+from ...configuration.files import atomic_file
 from ..corpus.corpus import CAPTIONS
 from ..npm import Package, fetch_package, read_package
 from .concepts import SPLITS, Concept, concept_id, group_concepts, split_concepts
@@ -65,7 +65,7 @@ def build_emoji(path: Path, package_folder: Path, image_size: int) -> None:
     table = _build_table(concepts, annotations, tarballs, image_size)
     manifest = _describe(table, concepts, annotations, image_size)
     table = table.replace_schema_metadata({**table.schema.metadata, MANIFEST_KEY: manifest.encode("utf-8")})
-    with written_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         pq.write_table(table, unfinished, compression="zstd")
 
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from datasets.utils import tqdm
 
 from ...configuration.errors import BadImageError, CorpusError, LanguageTagError
-from ...configuration.files import written_folder
+from ...configuration.files import atomic_folder
 from ...configuration.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
 from ..corpus.text_files import read_lines
@@ -161,7 +161,7 @@ def _index(files: list[Path], kind: _Kind, rules: str, skip: bool, cache: Path) 
     key = blake2b(repr((_VERSION, PARTS, rules, state)).encode(), digest_size=8).hexdigest()
     folder = cache / f"{kind.name}-{key}"
     if not folder.exists():
-        with written_folder(folder) as unfinished:
+        with atomic_folder(folder) as unfinished:
             skipped = _sort(files, kind, skip, unfinished)
             (unfinished / _SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), "utf-8")
     skipped = json.loads((folder / _SKIPPED).read_text("utf-8"))
