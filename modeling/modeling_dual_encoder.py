@@ -2,8 +2,8 @@
 
 A dual encoder embeds images and texts in one space and compares them by cosine. Which pairs a batch holds follows
 from its inputs: `pixel_values`, `input_ids` and `paired_input_ids` (a translation of the text) give `image_embeds`,
-`text_embeds` and `paired_text_embeds`; a method's `contrastive_objective` says what it loses on them. Trainers call
-that same function on embeddings gathered from many chunks or processes.
+`text_embeds` and `paired_text_embeds`; a method's `contrastive_objective` computes the training loss from them.
+Trainers call that same function on embeddings gathered from many chunks or processes.
 """
 
 from dataclasses import dataclass, replace
@@ -75,8 +75,6 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
     accepts_loss_kwargs = False
-    # In how many groups of similar length `forward` encodes a batch's texts (`encode_by_length`); trainers set it.
-    text_length_groups = 1
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_model.get_input_embeddings()
@@ -84,10 +82,19 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.text_model.set_input_embeddings(value)
 
-    def contrastive_objective(
-        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
-    ) -> Tensor:
-        """The training loss on the embeddings in `output`; `positives` and `tile_size` as in `contrastive_loss`."""
+    def contrastive_objective(self, output: DualEncoderOutput, *, positives: Tensor | None = None) -> Tensor:
+        """Computes the training loss from the embeddings in `output`.
+
+        A method adds the optional keyword `tile_size` (as in `contrastive_loss`) if its loss is tiled, and `step` (a
+        `TrainingStep`) if its loss changes during training. Its trainer's `objective_options` gives them.
+
+        Args:
+            output: the embeddings of a batch, or those gathered from several chunks or processes.
+            positives: labels of further positive pairs, as in `contrastive_loss`.
+
+        Returns:
+            The loss [].
+        """
         raise NotImplementedError
 
     def bound_temperature(self) -> None:

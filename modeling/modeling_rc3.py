@@ -25,6 +25,7 @@ from ..configuration.errors import InputError, MissingLanguageError, RegionError
 from ..configuration.hub_code import HubCodeMixin
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
+from .visual_inputs import VisualInputs, visual_inputs
 from .weights_as_made import WeightsAsMade
 
 
@@ -121,10 +122,7 @@ class Rc3Encoder(MBartEncoder):
         Args:
             input_ids ([N, T]): `[BOS] text [LANG]`.
             attention_mask ([N, T]): 0 at padding, which is on the right.
-            region_features ([N, R, F]): of an object detector.
-            region_mask ([N, R]): which of them there are, none in rows without; default: all.
-            pixel_values ([N, 3, H, W]): images.
-            pixel_mask ([N]): which rows have one; default: all.
+            region_features, region_mask, pixel_values, pixel_mask: see `VisualInputs`.
             image_embeds: what `embed_images` made of visual inputs, in their place.
             kwargs: transformers' own: `output_hidden_states`, `output_attentions`, …
 
@@ -145,7 +143,8 @@ class Rc3Encoder(MBartEncoder):
             self._check_languages(input_ids, text_mask)
         special, text = self._embed_tokens(input_ids)
         if image_embeds is None:
-            image_embeds = self.embed_images(region_features, region_mask, pixel_values, pixel_mask)
+            visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
+            image_embeds = self.embed_images(visual)
         segments = [] if image_embeds is None else self._visual_segments(special, image_embeds)
         embeds, masks = zip(*segments, (text, text_mask), strict=True)
         packed, mask = torch.cat(embeds, 1), torch.cat(masks, 1)
@@ -173,23 +172,18 @@ class Rc3Encoder(MBartEncoder):
         count = len(special)
         return dict(zip(special, embeds[:, :count].split(1, dim=1), strict=True)), embeds[:, count:]
 
-    def embed_images(
-        self,
-        region_features: Tensor | None = None,
-        region_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        pixel_mask: Tensor | None = None,
-    ) -> ImageEmbeds | None:
+    def embed_images(self, visual: VisualInputs) -> ImageEmbeds | None:
         """Visual inputs at the encoder's width, to be read beside several texts; None for none.
 
-        Arguments and errors are those of `forward`.
+        Errors are those of `forward`.
         """
+        region_features, pixel_values = visual.get("region_features"), visual.get("pixel_values")
         given = pixel_values if region_features is None else region_features
         if given is None:
             return None
         rows = given.shape[0]
-        regions = self._embed_regions(rows, region_features, region_mask)
-        return ImageEmbeds(*regions, *self._embed_patches(rows, pixel_values, pixel_mask))
+        regions = self._embed_regions(rows, region_features, visual.get("region_mask"))
+        return ImageEmbeds(*regions, *self._embed_patches(rows, pixel_values, visual.get("pixel_mask")))
 
     def _visual_segments(self, special: dict[int, Tensor], images: ImageEmbeds) -> list[tuple[Tensor, Tensor]]:
         """What stands before the text, as embeddings [N, L, d] with masks [N, L]."""
@@ -404,22 +398,16 @@ class Rc3Model(Rc3PreTrainedModel):
         """Encodes, and decodes what is given to decode; the encoder's output alone without `decoder_input_ids`.
 
         Args:
-            input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask: as in `Rc3Encoder`.
+            input_ids, attention_mask: as in `Rc3Encoder.forward`.
+            region_features, region_mask, pixel_values, pixel_mask: see `VisualInputs`.
             decoder_input_ids ([N, U]): `[LANG] words`.
             decoder_attention_mask ([N, U]): 0 at padding.
             encoder_outputs: of `encode`, in place of the inputs.
         """
         encoded = encoder_outputs
         if encoded is None:
-            encoded = self.encode(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                region_features=region_features,
-                region_mask=region_mask,
-                pixel_values=pixel_values,
-                pixel_mask=pixel_mask,
-                **kwargs,
-            )
+            visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
+            encoded = self.encode(input_ids=input_ids, attention_mask=attention_mask, **visual, **kwargs)
         if decoder_input_ids is None:
             return encoded
         (kwargs,) = tower_keywords(self, kwargs, ())

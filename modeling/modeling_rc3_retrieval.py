@@ -12,6 +12,7 @@ from transformers.utils import can_return_tuple
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel, without_decoder_inputs
+from .visual_inputs import visual_inputs
 
 
 class Rc3EncoderTaskModel(Rc3PreTrainedModel):
@@ -93,14 +94,8 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
             InputError: for a label that is no candidate, or rows that do not come in questions of `candidates`.
             InputError: for questions of which an input has another number of candidates.
         """
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "region_features": region_features,
-            "region_mask": region_mask,
-            "pixel_values": pixel_values,
-            "pixel_mask": pixel_mask,
-        }
+        visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, **visual}
         if input_ids is not None and input_ids.dim() == 3:
             inputs, candidates = _rows_of_questions(inputs, candidates)
         encoded = self.model.encode(**inputs, **without_decoder_inputs(kwargs))

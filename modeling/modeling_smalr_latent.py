@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, initialization as init
 
 from ..configuration.configuration_smalr import SmalrConfig
 from .modeling_dual_encoder import DualEncoderOutput, normalize
+from .training_step import FIRST_STEP, TrainingStep
 from .triplet_losses import pairwise_distances, same_label, top_violation_triplet_loss
 from .weights_as_made import WeightsAsMade
 from .word_embedding import SPECIAL_TOKENS, WordRows
@@ -84,10 +85,15 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         return DualEncoderOutput(text_embeds=normalize(total / known.sum(1).clamp(min=1)))
 
     def contrastive_objective(
-        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+        self, output: DualEncoderOutput, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
     ) -> Tensor:
-        """The triplet loss of sentences of one image, in whichever languages (equation 1); `positives` [N] or [1, N]
-        are the labels of the images."""
+        """The triplet loss of sentences of one image, in whichever languages (equation 1).
+
+        Args:
+            output: embeddings of the sentences.
+            positives: labels of the images that the sentences describe, [N] or [1, N].
+            step: not used, as this loss is the same throughout training.
+        """
         if positives is None:
             raise ValueError("a loss needs to know which texts belong together")
         embeds, labels = output.text_embeds, positives.reshape(-1)

@@ -96,6 +96,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         return_loss: bool | None = None,
         return_logits: bool = True,
         positives: Tensor | None = None,
+        text_length_groups: int = 1,
         **kwargs: Any,
     ) -> DualEncoderOutput:
         """Embeds what is given and compares it: images, texts, and translations of the texts.
@@ -108,12 +109,12 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             return_logits: compute the similarities of all images with all texts, which large training batches cannot
                 afford.
             positives: which further pairs are right, as collators mark them; see `contrastive_loss`.
+            text_length_groups: number of groups of similar length in which the texts are encoded, so that short texts
+                are not padded to the length of the longest text. The embeddings are the same. The states of the groups
+                differ in length: the output has no `text_model_output` then, unless hidden states or attentions are
+                asked for, which undoes the grouping.
             kwargs: transformers' own (`output_hidden_states`, `output_attentions`, …), for both towers, and what one
                 of them names.
-
-        Texts that are read in groups of similar length (`text_length_groups`) have states of different lengths: the
-        output then has no `text_model_output`, unless hidden states or attentions are asked for, which undoes the
-        grouping.
 
         Raises:
             ArgumentError: for a keyword that nobody knows.
@@ -127,10 +128,12 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             images = self.get_image_features(pixel_values, return_dict=True, **image_kwargs)
             images = images if keeps_states else without_states(images)
         if input_ids is not None:
-            texts = self._text_output(input_ids, attention_mask, head, text_kwargs)
+            texts = self._text_output(input_ids, attention_mask, head, text_length_groups, text_kwargs)
             texts = texts if keeps_states else without_states(texts)
         if paired_input_ids is not None:
-            translations = without_states(self._text_output(paired_input_ids, paired_attention_mask, head, {}))
+            translations = without_states(
+                self._text_output(paired_input_ids, paired_attention_mask, head, text_length_groups, {})
+            )
         output = DualEncoderOutput(
             text_embeds=None if texts is None else normalize(texts.pooler_output),
             image_embeds=None if images is None else normalize(images.pooler_output),
@@ -142,14 +145,14 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         return self.completed(output, return_logits=return_logits, return_loss=return_loss, positives=positives)
 
     def _text_output(
-        self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, kwargs: dict[str, Any]
+        self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, groups: int, kwargs: dict[str, Any]
     ) -> BaseModelOutputWithPooling:
-        """As `embed_text`; texts in groups of similar length have no states in common."""
-        if attention_mask is None or self.text_length_groups == 1 or asks_for_states(kwargs):
+        """The output of `embed_text`; without states, if the texts are encoded in several groups."""
+        if attention_mask is None or groups == 1 or asks_for_states(kwargs):
             return self.embed_text(input_ids, attention_mask, head, **kwargs)
 
         def encode_rows(rows: Tensor, longest: int) -> Tensor:
             return self.embed_text(input_ids[rows, :longest], attention_mask[rows, :longest], head).pooler_output
 
-        pooled = encode_by_length(encode_rows, attention_mask, self.text_length_groups)
+        pooled = encode_by_length(encode_rows, attention_mask, groups)
         return BaseModelOutputWithPooling(pooler_output=pooled)

@@ -4,8 +4,9 @@ from itertools import combinations
 
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.mixture import SizedView
+from ..data.batching.task_data import TaskData
 from ..data.batching.views import StreamView, triplets
-from .contrastive import ContrastiveTrainer, TaskData
+from .contrastive import ContrastiveTrainer
 
 
 class EtclTrainer(ContrastiveTrainer):

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from torch import Tensor
 
 from ..configuration.errors import NonFiniteError
 from ..configuration.files import atomic_file
-from ..data.batching.mixture import SizedView
 from .saving import made, removed_on_failure
 
 logger = logging.getLogger(__name__)
@@ -77,28 +75,6 @@ def _kept(file: Path) -> np.ndarray | None:
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         logger.warning("%s is damaged (%s): its features are computed again", file, error)
         return None
-
-
-class FeatureView:
-    """A view's examples with one of several features each, as column `name`.
-
-    Args:
-        view: the examples [N].
-        name: of the column.
-        features: [n, d].
-        places: which feature each example has [N].
-    """
-
-    def __init__(self, view: SizedView, name: str, features: np.ndarray, places: np.ndarray) -> None:
-        self.view, self.name, self.features, self.places = view, name, features, places
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        examples = self.view.__getitems__(indices)
-        chosen = self.features[self.places[indices]]
-        return [example | {self.name: feature} for example, feature in zip(examples, chosen, strict=True)]
 
 
 def _digest(weights: dict[str, Tensor], settings: str, items: Iterable[bytes]) -> str:

@@ -16,15 +16,17 @@ from ..configuration.errors import TrainingSetupError
 from ..configuration.languages import language_id, normalize_languages
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator
+from ..data.batching.features import FeatureView
 from ..data.batching.mixture import GroupedView, SizedView
+from ..data.batching.task_data import TaskData
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..inference.embedder import Embedder
 from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_native_guided import NativeGuidedModel
 from .arguments import MlaTrainingArguments
-from .contrastive import ContrastiveTrainer, TaskData
-from .frozen_features import FeatureView, frozen_features
+from .contrastive import ContrastiveTrainer
+from .frozen_features import frozen_features
 
 
 class MlaTrainer(ContrastiveTrainer):
@@ -102,6 +104,8 @@ class MlaTrainer(ContrastiveTrainer):
                 trained = f"trainable={self.args.trainable!r} trains {', '.join(self._captioned)}"
                 raise TrainingSetupError(f"{task}: the data is to be taken in {tag!r}, and {trained}")
         if self.args.trainable == "acquirers" and self.args.cache_frozen_features:
+            if task == IMAGE_TEXT:
+                self.refuse_augmentation(task)
             with self.args.main_process_first(desc="frozen features"):
                 views = add(views)
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)

@@ -7,10 +7,11 @@ computes it in software. Weights, optimiser and loss stay in float32 either way:
 import json
 import os
 import timeit
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from accelerate.utils import gather, parse_flag_from_env
@@ -19,6 +20,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 
 from ..configuration.errors import TrainingSetupError
+from .own_options import check_read
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 AUTO, FLOAT32, BFLOAT16, FLOAT16 = get_args(Precision)
@@ -49,10 +51,15 @@ class ChosenPrecision:
 
 @dataclass
 class PrecisionTrainingArguments(TrainingArguments):
-    """transformers' `TrainingArguments` with `precision` in the place of `bf16` and `fp16`, which say the same.
+    """transformers' `TrainingArguments` with `precision`, which replaces `bf16` and `fp16`.
 
-    What came of `auto`, and why, is `chosen_precision`.
+    `chosen_precision` is the precision that `auto` resolved to, with the reason.
     """
+
+    # The methods that are trained with these arguments, and those of their own options that no trainer of these
+    # methods reads, each with the reason (see `own_options`).
+    methods: ClassVar[tuple[str, ...]] = ()
+    unread: ClassVar[Mapping[str, str]] = {}
 
     precision: Precision = field(
         default=AUTO,
@@ -64,6 +71,7 @@ class PrecisionTrainingArguments(TrainingArguments):
     bf16: bool | None = field(default=None, metadata={"help": "The same as precision='bfloat16'."})
 
     def __post_init__(self) -> None:
+        check_read(self, PrecisionTrainingArguments)
         self.use_precision(self.asked_precision() or fastest_precision(self._device_type))
         super().__post_init__()
 

@@ -13,12 +13,12 @@ from typing import Any
 from datasets import Dataset, concatenate_datasets
 
 from ..configuration.errors import RecipeError
+from ..data.batching.task_data import TaskData
 from ..data.corpus.loading import load_captions
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import emoji_entailment, emoji_questions
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
 from ..data.readers.multi30k import load_multi30k
-from ..trainers.contrastive import TaskData
 from .recipe import EMOJI, DataSource
 
 _LANGUAGE = "{language}"

@@ -11,6 +11,7 @@ from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import RecipeError
 from ..configuration.languages import language_id
 from ..configuration.pretrained import load_config, load_model, load_processor
+from ..data.batching.task_data import TaskData
 from ..data.corpus.corpus import captions_of
 from ..evaluation.tasks import Results
 from ..model_cards.cards import write_card
@@ -18,7 +19,6 @@ from ..model_cards.emoji import emoji_sources
 from ..model_cards.facts import DataSource as CardSource, Result, training_run
 from ..model_cards.licenses import OTHER
 from ..model_cards.task_facts import TaskCardFacts
-from ..trainers.contrastive import TaskData
 from ..trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer
 from .rc3 import Rc3Run
 from .rc3_task_data import joined, read_task_data

@@ -91,7 +91,7 @@ class CandidateCollator:
         return self._other(example, rng)
 
 
-class NumberedRows:
+class WithRowIndex:
     """A view whose examples also say from which `row` of the corpus they come."""
 
     def __init__(self, view: CorpusView) -> None:
@@ -105,7 +105,7 @@ class NumberedRows:
         return [example | {"row": int(self.view.rows[i])} for i, example in zip(indices, examples, strict=True)]
 
 
-def nearest(vectors: np.ndarray, concepts: Sequence[str], count: int = 100) -> np.ndarray:
+def most_similar(vectors: np.ndarray, concepts: Sequence[str], count: int = 100) -> np.ndarray:
     """The rows most like each one that show something else, [N, at most count], by cosine of vectors [N, d].
 
     IGLUE draws from about a hundred.
