@@ -1,7 +1,7 @@
-"""Features of a frozen model, computed once and kept on disk.
+"""A cache on disk for the features of a frozen model.
 
-What they are kept under is a digest of everything they depend on: the model's weights and configuration, how it reads
-its inputs, and every input. A changed model, processor or file is another digest; a stale feature is never found.
+The key of a cached file is a digest of everything that the features depend on: the weights and the configuration of
+the model, the settings of its processor, and every input. A change of any of them changes the key.
 """
 
 import hashlib
@@ -34,18 +34,19 @@ def frozen_features(
     items: Iterable[bytes],
     cache_dir: str | Path | None = None,
 ) -> np.ndarray:
-    """`compute()`, or what it gave before for the same weights, settings and items.
+    """Returns `compute()`, or its cached result for the same weights, settings and items.
 
     Args:
-        compute: the features of all items, float32 [N, d].
-        weights: of the frozen model.
-        settings: how it reads an item: its configuration and its processor's.
+        compute: computes the features of all items, float32 [N, d].
+        weights: the weights of the frozen model.
+        settings: the configuration of the model and the settings of its processor, as text.
         items: the inputs as bytes, in order.
-        cache_dir: where to keep features; by default a folder in the Hugging Face datasets cache. A damaged file in
-            it is named in a warning and written anew.
+        cache_dir: the folder of the cache; by default a folder in the Hugging Face datasets cache. If a file in it is
+            damaged, a warning names it, and the features are computed again.
 
     Raises:
-        NonFiniteError: when `compute` gives numbers that are NaN or infinite.
+        NonFiniteError: if a feature is NaN or infinite.
+        SaveError: if the features cannot be written.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
     file = folder / f"{_digest(weights, settings, items)}.safetensors"
@@ -64,7 +65,7 @@ def frozen_features(
 
 
 def _kept(file: Path) -> np.ndarray | None:
-    """The features in a file; none, when there is no file or it is damaged."""
+    """The features in a file; None if there is no file or it is damaged."""
     if not file.is_file():
         return None
     try:
