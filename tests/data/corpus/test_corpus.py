@@ -221,7 +221,7 @@ class TestBadImages:
         with caplog.at_level(logging.WARNING, logger="babelens"):
             assert len(as_caption_corpus(dataset, images=ImageRules(skip=True))) == 300
         [message] = caplog.messages
-        assert message.startswith("left out 300 images: row 0: image of 10 bytes: not an image")
+        assert message.startswith("left out 300 images: row 0: image of 8 bytes: not an image")
         assert message.endswith("; and 290 more")
 
     def test_rows_are_numbered_as_in_the_source_when_others_were_left_out(self) -> None:
