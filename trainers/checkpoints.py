@@ -128,11 +128,11 @@ def newest_checkpoint(output_dir: str | Path) -> Path | None:
                 check_undamaged(path)
                 return path
             except DamagedCheckpointError as error:
-                logger.warning("%s; it is passed over", error)
+                logger.warning("%s; it is skipped", error)
                 damaged.append(error)
     if damaged:
         raise DamagedCheckpointError(
-            f"{damaged[0]}. There is no other checkpoint to go on from: put back a copy of it, or delete it to begin "
+            f"{damaged[0]}. There is no other checkpoint to resume from: restore a copy of it, or delete it to start "
             "anew"
         )
     return None

@@ -43,8 +43,8 @@ def gather_labels(positives: Tensor, counts: list[int]) -> Tensor:
     """
     if len(counts) > 1 and positives.dtype == torch.bool:
         raise TypeError(
-            f"positives of {len(counts)} processes must be integer labels [K, n], which say what is equal across "
-            f"them; a boolean mask {list(positives.shape)} knows the rows of its own process only"
+            f"positives of {len(counts)} processes must be integer labels [K, n], which can be compared across "
+            f"processes; a boolean mask {list(positives.shape)} has the rows of its own process only"
         )
     return gather_rows(positives.movedim(-1, 0), counts).movedim(0, -1)
 

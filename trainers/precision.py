@@ -108,7 +108,7 @@ class PrecisionTrainingArguments(TrainingArguments):
         if self.precision not in get_args(Precision):
             raise TrainingSetupError(f"precision={self.precision!r} must be one of {', '.join(get_args(Precision))}")
         launcher = os.environ.get(_LAUNCHER, "no")
-        said = {
+        sources = {
             f"precision={self.precision!r}": self.precision if self.precision != AUTO else None,
             "bf16=True": BFLOAT16 if self.bf16 else None,
             "fp16=True": FLOAT16 if self.fp16 else None,
@@ -116,13 +116,13 @@ class PrecisionTrainingArguments(TrainingArguments):
             if launcher != "no"
             else None,
         }
-        asked = {saying: name for saying, name in said.items() if name is not None}
+        asked = {source: name for source, name in sources.items() if name is not None}
         if self.bf16 is False and not self.fp16 and self.precision != FLOAT16:
             asked["bf16=False"] = FLOAT32
         if len(set(asked.values())) > 1:
             raise TrainingSetupError(f"{' and '.join(asked)} contradict each other: leave out all but one of them")
         return next(
-            (ChosenPrecision(name, f"as {saying} says", is_asked=True) for saying, name in asked.items()), None
+            (ChosenPrecision(name, f"as {source} says", is_asked=True) for source, name in asked.items()), None
         )
 
 
@@ -178,7 +178,7 @@ def agree_on_precision(args: PrecisionTrainingArguments) -> None:
         return
     if args.chosen_precision.is_asked or args.deepspeed_plugin is not None:
         raise TrainingSetupError(
-            "the processes would compute in different precisions: say precision=float32 or bfloat16"
+            "the processes would compute in different precisions: set precision to float32 or bfloat16"
         )
     args.use_precision(ChosenPrecision(FLOAT32, "because not every process has hardware that multiplies bfloat16"))
 

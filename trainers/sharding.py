@@ -29,12 +29,12 @@ def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState)
     fsdp, deepspeed = (getattr(state, f"{name}_plugin", None) for name in ("fsdp", "deepspeed"))
     if (fsdp or deepspeed) and args.task_learning_rates:
         raise TrainingSetupError(
-            "task_learning_rates cannot go with FSDP or DeepSpeed, which save the state of one optimiser"
+            "task_learning_rates cannot be used with FSDP or DeepSpeed, which save the state of one optimizer"
         )
     if deepspeed and args.optim == LAMB:
         raise TrainingSetupError(
-            "optim='lamb' cannot go with DeepSpeed, whose shards are flat: LAMB needs the norms of whole weights; use "
-            "FSDP, or optim='adamw_torch'"
+            "optim='lamb' cannot be used with DeepSpeed, whose shards are flat: LAMB needs the norms of whole "
+            "weights; use FSDP, or optim='adamw_torch'"
         )
     if fsdp and fsdp.fsdp_version != 2:
         raise TrainingSetupError(f"fsdp_version={fsdp.fsdp_version} must be 2")

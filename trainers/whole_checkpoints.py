@@ -113,11 +113,11 @@ class WholeCheckpointTrainer(Trainer):
         if began == chosen.name:
             return
         if began is None:
-            logger.warning("%s does not say in which precision it was trained", checkpoint)
+            logger.warning("%s does not record in which precision it was trained", checkpoint)
         elif chosen.is_asked:
-            logger.warning("%s was trained in %s; training goes on in %s", checkpoint, began, chosen)
+            logger.warning("%s was trained in %s; training continues in %s", checkpoint, began, chosen)
         elif self.is_deepspeed_enabled:
-            raise TrainingSetupError(f"{checkpoint} was trained in {began}: say precision={began}, or another one")
+            raise TrainingSetupError(f"{checkpoint} was trained in {began}: set precision={began}, or another one")
         else:
             reason = f"in which {checkpoint} was trained; a new run would compute in {chosen}"
             self.args.use_precision(ChosenPrecision(began, reason))

@@ -271,7 +271,7 @@ class _Normalizer:
 
     def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
         """A batch of the corpus: without the rows to leave out."""
-        # Each worker counts the rows that it reads: their number does not say which one of the source's it is.
+        # Each worker counts the rows that it reads, so that an index does not identify a row of the source.
         places = [self.place(row) for row in rows]
         if "image_id" in batch:
             places = [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
@@ -353,7 +353,7 @@ def _is_utf8(cell: pa.ChunkedArray) -> bool:
 
 def _column_names(dataset: Dataset | IterableDataset) -> list[str]:
     if dataset.column_names is None:
-        raise CorpusError("the stream does not say what columns it has; give it features: dataset.cast(Features(…))")
+        raise CorpusError("the columns of the stream are not known; give it features: dataset.cast(Features(…))")
     return dataset.column_names
 
 

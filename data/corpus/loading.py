@@ -201,7 +201,7 @@ def _tar_shards(source: str | Path, streaming: bool) -> list[str]:
     with _datasets_errors(source):
         shards = tar_shards(str(source))
     if shards and not streaming:
-        raise CorpusError(f"{source}: tar shards are read in passing: load them with streaming=True")
+        raise CorpusError(f"{source}: tar shards are read as a stream: load them with streaming=True")
     return shards
 
 
@@ -226,7 +226,7 @@ def _one_of(splits: list[str], split: str | None) -> str:
     if split is None and len(splits) == 1:
         return splits[0]
     if split not in splits:
-        raise CorpusError(f"say which split to load, as in split={splits[0]!r}; there are {', '.join(splits)}")
+        raise CorpusError(f"choose a split to load, as in split={splits[0]!r}; there are {', '.join(splits)}")
     return split
 
 
