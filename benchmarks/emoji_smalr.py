@@ -63,15 +63,17 @@ class Point:
 
 
 def main(
-    output: Annotated[Path, typer.Option(help="Folder of the runs.")],
+    output: Annotated[Path, typer.Option(help="Output folder of the runs.")],
     backbone: Annotated[Path, typer.Option(help="The English CLIP.")] = Path("runs/clip"),
-    seeds: Annotated[str, typer.Option(help="With commas between.")] = "1,2,3",
-    rows: Annotated[str, typer.Option(help="With commas between.")] = ",".join(ROWS),
+    seeds: Annotated[str, typer.Option(help="Comma-separated list.")] = "1,2,3",
+    rows: Annotated[str, typer.Option(help="Comma-separated list.")] = ",".join(ROWS),
     counts: Annotated[
         str, typer.Option(help=f"Numbers of languages to train {', '.join(_COUNTED)} on, of the paper's ten.")
     ] = "10",
     plots: Annotated[Path, typer.Option(help="Folder of the plots.")] = Path(__file__).parent,
-    only_table: Annotated[bool, typer.Option("--only-table", help="Of what has been trained already.")] = False,
+    only_table: Annotated[
+        bool, typer.Option("--only-table", help="Do not train; make the table of the finished runs.")
+    ] = False,
 ) -> None:
     """Train the rows, print the table, draw the plots."""
     numbers, chosen = [int(seed) for seed in seeds.split(",")], sorted(rows.split(","), key=list(ROWS).index)

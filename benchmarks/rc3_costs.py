@@ -74,8 +74,8 @@ def sizes() -> dict[str, Sizes]:
 
 
 def main(
-    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 5,
-    threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 5,
+    threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
 ) -> None:
     """Measure the ratios and print them as tables."""
     torch.set_num_threads(threads)
