@@ -37,11 +37,13 @@ _GROUPS = {"en": ("en",), "other five": IMAGED[1:], "unimaged": UNIMAGED} | {
 
 
 def main(
-    output: Annotated[Path, typer.Option(help="Folder of the runs.")],
-    seeds: Annotated[str, typer.Option(help="With commas between.")] = "1,2,3",
-    rows: Annotated[str, typer.Option(help="With commas between.")] = ",".join(ROWS),
+    output: Annotated[Path, typer.Option(help="Output folder of the runs.")],
+    seeds: Annotated[str, typer.Option(help="Comma-separated list.")] = "1,2,3",
+    rows: Annotated[str, typer.Option(help="Comma-separated list.")] = ",".join(ROWS),
     score: Annotated[str, typer.Option(help="Such as `t2i_r10` or `mean_recall`.")] = "t2i_r10",
-    only_table: Annotated[bool, typer.Option("--only-table", help="Of what has been trained already.")] = False,
+    only_table: Annotated[
+        bool, typer.Option("--only-table", help="Do not train; make the table of the finished runs.")
+    ] = False,
 ) -> None:
     """Train the rows and print the tables."""
     experiment = Experiment("emoji/etcl", output)

@@ -34,10 +34,12 @@ _QUESTIONS = ("unseen_vendor", "unseen_concepts")
 
 def main(
     base: Annotated[Path, typer.Option(help="The English CLIP.")],
-    output: Annotated[Path, typer.Option(help="Folder of the runs.")],
-    seeds: Annotated[str, typer.Option(help="With commas between.")] = "1,2,3",
-    rows: Annotated[str, typer.Option(help="With commas between.")] = ",".join(ROWS),
-    only_table: Annotated[bool, typer.Option("--only-table", help="Of what has been trained already.")] = False,
+    output: Annotated[Path, typer.Option(help="Output folder of the runs.")],
+    seeds: Annotated[str, typer.Option(help="Comma-separated list.")] = "1,2,3",
+    rows: Annotated[str, typer.Option(help="Comma-separated list.")] = ",".join(ROWS),
+    only_table: Annotated[
+        bool, typer.Option("--only-table", help="Do not train; make the table of the finished runs.")
+    ] = False,
 ) -> None:
     """Train the rows and print the table."""
     experiment = Experiment("emoji/mla", output, [f"model.from_pretrained={base}"])

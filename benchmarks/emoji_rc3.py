@@ -102,17 +102,23 @@ ROWS = {
 
 
 def main(
-    output: Annotated[Path, typer.Option(help="Folder of the runs.")],
-    backbone: Annotated[Path, typer.Option(help="Whose view of an image regions are.")] = Path("runs/backbone"),
-    seeds: Annotated[str, typer.Option(help="With commas between.")] = "1,2,3",
-    rows: Annotated[str, typer.Option(help="With commas between.")] = ",".join(ROWS),
-    tasks: Annotated[str, typer.Option(help="With commas between.")] = ",".join(TASKS),
-    steps: Annotated[int | None, typer.Option(help="Of pre-training; default: the recipe's.")] = None,
+    output: Annotated[Path, typer.Option(help="Output folder of the runs.")],
+    backbone: Annotated[Path, typer.Option(help="Vision model whose features are the regions of an image.")] = Path(
+        "runs/backbone"
+    ),
+    seeds: Annotated[str, typer.Option(help="Comma-separated list.")] = "1,2,3",
+    rows: Annotated[str, typer.Option(help="Comma-separated list.")] = ",".join(ROWS),
+    tasks: Annotated[str, typer.Option(help="Comma-separated list.")] = ",".join(TASKS),
+    steps: Annotated[
+        int | None, typer.Option(help="Number of pre-training steps; default: that of the recipe.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Of every run, such as `training.max_steps=10`, to try the script."),
     ] = None,
-    only_table: Annotated[bool, typer.Option("--only-table", help="Of what has been trained already.")] = False,
+    only_table: Annotated[
+        bool, typer.Option("--only-table", help="Do not train; make the table of the finished runs.")
+    ] = False,
 ) -> None:
     """Train the rows and print the table."""
     numbers, chosen = [int(seed) for seed in seeds.split(",")], sorted(rows.split(","), key=list(ROWS).index)

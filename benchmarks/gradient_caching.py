@@ -159,13 +159,13 @@ class Towers(nn.Module):
 
 @app.command()
 def compare(
-    preset: Annotated[str, typer.Option(help="Whose text tower, heads and objective.")] = "mural-tiny",
-    batch_size: Annotated[int, typer.Option(help="Image-text pairs.")] = 512,
-    chunk: Annotated[int, typer.Option(help="Examples that are embedded at a time, on both sides.")] = 32,
+    preset: Annotated[str, typer.Option(help="Preset of the text tower, heads and objective.")] = "mural-tiny",
+    batch_size: Annotated[int, typer.Option(help="Number of image-text pairs in a batch.")] = 512,
+    chunk: Annotated[int, typer.Option(help="Number of examples that both sides embed at a time.")] = 32,
     length_groups: Annotated[int, typer.Option(help="babelens' `text_length_groups`, in each chunk.")] = 1,
-    image_size: Annotated[int, typer.Option(help="In pixels.")] = 64,
-    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 15,
-    threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
+    image_size: Annotated[int, typer.Option(help="Width and height of images in pixels.")] = 64,
+    rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 15,
+    threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
 ) -> None:
     """Time of babelens' step by sentence-transformers', and how far gradients in chunks are from the whole batch's."""
     torch.set_num_threads(threads)
@@ -227,14 +227,14 @@ def _gradients(model: nn.Module) -> dict[str, Tensor]:
 
 @app.command()
 def large(
-    preset: Annotated[str, typer.Option(help="Whose text tower, heads and objective.")] = "mural-tiny",
+    preset: Annotated[str, typer.Option(help="Preset of the text tower, heads and objective.")] = "mural-tiny",
     task: Annotated[
         str, typer.Option(help="Of the method's trainer; its batches hold what the name says.")
     ] = IMAGE_TEXT,
-    batch_size: Annotated[int, typer.Option(help="Examples.")] = 32_768,
-    chunk: Annotated[int, typer.Option(help="Examples that are embedded at a time.")] = 256,
-    image_size: Annotated[int, typer.Option(help="In pixels.")] = 32,
-    threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
+    batch_size: Annotated[int, typer.Option(help="Number of examples in a batch.")] = 32_768,
+    chunk: Annotated[int, typer.Option(help="Number of examples that are embedded at a time.")] = 256,
+    image_size: Annotated[int, typer.Option(help="Width and height of images in pixels.")] = 32,
+    threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
 ) -> None:
     """One optimisation step of the trainer; prints its time and the peak memory of the whole process."""
     torch.set_num_threads(threads)

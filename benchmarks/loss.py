@@ -159,11 +159,11 @@ def resident_peak(*, reset: bool = False) -> int:
 
 @app.command()
 def compare(
-    count: Annotated[int, typer.Option(help="Pairs.")] = 8192,
-    width: Annotated[int, typer.Option(help="Of an embedding.")] = 512,
-    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 7,
-    mini_batch: Annotated[int, typer.Option(help="Of sentence-transformers.")] = 32,
-    threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
+    count: Annotated[int, typer.Option(help="Number of pairs.")] = 8192,
+    width: Annotated[int, typer.Option(help="Number of dimensions of an embedding.")] = 512,
+    rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 7,
+    mini_batch: Annotated[int, typer.Option(help="Mini-batch size of sentence-transformers.")] = 32,
+    threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
 ) -> None:
     """Ratios of time and peak memory, babelens by each of the others, median with quartiles over the rounds."""
     torch.set_num_threads(threads)
@@ -188,11 +188,11 @@ def compare(
 
 @app.command()
 def curve(
-    width: Annotated[int, typer.Option(help="Of an embedding.")] = 512,
+    width: Annotated[int, typer.Option(help="Number of dimensions of an embedding.")] = 512,
     largest: Annotated[int, typer.Option(help="Pairs, at most; from 1024 on, doubled.")] = 65536,
     largest_dense: Annotated[int, typer.Option(help="The same for open_clip, whose memory grows with N^2.")] = 16384,
-    threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
-    plot: Annotated[Path, typer.Option(help="Where the image goes.")] = PLOT,
+    threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
+    plot: Annotated[Path, typer.Option(help="Output file of the plot.")] = PLOT,
 ) -> None:
     """Time and peak memory against the number of pairs, one run each, as a table and an image."""
     _print_setting(f"d={width}, one run for each size", threads)

@@ -27,10 +27,10 @@ LANGUAGES = ("de", "fr", "cs", "zh", "ja", "uk", "hi", "sw")
 
 
 def main(
-    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 5,
-    batch_size: Annotated[int, typer.Option(help="Texts and images in a step.")] = 16,
-    tokens: Annotated[int, typer.Option(help="Of each text.")] = 16,
-    threads: Annotated[int, typer.Option(help="Of the processor.")] = 2,
+    rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 5,
+    batch_size: Annotated[int, typer.Option(help="Number of texts and images in a step.")] = 16,
+    tokens: Annotated[int, typer.Option(help="Number of tokens of each text.")] = 16,
+    threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 2,
 ) -> None:
     """Measure the ratios and print them as a table."""
     torch.set_num_threads(threads)

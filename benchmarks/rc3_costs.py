@@ -74,8 +74,8 @@ def sizes() -> dict[str, Sizes]:
 
 
 def main(
-    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 5,
-    threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 5,
+    threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
 ) -> None:
     """Measure the ratios and print them as tables."""
     torch.set_num_threads(threads)
@@ -106,35 +106,33 @@ def main(
 class EachForItself(Rc3ForPreTraining):
     """Each loss encodes what it needs; the losses are the same."""
 
-    def _learn_strict(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        return {
-            **self._masked_language_losses(batch, self._embed_images(batch)),
-            **self._matching_losses(
-                self._encode_pairs(batch, self._embed_images(batch), _PAIRS[:_MATCHING]), _MATCHES
-            ),
-            "strict_contrast_loss": self._eight(batch)[0],
-        }
+    def _learn_strict(
+        self, batch: Mapping[str, Any], groups: int, kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        losses, states = self._masked_language_losses(batch, self._embed_images(batch), kwargs)
+        matching = self._encode_pairs(batch, self._embed_images(batch), _PAIRS[:_MATCHING], groups)
+        losses |= self._matching_losses(matching, _MATCHES)
+        return losses | {"strict_contrast_loss": self._eight(batch, groups)[0]}, states
 
-    def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        contrast, visio_textual = self._eight(batch)
+    def _learn_weak(self, batch: Mapping[str, Any], groups: int) -> dict[str, Tensor]:
+        contrast, visio_textual = self._eight(batch, groups)
         with torch.no_grad():
-            own = self._encode_texts(batch)
-            partners = self._encode_texts(
-                {
-                    side: {name: ids[batch["partner"]] for name, ids in batch[side].items()}
-                    for side in ("first", "second")
-                }
-            )
+            own = self._encode_texts(batch, groups)
+            of_partner = {
+                side: {name: ids[batch["partner"]] for name, ids in batch[side].items()}
+                for side in ("first", "second")
+            }
+            partners = self._encode_texts(of_partner, groups)
             textual = torch.stack([row_distances(own[0], other) for other in (own[1], *partners)], 1)
         return {
             "weak_contrast_loss": contrast,
             "relevance_loss": relevance_regularization(visio_textual, textual),
         }
 
-    def _eight(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    def _eight(self, batch: Mapping[str, Any], groups: int) -> tuple[Tensor, Tensor]:
         """R-XVtCL's contrast, and the distances beside the same image [B, 3]."""
         pairs = (*_PAIRS, (True, True, "first"), (True, True, "second"))
-        rows = self._encode_pairs(batch, self._embed_images(batch), pairs)
+        rows = self._encode_pairs(batch, self._embed_images(batch), pairs, groups)
         distances = row_distances(rows[0], rows[1:])  # [7, B]
         loss = self._contrast(distances[0], distances[1:].T, self.visio_textual_probability)
         return loss, distances[:3].T

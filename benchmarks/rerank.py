@@ -67,17 +67,19 @@ class Judge:
 def main(
     dual_encoder: Annotated[Path, typer.Argument(help="Any model with text and image embeddings.")],
     cross_encoder: Annotated[Path, typer.Argument(help="An Rc3ForImageTextRetrieval.")],
-    languages: Annotated[str, typer.Option(help="With commas between; known to both models.")] = "en,de,fr",
-    top_k: Annotated[str, typer.Option(help="With commas between.")] = "10,50,100",
-    vendor: Annotated[str, typer.Option(help="Whose images, seen in training.")] = "twemoji",
+    languages: Annotated[
+        str, typer.Option(help="Comma-separated list of languages that both models know.")
+    ] = "en,de,fr",
+    top_k: Annotated[str, typer.Option(help="Comma-separated list.")] = "10,50,100",
+    vendor: Annotated[str, typer.Option(help="Vendor of the images, which was seen in training.")] = "twemoji",
     backbone: Annotated[
         Path | None,
         typer.Option(help="A vision model, the cells of whose features the cross-encoder reads as regions."),
     ] = None,
-    grid: Annotated[int, typer.Option(help="Cells on each side.")] = 2,
-    batch_size: Annotated[int, typer.Option(help="Pairs scored at a time.")] = 64,
-    rounds: Annotated[int, typer.Option(help="How often every row is timed.")] = 1,
-    limit: Annotated[int | None, typer.Option(help="Take that many images only, to try the script.")] = None,
+    grid: Annotated[int, typer.Option(help="Use an N x N grid of features as regions.")] = 2,
+    batch_size: Annotated[int, typer.Option(help="Number of pairs that are scored at a time.")] = 64,
+    rounds: Annotated[int, typer.Option(help="Number of times that every row is timed.")] = 1,
+    limit: Annotated[int | None, typer.Option(help="Maximum number of images, to try the script.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the numbers into this file (JSON).")] = None,
 ) -> None:
     """Measure and print the table."""

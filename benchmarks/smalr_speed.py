@@ -125,8 +125,8 @@ def by_turns(embedders: dict[str, Embedder], captions: Captions, rounds: int) ->
 
 @app.command()
 def speed(
-    count: Annotated[int, typer.Option(help="Captions.")] = 320,
-    rounds: Annotated[int, typer.Option(help="Turns of each side.")] = 7,
+    count: Annotated[int, typer.Option(help="Number of captions.")] = 320,
+    rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 7,
 ) -> None:
     """Texts in a second, and the ratios of SMALR's time to the others'."""
     captions = make_captions(count)
@@ -143,7 +143,7 @@ def speed(
 
 
 @app.command()
-def memory(count: Annotated[int, typer.Option(help="Captions.")] = 640) -> None:
+def memory(count: Annotated[int, typer.Option(help="Number of captions.")] = 640) -> None:
     """Peak memory of a process that loads a side and encodes the captions."""
     captions = make_captions(count)
     print_setting(captions, 1, "a process for each side")

@@ -2,7 +2,7 @@
 
     python benchmarks/step_time.py --batch-size 192 --steps 40
 
-Both train a copy of `mural-tiny` on image-text and text-text batches of synthetic images and captions, taking turns
+Both train a copy of `mural-tiny` on image-text and text-text batches of synthetic images and captions, alternately,
 step by step in one process. Printed are medians of the ratio trainer / plain loop over neighbouring steps, with
 quartiles, in wall-clock and in processor time: once from PNGs and strings, and once with ready-made batches, where
 both see the same batches and end at the same loss, but for rounding.
@@ -197,10 +197,10 @@ def _copied(batch: dict[str, Batch]) -> dict[str, Batch]:
 
 def compare(
     batch_size: Annotated[int, typer.Option(help="Examples of each task in a batch.")] = 192,
-    steps: Annotated[int, typer.Option(help="Steps of each side that are counted.")] = 40,
+    steps: Annotated[int, typer.Option(help="Number of timed steps of each side.")] = 40,
     threads: Annotated[int, typer.Option(help="Threads of PyTorch; one is steadiest on a shared machine.")] = 1,
     optim: Annotated[
-        Literal["adamw_torch", "lamb"], typer.Option(help="The optimiser of both sides.")
+        Literal["adamw_torch", "lamb"], typer.Option(help="The optimizer of both sides.")
     ] = "adamw_torch",
     bf16: Annotated[bool, typer.Option(help="Encode in bfloat16.")] = False,
 ) -> None:

@@ -40,12 +40,12 @@ class Stopwatch(TrainerCallback):
 
 def main(
     preset: Annotated[str, typer.Option(help="The model, with a small ViT for images.")] = "mural-tiny",
-    task: Annotated[str, typer.Option(help="Of the method's trainer.")] = "image_text",
-    batch_sizes: Annotated[str, typer.Option(help="Separated by commas.")] = "32,128,512",
+    task: Annotated[str, typer.Option(help="Task of the trainer.")] = "image_text",
+    batch_sizes: Annotated[str, typer.Option(help="Comma-separated list.")] = "32,128,512",
     chunk: Annotated[int | None, typer.Option(help="`embed_chunk_size`; default: no gradient caching.")] = None,
-    image_size: Annotated[int, typer.Option(help="In pixels.")] = 64,
-    steps: Annotated[int, typer.Option(help="Steps that are counted.")] = 10,
-    threads: Annotated[int, typer.Option(help="Of the processor.")] = 1,
+    image_size: Annotated[int, typer.Option(help="Width and height of images in pixels.")] = 64,
+    steps: Annotated[int, typer.Option(help="Number of timed steps.")] = 10,
+    threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
     bf16: Annotated[bool, typer.Option("--bf16", help="Encode in bfloat16.")] = False,
     tf32: Annotated[bool, typer.Option("--tf32", help="TF32 matrix products (Ampere and later).")] = False,
     compiled: Annotated[bool, typer.Option("--compile", help="torch.compile.")] = False,

@@ -1,4 +1,4 @@
-"""Two sides timed by turns in one process, so that whatever else the machine does slows both."""
+"""Times two functions alternately in one process, so that other load of the machine slows both alike."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ Clock = Callable[[], float]
 
 
 def ratios(one: Step, other: Step, rounds: int, clock: Clock = time.perf_counter) -> list[float]:
-    """Time of `one` by time of `other`, turn by turn, after a turn of each that does not count."""
+    """The time of `one` divided by that of `other` in each round, after one call of each that is not timed."""
     one(), other()
     return [seconds(one, clock) / seconds(other, clock) for _ in range(rounds)]
 

@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders: either the complete result appears, or nothing."""
+"""Atomic writes: a file or a folder appears with all of its content, or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -6,29 +6,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from .errors import BabelensError, SaveError
+
 _SCRATCH = ".unfinished-"
 
 
 @contextmanager
-def written_file(path: str | Path) -> Iterator[Path]:
-    """Provides a path to write to; the file there replaces `path` if the block ends without an error.
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Yields a temporary path to write to; when the block ends without an error, that file replaces `path`.
 
-    Until then the file is in a hidden folder beside `path`, which is removed in either case. Parent folders of `path`
-    are created. If `path` is a link, the file it points to is replaced.
+    The temporary file has the same name and lies in a hidden folder beside `path`, which is deleted in either case.
+    Missing parent folders of `path` are created. If `path` is a link, the file that it points to is replaced.
 
-    Args:
-        path: the file to create or replace.
-
-    Yields:
-        A path with the same file name.
+    Example:
+        >>> with atomic_file("results.json") as unfinished:
+        ...     unfinished.write_text("{}")
 
     Raises:
-        OSError: if the file cannot be written, or `path` exists and is not a file. The message names `path`, and the
-            previous file is unchanged.
-
-    Examples:
-        >>> with written_file("results.json") as path:
-        ...     path.write_text("{}")
+        SaveError: if the file cannot be written, or if `path` is not a regular file. The message names `path`, whose
+            earlier content is kept.
     """
     target = Path(os.path.realpath(path))
     with errors_naming(path):
@@ -43,19 +39,13 @@ def written_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def written_folder(folder: str | Path) -> Iterator[Path]:
-    """Provides an empty folder to write files to; it becomes `folder` if the block ends without an error.
+def atomic_folder(folder: str | Path) -> Iterator[Path]:
+    """Yields an empty folder to write files to; it becomes `folder` when the block ends without an error.
 
-    If another process has created `folder` in the meantime, that folder is kept.
-
-    Args:
-        folder: the folder to create.
-
-    Yields:
-        The folder to write to.
+    After an error it is deleted. If another process has created `folder` in the meantime, that folder is kept.
 
     Raises:
-        OSError: if it cannot be written; the message names `folder`.
+        SaveError: if the folder cannot be written. The message names `folder`.
     """
     target = Path(os.path.realpath(folder))
     with errors_naming(folder):
@@ -75,21 +65,19 @@ def written_folder(folder: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def errors_naming(path: str | Path, left: str = "nothing was left there") -> Iterator[None]:
-    """Replaces an error of writing by an `OSError` whose one sentence names the path.
-
-    Args:
-        path: what is written.
-        left: what the message says remains at `path`.
+    """Turns an `OSError` of the block into one sentence that names `path` and what is `left` of it.
 
     Raises:
-        OSError: with the number of the original error.
+        SaveError: with the number of the original error. Errors of babelens pass as they are.
     """
     try:
         yield
+    except BabelensError:
+        raise
     except OSError as error:
-        named = OSError(f"{path} could not be written, and {left}: {error.strerror or error}")
-        named.errno = error.errno
-        raise named from error
+        told = SaveError(f"{path} could not be written, and {left}: {error.strerror or error}")
+        told.errno = error.errno
+        raise told from error
 
 
 def _reach_disk(file: Path) -> None:

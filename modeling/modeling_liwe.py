@@ -28,6 +28,7 @@ from .losses.hinge import annealed_hinge_loss, hinge_hardness
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_word_dual_encoder import WordDualEncoderModel
 from .recurrent import gru_states
+from .training_step import FIRST_STEP, TrainingStep
 from .weights_as_made import initialized_by_itself
 
 
@@ -92,8 +93,6 @@ class LiweModel(WordDualEncoderModel):
 
     config_class = LiweConfig
     auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
-    # Number of training steps so far, for the annealing of the loss; the trainer sets it.
-    steps_trained = 0
 
     def __init__(self, config: LiweConfig) -> None:
         super().__init__(config)
@@ -151,26 +150,31 @@ class LiweModel(WordDualEncoderModel):
         return pooled, pooled
 
     def contrastive_objective(
-        self, output: Any, *, positives: Tensor | None = None, tile_size: int | None = None
+        self, output: Any, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
     ) -> Tensor:
-        """Computes the hinge losses of the batch.
+        """Computes the hinge losses of the batch: of images with the texts of each language, the mean over the
+        languages, and of texts in two languages, the mean over their pairs.
 
-        The first is that of images with the texts of each language, the mean over the languages; the second is that
-        of texts in two languages, the mean over the pairs of languages. The labels in `output` replace `positives`.
+        Args:
+            output: embeddings of texts and images with their labels.
+            positives: not used, as the labels in `output` name all positive pairs.
+            step: the training step, with which the loss turns from all negatives to the hardest ones.
         """
         image_labels, text_labels = self.labels(output)
         languages = [output.language_ids == language for language in output.language_ids.unique()]
         texts = [(output.text_embeds[mine], text_labels[mine]) for mine in languages]
-        loss = torch.stack([self._hinge((output.image_embeds, image_labels), text) for text in texts]).mean()
-        pairs = [self._hinge(one, other) for one, other in combinations(texts, 2)]
+        hardness = hinge_hardness(step.index, self.config.annealing_rate)
+        images = (output.image_embeds, image_labels)
+        loss = torch.stack([self._hinge(images, text, hardness) for text in texts]).mean()
+        pairs = [self._hinge(one, other, hardness) for one, other in combinations(texts, 2)]
         return loss + self.config.translation_weight * torch.stack(pairs).mean() if pairs else loss
 
-    def _hinge(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Tensor:
+    def _hinge(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], hardness: float) -> Tensor:
         """Computes the hinge loss between two sets of embeddings with their labels."""
         return annealed_hinge_loss(
             pairwise_distances(one[0], other[0]),
             same_label(one[1], other[1]),
-            hardness=hinge_hardness(self.steps_trained, self.config.annealing_rate),
+            hardness=hardness,
             margin=self.config.margin,
         )
 

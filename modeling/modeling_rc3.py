@@ -20,6 +20,7 @@ from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.hub_code import HubCodeMixin
 from .forward_keywords import tower_keywords
 from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput
+from .visual_inputs import visual_inputs
 from .weights_as_made import WeightsAsMade
 
 
@@ -163,8 +164,8 @@ class Rc3Model(Rc3PreTrainedModel):
         """Encodes the inputs, and decodes `decoder_input_ids` if they are given.
 
         Args:
-            input_ids, attention_mask, region_features, region_mask, pixel_values, pixel_mask: as in
-                `Rc3Encoder.forward`.
+            input_ids, attention_mask: as in `Rc3Encoder.forward`.
+            region_features, region_mask, pixel_values, pixel_mask: see `VisualInputs`.
             decoder_input_ids ([N, U]): `[LANG] words`.
             decoder_attention_mask ([N, U]): 0 at padding.
             encoder_outputs: result of `encode`, instead of the inputs.
@@ -179,15 +180,8 @@ class Rc3Model(Rc3PreTrainedModel):
         """
         encoded = encoder_outputs
         if encoded is None:
-            encoded = self.encode(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                region_features=region_features,
-                region_mask=region_mask,
-                pixel_values=pixel_values,
-                pixel_mask=pixel_mask,
-                **kwargs,
-            )
+            visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
+            encoded = self.encode(input_ids=input_ids, attention_mask=attention_mask, **visual, **kwargs)
         if decoder_input_ids is None:
             return encoded
         (kwargs,) = tower_keywords(self, kwargs, ())

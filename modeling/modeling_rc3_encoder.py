@@ -20,6 +20,7 @@ from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError, MissingLanguageError, RegionError
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
+from .visual_inputs import VisualInputs, visual_inputs
 
 
 @dataclass
@@ -127,10 +128,7 @@ class Rc3Encoder(MBartEncoder):
         Args:
             input_ids ([N, T]): `[BOS] text [LANG]`.
             attention_mask ([N, T]): 0 at padding, which is on the right.
-            region_features ([N, R, F]): features of an object detector.
-            region_mask ([N, R]): which regions exist, none in rows without regions; by default all.
-            pixel_values ([N, 3, H, W]): images.
-            pixel_mask ([N]): which rows have an image; by default all.
+            region_features, region_mask, pixel_values, pixel_mask: see `VisualInputs`.
             image_embeds: the result of `embed_images` for visual inputs, instead of them.
             kwargs: arguments of transformers, such as `output_hidden_states` and `output_attentions`.
 
@@ -153,7 +151,8 @@ class Rc3Encoder(MBartEncoder):
             self._check_languages(input_ids, text_mask)
         special, text = self._embed_tokens(input_ids)
         if image_embeds is None:
-            image_embeds = self.embed_images(region_features, region_mask, pixel_values, pixel_mask)
+            visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
+            image_embeds = self.embed_images(visual)
         segments = [] if image_embeds is None else self._visual_segments(special, image_embeds)
         embeds, masks = zip(*segments, (text, text_mask), strict=True)
         packed, mask = torch.cat(embeds, 1), torch.cat(masks, 1)
@@ -181,23 +180,18 @@ class Rc3Encoder(MBartEncoder):
         count = len(special)
         return dict(zip(special, embeds[:, :count].split(1, dim=1), strict=True)), embeds[:, count:]
 
-    def embed_images(
-        self,
-        region_features: Tensor | None = None,
-        region_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        pixel_mask: Tensor | None = None,
-    ) -> ImageEmbeds | None:
+    def embed_images(self, visual: VisualInputs) -> ImageEmbeds | None:
         """Projects visual inputs to the encoder's width, to be encoded beside several texts; `None` if there are none.
 
-        Arguments and errors are those of `forward`.
+        Errors are those of `forward`.
         """
+        region_features, pixel_values = visual.get("region_features"), visual.get("pixel_values")
         given = pixel_values if region_features is None else region_features
         if given is None:
             return None
         rows = given.shape[0]
-        regions = self._embed_regions(rows, region_features, region_mask)
-        return ImageEmbeds(*regions, *self._embed_patches(rows, pixel_values, pixel_mask))
+        regions = self._embed_regions(rows, region_features, visual.get("region_mask"))
+        return ImageEmbeds(*regions, *self._embed_patches(rows, pixel_values, visual.get("pixel_mask")))
 
     def _visual_segments(self, special: dict[int, Tensor], images: ImageEmbeds) -> list[tuple[Tensor, Tensor]]:
         """Returns what stands before the text, as embeddings [N, L, d] with masks [N, L]."""

@@ -38,10 +38,10 @@ from .losses.interpolated import (
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import ImageEmbeds, text_states, without_decoder_inputs
 from .running_probability import RunningProbability
+from .visual_inputs import visual_inputs_in
 
 Texts = Mapping[str, Tensor]  # input_ids and attention_mask, [N, T]
 
-VISUAL_INPUTS = ("region_features", "region_mask", "pixel_values", "pixel_mask")
 # The rows of an image with two texts: whether the image is the partner's, whether the text is, and which of the two
 # texts it is. ITM uses the first four.
 _PAIRS = (
@@ -120,11 +120,6 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     auto_classes = ("AutoModelForPreTraining",)
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
-    # Number of groups of similar length in which the encoder reads the rows of a data set; trainers set it.
-    text_length_groups = 1
-    # Whether the next batch is the last one before a step of the optimizer; a trainer that accumulates gradients sets
-    # it. See `RunningProbability`.
-    ends_step = True
 
     def __init__(self, config: Rc3Config) -> None:
         super().__init__(config)
@@ -170,6 +165,8 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         strict: Mapping[str, Any] | None = None,
         weak: Mapping[str, Any] | None = None,
         parallel: Mapping[str, Any] | None = None,
+        text_length_groups: int = 1,
+        ends_step: bool = True,
         **kwargs: Any,
     ) -> Rc3ForPreTrainingOutput:
         """Computes the objectives of the data sets that are given.
@@ -183,6 +180,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
                 `decoder`.
             parallel: two texts that translate each other, `first` and `second`. Pairs with an equal label in one of
                 the `identities` [K, B], such as an equal text or image, are not each other's negatives.
+            text_length_groups: number of groups of similar length in which the encoder reads the rows of a data set,
+                so that short rows are not padded to the length of the longest row. The result is the same.
+            ends_step: in training, whether the optimizer takes a step after this batch: false for all batches but the
+                last, if gradients are accumulated. The running probabilities count the batches of a step once.
             kwargs: arguments of transformers, such as `output_hidden_states`, for the rows with masked text. Inputs of
                 a decoder beside `strict` have no effect.
 
@@ -197,15 +198,15 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         parts: dict[str, Tensor] = {}
         states: dict[str, Any] = {}
         if strict is not None and (self._strict_pairs or self.config.mclm_weight):
-            learned, states = self._learn_strict(strict, kwargs)
+            learned, states = self._learn_strict(strict, text_length_groups, kwargs)
             parts |= learned
         if weak is not None and self.config.rxvtcl_weight:
-            parts |= self._learn_weak(weak)
+            parts |= self._learn_weak(weak, text_length_groups)
         if parallel is not None and self.config.xtcl_weight:
-            parts |= self._learn_parallel(parallel)
+            parts |= self._learn_parallel(parallel, text_length_groups)
         if not parts:
             raise InputError("none of the given data sets has an objective with a weight")
-        if self.training and self.ends_step:
+        if self.training and ends_step:
             self._end_step(parts)
         return self._summed(parts, states)
 
@@ -232,7 +233,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     # ---- The objectives on each data set ----
 
     def _learn_strict(
-        self, batch: Mapping[str, Any], kwargs: dict[str, Any]
+        self, batch: Mapping[str, Any], groups: int, kwargs: dict[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Computes MCLM, ITM and the contrast of R-XVtCL; also returns the states of MCLM that are asked for."""
         parts: dict[str, Tensor] = {}
@@ -242,7 +243,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             parts, states = self._masked_language_losses(batch, images, kwargs)
         if not self._strict_pairs:
             return parts, states
-        pairs = self._encode_pairs(batch, images, self._strict_pairs)
+        pairs = self._encode_pairs(batch, images, self._strict_pairs, groups)
         if self.config.itm_weight:
             parts |= self._matching_losses(pairs[:_MATCHING], _MATCHES)
         if self.config.rxvtcl_weight:
@@ -250,23 +251,23 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             parts["strict_contrast_loss"] = self._contrast(positive, negatives, self.visio_textual_probability)
         return parts, states
 
-    def _learn_weak(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _learn_weak(self, batch: Mapping[str, Any], groups: int) -> dict[str, Tensor]:
         """Computes R-XVtCL with its regularization (equation 12)."""
-        pairs = self._encode_pairs(batch, self._embed_images(batch), _PAIRS)
+        pairs = self._encode_pairs(batch, self._embed_images(batch), _PAIRS, groups)
         positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
         parts = {"weak_contrast_loss": self._contrast(positive, negatives, self.visio_textual_probability)}
         if self.config.relevance_weight:
             with torch.no_grad():  # P_tr is the target
-                first, second = self._encode_texts(batch)
+                first, second = self._encode_texts(batch, groups)
                 partner = batch["partner"]
                 textual = torch.stack([row_distances(first, x) for x in (second, first[partner], second[partner])], 1)
             visio_textual = torch.cat([positive[:, None], negatives[:, :2]], dim=1)  # of texts beside the same image
             parts["relevance_loss"] = relevance_regularization(visio_textual, textual)
         return parts
 
-    def _learn_parallel(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _learn_parallel(self, batch: Mapping[str, Any], groups: int) -> dict[str, Tensor]:
         """Computes XTCL, with the texts of `first` as anchors."""
-        first, second = self._encode_texts(batch)
+        first, second = self._encode_texts(batch, groups)
         to_second = distance_matrix(first, second)  # [B, B]
         negatives = torch.cat([distance_matrix(first, first), to_second], dim=1)  # [B, 2 B]
         other = _share_nothing(batch.get("identities"), len(first), first.device).repeat(1, 2)
@@ -347,28 +348,32 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def _embed_images(self, batch: Mapping[str, Any]) -> ImageEmbeds | None:
         """Embeds the images of a data set once, for all texts beside which they are read."""
-        return self.model.encoder.embed_images(**{name: batch[name] for name in VISUAL_INPUTS if name in batch})
+        return self.model.encoder.embed_images(visual_inputs_in(batch))
 
     def _encode_pairs(
-        self, batch: Mapping[str, Any], images: ImageEmbeds | None, pairs: tuple[tuple[bool, bool, str], ...]
+        self,
+        batch: Mapping[str, Any],
+        images: ImageEmbeds | None,
+        pairs: tuple[tuple[bool, bool, str], ...],
+        groups: int,
     ) -> Tensor:
         """Returns the representations of images with texts, [P, B, d]."""
         partner = batch["partner"]
         own = torch.arange(len(partner), device=partner.device)
         indices = torch.cat([partner if of_partner else own for of_partner, _, _ in pairs])
         texts = [_rows(batch[side], partner if of_partner else own) for _, of_partner, side in pairs]
-        return self._encode(texts, images, indices).unflatten(0, (len(pairs), -1))
+        return self._encode(texts, groups, images, indices).unflatten(0, (len(pairs), -1))
 
-    def _encode_texts(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    def _encode_texts(self, batch: Mapping[str, Any], groups: int) -> tuple[Tensor, Tensor]:
         """Returns TR of both texts, [B, d] each."""
-        first, second = self._encode([batch["first"], batch["second"]]).chunk(2)
+        first, second = self._encode([batch["first"], batch["second"]], groups).chunk(2)
         return first, second
 
     def _encode(
-        self, parts: Sequence[Texts], images: ImageEmbeds | None = None, indices: Tensor | None = None
+        self, parts: Sequence[Texts], groups: int, images: ImageEmbeds | None = None, indices: Tensor | None = None
     ) -> Tensor:
         """Returns the representations of all texts, [N, d]: VtR beside the images at `indices` [N], or TR without
-        images."""
+        images. They are encoded in `groups` of similar length."""
         texts = self._joined(parts)
 
         def encode(rows: Tensor, longest: int) -> Tensor:
@@ -376,7 +381,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             inputs = {name: value[rows, :longest] for name, value in texts.items()}
             return self.model.encode(**inputs, image_embeds=beside).last_hidden_state[:, 0]
 
-        return encode_by_length(encode, texts["attention_mask"], self.text_length_groups)
+        return encode_by_length(encode, texts["attention_mask"], groups)
 
     def _joined(self, texts: Sequence[Texts]) -> dict[str, Tensor]:
         """Pads texts of several lengths to one batch."""

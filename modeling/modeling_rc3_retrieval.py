@@ -13,6 +13,7 @@ from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import without_decoder_inputs
+from .visual_inputs import visual_inputs
 
 
 class Rc3EncoderTaskModel(Rc3PreTrainedModel):
@@ -108,14 +109,8 @@ class Rc3ForImageTextRetrieval(Rc3EncoderTaskModel):
                 inputs of questions have different numbers of candidates.
             BabelensError: as `Rc3Encoder.forward`.
         """
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "region_features": region_features,
-            "region_mask": region_mask,
-            "pixel_values": pixel_values,
-            "pixel_mask": pixel_mask,
-        }
+        visual = visual_inputs(region_features, region_mask, pixel_values, pixel_mask)
+        inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask, **visual}
         if input_ids is not None and input_ids.dim() == 3:
             inputs, candidates = _rows_of_questions(inputs, candidates)
         encoded = self.model.encode(**inputs, **without_decoder_inputs(kwargs))

@@ -22,6 +22,7 @@ from ..configuration.errors import InputError, MissingLanguageError, UnknownLang
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import Rc3EncoderOutput, without_decoder_inputs
 from .modeling_rc3_retrieval import Rc3EncoderTaskModel, Rc3ForImageTextRetrieval, checked_cross_entropy
+from .visual_inputs import visual_inputs
 
 # A logit for which a softmax gives exactly 0, also in half precision, and whose sum with others stays finite.
 _NEVER = -1e4
@@ -125,10 +126,7 @@ class Rc3ForConditionalGeneration(Rc3PreTrainedModel, GenerationMixin):
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            region_features=region_features,
-            region_mask=region_mask,
-            pixel_values=pixel_values,
-            pixel_mask=pixel_mask,
+            **visual_inputs(region_features, region_mask, pixel_values, pixel_mask),
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
@@ -271,10 +269,7 @@ class Rc3ForClassification(Rc3EncoderTaskModel):
         encoded = self.model.encode(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            region_features=region_features,
-            region_mask=region_mask,
-            pixel_values=pixel_values,
-            pixel_mask=pixel_mask,
+            **visual_inputs(region_features, region_mask, pixel_values, pixel_mask),
             **without_decoder_inputs(kwargs),
         )
         logits = self.classifier(self.dropout(encoded.pooler_output))

@@ -34,6 +34,7 @@ from .modeling_smalr_latent import SmalrLatentModel
 from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput
 from .recurrent import gru_states, pack, pad
 from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
+from .training_step import FIRST_STEP, TrainingStep
 from .word_embedding import HybridWordEmbedding, WordRows, row_count
 
 
@@ -68,8 +69,6 @@ class SmalrModel(WordDualEncoderModel):
     auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
     output_class = SmalrOutput
     renamed_weights: ClassVar[dict[str, str]] = {"word_table": "word_table.weight"}
-    # Fraction of the training that is done, from 0 to 1, for the schedule of the adversarial loss; set by the trainer.
-    training_progress = 0.0
 
     def __init__(self, config: SmalrConfig) -> None:
         super().__init__(config)
@@ -252,9 +251,14 @@ class SmalrModel(WordDualEncoderModel):
     # ---- Training ----
 
     def contrastive_objective(
-        self, output: Any, *, positives: Tensor | None = None, tile_size: int | None = None
+        self, output: Any, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
     ) -> Tensor:
-        """Computes L_SMALR (equation 4) from texts and images with their labels, which replace `positives`.
+        """Computes L_SMALR (equation 4).
+
+        Args:
+            output: embeddings of texts and images with their labels.
+            positives: not used, as the labels in `output` name all positive pairs.
+            step: the training step, on which the weight of the adversarial loss depends.
 
         Raises:
             ValueError: if there are no texts or images, or the model is compressed.
@@ -278,7 +282,7 @@ class SmalrModel(WordDualEncoderModel):
                 self.alignment.classifier.weight,
                 self.alignment.classifier.bias,
                 languages,
-                reversal=reversal_schedule(self.training_progress),
+                reversal=reversal_schedule(step.progress),
             )
         return smalr_loss(
             multimodal,

@@ -13,6 +13,7 @@ from ..configuration.configuration_smalr import SPECIAL_IDS, SmalrConfig
 from .losses.distances import pairwise_distances, same_label
 from .losses.triplet import top_violation_triplet_loss
 from .modeling_dual_encoder import DualEncoderOutput, normalize
+from .training_step import FIRST_STEP, TrainingStep
 from .weights_as_made import WeightsAsMade
 from .word_embedding import WordRows
 
@@ -85,17 +86,14 @@ class SmalrLatentModel(WeightsAsMade, PreTrainedModel):
         return DualEncoderOutput(text_embeds=normalize(total / known.sum(1).clamp(min=1)))
 
     def contrastive_objective(
-        self, output: DualEncoderOutput, *, positives: Tensor | None = None, tile_size: int | None = None
+        self, output: DualEncoderOutput, *, positives: Tensor | None = None, step: TrainingStep = FIRST_STEP
     ) -> Tensor:
         """Computes the triplet loss of sentences about one image, in any languages (equation 1).
 
         Args:
             output: embeddings of the sentences.
-            positives ([N] or [1, N]): label of the image of each sentence.
-            tile_size: has no effect.
-
-        Raises:
-            ValueError: if there are no `positives`.
+            positives: labels of the images that the sentences describe, [N] or [1, N].
+            step: not used, as this loss is the same throughout training.
         """
         if positives is None:
             raise ValueError("a loss needs positives, the labels of the images")

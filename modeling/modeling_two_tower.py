@@ -111,6 +111,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         return_loss: bool | None = None,
         return_logits: bool = True,
         positives: Tensor | None = None,
+        text_length_groups: int = 1,
         **kwargs: Any,
     ) -> DualEncoderOutput:
         """Embeds images, texts and translations of the texts, whichever are given, and compares them.
@@ -123,13 +124,14 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             return_logits: whether to compute the similarities of all images with all texts, for which large training
                 batches have no memory.
             positives: further pairs that belong together, as collators mark them; see `contrastive_loss`.
+            text_length_groups: number of groups of similar length in which the texts are encoded, so that short texts
+                are not padded to the length of the longest text. The embeddings are the same. The states of the groups
+                differ in length. Asking for hidden states or attentions turns the grouping off.
             kwargs: arguments of transformers for both towers, such as `output_hidden_states`, and those that one tower
                 has.
 
         Returns:
-            Embeddings, similarities and loss. Texts that are encoded in groups of similar length
-            (`text_length_groups`) have states of different lengths: `text_model_output` is then missing. Asking for
-            hidden states or attentions turns the grouping off.
+            Embeddings, similarities and loss; without `text_model_output`, if there are several `text_length_groups`.
 
         Raises:
             ArgumentError: for a keyword that neither tower has.
@@ -143,10 +145,12 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             images = self.get_image_features(pixel_values, return_dict=True, **image_kwargs)
             images = images if keeps_states else without_states(images)
         if input_ids is not None:
-            texts = self._text_output(input_ids, attention_mask, head, text_kwargs)
+            texts = self._text_output(input_ids, attention_mask, head, text_length_groups, text_kwargs)
             texts = texts if keeps_states else without_states(texts)
         if paired_input_ids is not None:
-            translations = without_states(self._text_output(paired_input_ids, paired_attention_mask, head, {}))
+            translations = without_states(
+                self._text_output(paired_input_ids, paired_attention_mask, head, text_length_groups, {})
+            )
         output = DualEncoderOutput(
             text_embeds=None if texts is None else normalize(texts.pooler_output),
             image_embeds=None if images is None else normalize(images.pooler_output),
@@ -160,14 +164,14 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         )
 
     def _text_output(
-        self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, kwargs: dict[str, Any]
+        self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, groups: int, kwargs: dict[str, Any]
     ) -> BaseModelOutputWithPooling:
         """Embeds texts as `embed_text` does; texts in groups of similar length have pooled features alone."""
-        if attention_mask is None or self.text_length_groups == 1 or asks_for_states(kwargs):
+        if attention_mask is None or groups == 1 or asks_for_states(kwargs):
             return self.embed_text(input_ids, attention_mask, head, **kwargs)
 
         def encode_rows(rows: Tensor, longest: int) -> Tensor:
             return self.embed_text(input_ids[rows, :longest], attention_mask[rows, :longest], head).pooler_output
 
-        pooled = encode_by_length(encode_rows, attention_mask, self.text_length_groups)
+        pooled = encode_by_length(encode_rows, attention_mask, groups)
         return BaseModelOutputWithPooling(pooler_output=pooled)

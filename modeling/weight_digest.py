@@ -29,4 +29,4 @@ def add_weights(
     for name, value in weights.items():
         if describe is not None:
             digest.update(describe(name, value).encode())
-        digest.update(memoryview(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()))
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

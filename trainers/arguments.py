@@ -1,5 +1,6 @@
-"""Arguments of the contrastive trainers: transformers' own, and what contrastive training adds."""
+"""Training arguments of the methods: those of transformers, and the options that babelens adds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -14,86 +15,91 @@ ADAMAX = "adamax"
 
 @dataclass
 class ContrastiveTrainingArguments(PrecisionTrainingArguments):
-    """transformers' `TrainingArguments`, with `optim="lamb"` and `optim="adamax"` beside its optimisers."""
+    """Training arguments of contrastive training: those of transformers, whose `optim` may also be `"lamb"` or
+    `"adamax"`, and the fields below."""
 
-    # Whether the method's texts are word pieces of one vocabulary, which text_augmentation can cut in other ways.
-    can_augment_texts: ClassVar[bool] = True
+    methods: ClassVar[tuple[str, ...]] = ("MURAL", "ETCL")
 
     optim: OptimizerNames | str = field(
         default=LAMB,
         metadata={
-            "help": "'lamb' (You et al. 2020; MURAL, ALIGN, ETCL), 'adamax' (Kingma & Ba 2015; LIWE), or any "
-            "optimiser of transformers."
+            "help": "The optimizer: 'lamb' (You et al. 2020; MURAL, ALIGN, ETCL), 'adamax' (Kingma & Ba 2015; "
+            "LIWE), or any optimizer of transformers."
         },
     )
     embed_chunk_size: int | None = field(
         default=None,
         metadata={
-            "help": "Gradient caching: embed that many examples at a time, so that memory depends on the chunk and "
-            "not on the batch. The gradient is the whole batch's, exactly (Gao et al. 2021)."
+            "help": "Gradient caching: number of examples that are embedded at a time. Memory then depends on the "
+            "chunk and not on the batch; the gradient is exactly that of the whole batch (Gao et al. 2021)."
         },
     )
     gather_negatives: bool = field(
         default=True,
-        metadata={"help": "Use the other processes' examples as negatives, with gradient, as one large batch would."},
+        metadata={
+            "help": "Whether to use the examples of the other processes as negatives, with gradient, like one large "
+            "batch."
+        },
     )
     loss_tile_size: int | None = field(
         default=None,
-        metadata={"help": "Rows and columns of a tile of the contrastive loss's logits; default: 1024."},
+        metadata={"help": "Number of rows and columns of a tile of the contrastive loss's logits; default: 1024."},
     )
     text_length_groups: int = field(
         default=1,
         metadata={
-            "help": "Encode a batch's texts in that many groups of similar length, so that short texts are not padded "
-            "to the longest one. The result is the same; on a CPU 3 or 4 save time."
+            "help": "Number of groups of similar length in which the texts of a batch are encoded, so that short "
+            "texts are not padded to the longest text. The result is the same; on a CPU, 3 or 4 groups save time."
         },
     )
     shuffle_buffer_size: int = field(
         default=1000,
         metadata={
-            "help": "Rows of a streamed corpus that each worker holds, images undecoded, and shuffles at a time. "
-            "The order of the shards is shuffled as well."
+            "help": "Number of rows of a streamed corpus that each worker holds in memory, with encoded images, and "
+            "shuffles together. The order of the shards is shuffled as well."
         },
     )
     task_weights: dict[str, float] | None = field(
         default=None,
         metadata={
-            "help": "Weight of each task's loss, such as {'text_text': 0.1}; what is not named keeps its default."
+            "help": "Weight of each task's loss, such as {'text_text': 0.1}; other tasks keep their default weight."
         },
     )
     task_learning_rates: dict[str, float] | None = field(
         default=None,
         metadata={
-            "help": "Peak learning rate of each task. Every task then has its own optimiser state over the shared "
-            "weights, and all of them step."
+            "help": "Peak learning rate of each task. Every task then has its own optimizer over the shared weights, "
+            "and all optimizers take a step."
         },
     )
     learning_rate_mapping: dict[str, float] | None = field(
         default=None,
         metadata={
-            "help": "Peak learning rates of parts of the model, by regular expressions that parameter names are "
-            "searched for, such as {'text_model.*word_embeddings': 6e-3}; the first that is found decides, and where "
-            "none is, `learning_rate`."
+            "help": "Peak learning rates of parts of the model, such as {'text_model.*word_embeddings': 6e-3}. The "
+            "keys are regular expressions that are searched for in parameter names; the first match decides, and "
+            "`learning_rate` applies where there is none."
         },
     )
     languages: list[str] | None = field(
-        default=None, metadata={"help": "Languages of image-text pairs to train on; default: all that the corpus has."}
+        default=None,
+        metadata={"help": "Languages of image-text pairs to train on; default: all languages of the corpus."},
     )
     eval_languages: list[str] | None = field(
         default=None,
-        metadata={"help": "Languages to evaluate during training; default: all that the evaluation corpus has."},
+        metadata={"help": "Languages to evaluate during training; default: all languages of the evaluation corpus."},
     )
     image_augmentation: dict[str, Any] | None = field(
         default=None,
         metadata={
-            "help": "Keyword arguments of ImageAugmentation; default: the paper's, mirror images with probability 1/2."
+            "help": "Keyword arguments of ImageAugmentation; default: as in the papers, horizontal flips with "
+            "probability 1/2."
         },
     )
     text_augmentation: dict[str, Any] | None = field(
         default=None,
         metadata={
             "help": "Keyword arguments of TextAugmentation, such as {'subword_dropout': 0.4, 'share': 0.5}; default: "
-            "texts are cut into word pieces in one way."
+            "no augmentation."
         },
     )
 
@@ -106,18 +112,18 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             for key, value in (getattr(self, name) or {}).items():
                 if value < 0:
                     raise ValueError(f"{name}[{key!r}]={value} must not be negative")
-        if self.text_augmentation and not self.can_augment_texts:
-            raise ValueError("text_augmentation is for methods whose texts are word pieces of one vocabulary")
         if self.task_learning_rates and self.learning_rate_mapping:
             raise ValueError(
-                "task_learning_rates and learning_rate_mapping both set the rate of the same weights: give one of them"
+                "task_learning_rates and learning_rate_mapping both set the learning rate of the same weights: give "
+                "one of them"
             )
         asked = self.asked_precision()
         if self.task_learning_rates and asked is not None and asked.name == FLOAT16:
             raise ValueError(
-                "task_learning_rates cannot go with float16, whose loss scaling knows one optimiser: use bfloat16"
+                "task_learning_rates cannot be used with float16, whose loss scaling supports one optimizer: use "
+                "bfloat16"
             )
-        # transformers turns `optim` into a member of its own enumeration, which has neither LAMB nor Adamax.
+        # transformers turns `optim` into a member of its enumeration, which has neither LAMB nor Adamax.
         own = self.optim if self.optim in (LAMB, ADAMAX) else None
         if own:
             self.optim = OptimizerNames.ADAMW_TORCH
@@ -125,24 +131,28 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         if own:
             self.optim = own
         if self.task_learning_rates:
-            # Gradients of several batches are of several tasks. DistributedDataParallel and FSDP would hold them
-            # together until they are synchronised.
+            # With accumulated gradients, DistributedDataParallel and FSDP would add up the gradients of several tasks
+            # before they synchronize them.
             accumulation = self.accelerator_config.gradient_accumulation_kwargs or {}
             self.accelerator_config.gradient_accumulation_kwargs = accumulation | {"sync_each_batch": True}
-        # Examples reach the collator whole, whatever the model's forward() calls them, and a contrastive batch has no
-        # labels.
+        # The collators read columns that are not arguments of the model's forward. A contrastive batch has no labels.
         self.remove_unused_columns = False
         self.label_names: list[str] = []
 
 
 @dataclass
 class MlaTrainingArguments(ContrastiveTrainingArguments):
-    """What MLA's training adds; the defaults are those of the paper's native language transfer (section 4.1).
+    """Training arguments of MLA; the defaults are those of the paper's native language transfer (section 4.1).
 
-    Language exposure has a learning rate of 3e-6.
+    For language exposure, the paper uses a learning rate of 3e-6.
     """
 
-    can_augment_texts: ClassVar[bool] = False
+    methods: ClassVar[tuple[str, ...]] = ("MLA",)
+    unread: ClassVar[Mapping[str, str]] = {
+        "text_length_groups": "its text tower reads a batch at once",
+        "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
+        "text_augmentation": "its texts are not word pieces of one vocabulary",
+    }
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
     learning_rate: float = field(default=1e-4)
@@ -156,32 +166,36 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
     trainable: Literal["acquirers", "native", "all"] = field(
         default="acquirers",
         metadata={
-            "help": "What is trained: the acquirers of `languages` and the non-native embedding; the native model "
-            "alone (the paper's fine-tuning on English); or all of it."
+            "help": "Which weights are trained: 'acquirers', the acquirers of `languages` and the non-native "
+            "embedding; 'native', the native model alone (the paper's fine-tuning on English); or 'all'."
         },
     )
     text_text_objective: Literal["mse", "nce"] | None = field(
         default=None,
         metadata={
-            "help": "Objective of native language transfer; default: the model configuration's, which it changes."
+            "help": "Objective of native language transfer; default: that of the model's configuration. A value is "
+            "written to the configuration."
         },
     )
     image_text_objective: Literal["mse", "nce"] | None = field(
         default=None,
-        metadata={"help": "Objective of language exposure; default: the model configuration's, which it changes."},
+        metadata={
+            "help": "Objective of language exposure; default: that of the model's configuration. A value is written "
+            "to the configuration."
+        },
     )
     mix_languages: bool = field(
         default=False,
         metadata={
-            "help": "Draw batches from all languages at once. By default every step has one language, each as often "
-            "as the others."
+            "help": "Whether a batch mixes all languages. By default, all examples of a step are of one language, and "
+            "each language is chosen as often as the others."
         },
     )
     cache_frozen_features: bool = field(
         default=True,
         metadata={
-            "help": "While the native model is frozen, compute its features of images and native texts once and "
-            "keep them on disk. Images are then not augmented."
+            "help": "Whether to compute the features of images and native texts once, and to keep them on disk, while "
+            "the native model is frozen. Images are then not augmented."
         },
     )
 
@@ -196,25 +210,31 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
 
 @dataclass
 class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
-    """What training on images with texts in several languages adds."""
+    """Training arguments of word-level dual encoders, which train on images with captions in several languages."""
 
-    can_augment_texts: ClassVar[bool] = False
+    unread: ClassVar[Mapping[str, str]] = {
+        "embed_chunk_size": "a batch has more texts than images, and is small enough",
+        "loss_tile_size": "its loss is not tiled",
+        "text_length_groups": "its recurrent layers read texts without padding",
+        "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
+        "text_augmentation": "its texts are words, not word pieces",
+    }
 
     sentences_per_image: int = field(
-        default=2, metadata={"help": "Sentences of each image in a batch, in each language."}
+        default=2, metadata={"help": "Number of captions of each image in a batch, in each language."}
     )
     languages_per_batch: int | None = field(
         default=None,
         metadata={
-            "help": "That many languages in a batch, drawn anew for each; default: all. A batch costs less, as every "
-            "two of its languages are compared, and its images may be more."
+            "help": "Number of languages in a batch, sampled anew for each batch; default: all. As every two "
+            "languages of a batch are compared, fewer languages leave time and memory for more images."
         },
     )
     cache_frozen_features: bool = field(
         default=True,
         metadata={
-            "help": "Compute the backbone's features of images once and keep them on disk; the backbone is then "
-            "frozen, and images are not augmented. Without, it is trained on pixels."
+            "help": "Whether to compute the backbone's features of images once and to keep them on disk. The backbone "
+            "is then frozen, and images are not augmented; otherwise the backbone is trained."
         },
     )
 
@@ -222,14 +242,14 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
         for name in ("sentences_per_image", "languages_per_batch"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.embed_chunk_size is not None:
-            raise ValueError("embed_chunk_size: such a batch has more texts than images, and is small enough")
         super().__post_init__()
 
 
 @dataclass
 class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
-    """SMALR's defaults are the paper's and MULE's."""
+    """Training arguments of SMALR; the defaults are those of the papers (SMALR and MULE)."""
+
+    methods: ClassVar[tuple[str, ...]] = ("SMALR",)
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
     learning_rate: float = field(default=1e-3)
@@ -239,7 +259,9 @@ class SmalrTrainingArguments(WordDualEncoderTrainingArguments):
 
 @dataclass
 class LiweTrainingArguments(WordDualEncoderTrainingArguments):
-    """LIWE's defaults are those of its authors' code."""
+    """Training arguments of LIWE; the defaults are those of its authors' code."""
+
+    methods: ClassVar[tuple[str, ...]] = ("LIWE",)
 
     optim: OptimizerNames | str = field(default=ADAMAX)
     learning_rate: float = field(default=1e-3)
@@ -250,47 +272,53 @@ class LiweTrainingArguments(WordDualEncoderTrainingArguments):
 
 @dataclass
 class Rc3TrainingArguments(PrecisionTrainingArguments):
-    """RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam, which has no weight decay."""
+    """Training arguments of RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam without
+    weight decay."""
+
+    methods: ClassVar[tuple[str, ...]] = ("RC3's pre-training",)
 
     learning_rate: float = field(default=5e-5)
     data_set_batch_sizes: dict[str, int] | None = field(
         default=None,
         metadata={
-            "help": "Examples of each data set in a batch, for one process, such as {'parallel': 128}; what is not "
-            "named has per_device_train_batch_size."
+            "help": "Number of examples of each data set in a batch of one process, such as {'parallel': 128}; "
+            "default: per_device_train_batch_size."
         },
     )
     strict_visual: Literal["regions", "patches", "both"] | None = field(
         default=None,
         metadata={
-            "help": "How the images of strictly aligned data are given; default: as regions, the paper's choice, "
-            "where the model reads both."
+            "help": "Whether the images of strictly aligned data are given as regions, patches or both; default, if "
+            "the model reads both: regions, as in the paper."
         },
     )
     weak_visual: Literal["regions", "patches", "both"] | None = field(
         default=None,
-        metadata={"help": "The same of weakly aligned data; default: as patches where the model reads both."},
+        metadata={
+            "help": "Whether the images of weakly aligned data are given as regions, patches or both; default, if the "
+            "model reads both: patches, as in the paper."
+        },
     )
     image_augmentation: dict[str, Any] | None = field(
         default=None,
-        metadata={"help": "Keyword arguments of ImageAugmentation, for patches; default: images as they are."},
+        metadata={"help": "Keyword arguments of ImageAugmentation, for patches; default: no augmentation."},
     )
     augmented_regions: int = field(
         default=0,
         metadata={
-            "help": "Of how many versions of each image, changed by image_augmentation, regions are computed beside "
-            "its own; training draws from them all."
+            "help": "Number of augmented copies of each image for which regions are precomputed, by "
+            "image_augmentation; training samples from them and the original."
         },
     )
     text_length_groups: int = field(
         default=1,
         metadata={
-            "help": "Have the encoder read a batch's rows in so many groups of similar length: faster where lengths "
-            "differ much, to the same result."
+            "help": "Number of groups of similar length in which the encoder reads the rows of a batch. The result is "
+            "the same; groups save time if the lengths differ much."
         },
     )
     eval_batches: int | None = field(
-        default=None, metadata={"help": "Batches of an evaluation, always the same ones; default: all."}
+        default=None, metadata={"help": "Number of batches of an evaluation, always the same ones; default: all."}
     )
 
     def __post_init__(self) -> None:
@@ -303,7 +331,7 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
         if self.augmented_regions < 0 or (self.augmented_regions and self.image_augmentation is None):
             raise ValueError(
                 f"augmented_regions={self.augmented_regions} counts versions that image_augmentation, which is "
-                f"{self.image_augmentation}, made of an image"
+                f"{self.image_augmentation}, makes of an image: it needs image_augmentation, and cannot be negative"
             )
         for name in ("strict_visual", "weak_visual"):
             if getattr(self, name) not in (None, "regions", "patches", "both"):
@@ -311,37 +339,45 @@ class Rc3TrainingArguments(PrecisionTrainingArguments):
         super().__post_init__()
         self.remove_unused_columns = False
         self.label_names: list[str] = []
-        # What an objective of no weight would need gets no gradient; the running averages agree by themselves.
+        # The parts of objectives with the weight 0 get no gradient. The running averages are the same in all processes
+        # without a broadcast.
         self.ddp_find_unused_parameters = True
         self.ddp_broadcast_buffers = False
 
 
 @dataclass
 class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
-    """Fine-tuning RC3 on a task. What the paper says of each task (table 6) stands in `recipes/rc3`."""
+    """Training arguments of RC3's tasks. The paper's values for each task (table 6) are in `recipes/rc3`."""
+
+    methods: ClassVar[tuple[str, ...]] = ("RC3's tasks",)
 
     max_text_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens that are read of a text; default: the processor's, which is changed, and saved so."},
+        metadata={
+            "help": "Maximum number of tokens of a text; default: that of the processor. A value is written to the "
+            "processor, and saved with it."
+        },
     )
     image_augmentation: dict[str, Any] | None = field(
         default=None,
-        metadata={"help": "Keyword arguments of ImageAugmentation, for pixels; default: images as they are."},
+        metadata={"help": "Keyword arguments of ImageAugmentation; default: no augmentation."},
     )
     generation: dict[str, Any] | None = field(
         default=None,
         metadata={
-            "help": "How a translating model generates, such as {'num_beams': 5}: settings of its generation_config, "
-            "saved with it."
+            "help": "Settings of the model's generation_config, such as {'num_beams': 5}, which are saved with it; "
+            "for translation only."
         },
     )
 
     def __post_init__(self) -> None:
         check_numbers(self)
         if self.max_text_length is not None and self.max_text_length < 3:
-            raise ValueError(f"max_text_length={self.max_text_length}: a text has [BOS], its language and some words")
+            raise ValueError(
+                f"max_text_length={self.max_text_length} must be at least 3: [BOS], a word and the language"
+            )
         super().__post_init__()
         self.remove_unused_columns = False
         self.label_names: list[str] = []
-        # Tasks that are no translation need no decoder.
+        # Only translation gives the decoder a gradient.
         self.ddp_find_unused_parameters = True

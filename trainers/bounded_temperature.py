@@ -1,4 +1,4 @@
-"""Keeps the temperature that a dual encoder learns at its bound or above (see `modeling.learned_temperature`)."""
+"""Keeps the learned temperature of a dual encoder at or above its lower bound (see `modeling.learned_temperature`)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 
 class BoundTemperature(TrainerCallback):
-    """After every step of the optimiser, has the model bring back a temperature that fell below its bound."""
+    """Resets a temperature that fell below its lower bound, after every step of the optimizer."""
 
     def on_optimizer_step(
         self,
@@ -17,6 +17,6 @@ class BoundTemperature(TrainerCallback):
         model: nn.Module | None = None,
         **kwargs: Any,
     ) -> None:
-        bound = getattr(model, "bound_temperature", None)  # which a model without a temperature has not
+        bound = getattr(model, "bound_temperature", None)  # None, if the model has no temperature
         if bound is not None:
             bound()

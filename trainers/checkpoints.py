@@ -1,16 +1,15 @@
-"""Checkpoints that are whole or do not count.
+"""Atomic checkpoints: an interrupted save leaves no checkpoint.
 
-A checkpoint folder is complete when it holds `complete.json`, written last, with the size and the digest of every
-other file, all of which have reached the disk before. A run that was killed while saving leaves a folder without it,
-which is never resumed from and goes away with the next save.
+A checkpoint folder is complete if it has a file `complete.json` with the size and the digest of every other file. It
+is written last, when all other files have reached the disk. A run that is killed while it saves leaves a folder
+without this file, which is never resumed from, and which the next training deletes.
 
-Whether the sizes are right is cheap to tell and is asked often. The digests are compared when a run is about to go on
-from the checkpoint. Checkpoints of earlier versions list sizes alone, and count as they did.
+Sizes are checked often, because that is cheap; digests are checked when a run resumes from the checkpoint. Checkpoints
+of the first versions list sizes alone.
 """
 
 import json
 import logging
-import os
 import re
 import shutil
 from pathlib import Path
@@ -19,33 +18,32 @@ from typing import Any
 import xxhash
 
 from ..configuration.errors import DamagedCheckpointError
+from ..configuration.files import atomic_file
 from .saving import sync, sync_files
 
 logger = logging.getLogger(__name__)
 
 MARKER = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-_PARTIAL = ".partial"
+_PARTIAL = ".partial"  # the ending of unfinished checkpoints of earlier versions
 _PIECE = 1 << 24
 
 
 def mark_complete(folder: str | Path) -> None:
-    """Declares that everything in `folder` has been written."""
+    """Marks a checkpoint folder as complete, after all of its files were written."""
     folder = Path(folder)
     files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != MARKER]
     sync_files(folder)
     listed = {
         str(file.relative_to(folder)): {"size": file.stat().st_size, "xxh3_128": _digest(file)} for file in files
     }
-    partial = folder / f"{MARKER}{_PARTIAL}"
-    partial.write_text(json.dumps(listed, indent=1), encoding="utf-8")
-    sync(partial)
-    os.replace(partial, folder / MARKER)
+    with atomic_file(folder / MARKER) as marker:
+        marker.write_text(json.dumps(listed, indent=1), encoding="utf-8")
     sync(folder)
 
 
 def is_complete(folder: str | Path) -> bool:
-    """Whether `folder` was saved to its end and its files are as long as they were then."""
+    """Whether a checkpoint folder is complete and its files have the sizes that were written."""
     folder = Path(folder)
     try:
         return all((folder / name).stat().st_size == size for name, (size, _) in _listed(folder).items())
@@ -54,9 +52,10 @@ def is_complete(folder: str | Path) -> bool:
 
 
 def check_undamaged(folder: str | Path) -> None:
-    """
+    """Compares the files of a complete checkpoint with their digests.
+
     Raises:
-        DamagedCheckpointError: for a complete checkpoint with files that are not what was written, or cannot be read.
+        DamagedCheckpointError: if a file was changed or cannot be read.
     """
     folder, damaged = Path(folder), []
     for name, (_, digest) in _listed(folder).items() if is_complete(folder) else ():
@@ -79,10 +78,10 @@ def _is_damaged(folder: Path) -> bool:
 
 
 def _listed(folder: Path) -> dict[str, tuple[int | None, str | None]]:
-    """What `complete.json` says of each file: its size, and its digest where there is one.
+    """The entries of `complete.json`: file -> its size, and its digest if there is one.
 
     Raises:
-        OSError, ValueError: when there is no such list.
+        OSError, ValueError: if there is no such file, or it cannot be read.
     """
     listed: Any = json.loads((folder / MARKER).read_text(encoding="utf-8"))
     if not isinstance(listed, dict):
@@ -101,25 +100,26 @@ def _digest(file: Path) -> str:
 
 def checkpoints(output_dir: str | Path) -> list[Path]:
     """The checkpoint folders in `output_dir`, complete or not, oldest first."""
-    found = [
+    by_step = [
         (int(match[1]), path)
         for path in Path(output_dir).glob("checkpoint-*")
         if (match := _CHECKPOINT.fullmatch(path.name))
     ]
-    return [path for _, path in sorted(found)]
+    return [path for _, path in sorted(by_step)]
 
 
 def has_checkpoint(output_dir: str | Path) -> bool:
-    """Whether a complete checkpoint is in `output_dir`; whether it can be resumed from, `newest_checkpoint` tells."""
+    """Whether there is a complete checkpoint in `output_dir`. It may be damaged, which `newest_checkpoint` checks."""
     return any(is_complete(path) for path in checkpoints(output_dir))
 
 
 def newest_checkpoint(output_dir: str | Path) -> Path | None:
-    """The newest complete checkpoint in `output_dir` whose files are what was written, or None where there is no
-    complete one; a warning names those that are passed over.
+    """The newest complete and undamaged checkpoint in `output_dir`; None if there is no complete checkpoint.
+
+    A warning names the damaged checkpoints that are skipped.
 
     Raises:
-        DamagedCheckpointError: when all of them are damaged.
+        DamagedCheckpointError: if all complete checkpoints are damaged.
     """
     damaged = []
     for path in reversed(checkpoints(output_dir)):
@@ -128,25 +128,29 @@ def newest_checkpoint(output_dir: str | Path) -> Path | None:
                 check_undamaged(path)
                 return path
             except DamagedCheckpointError as error:
-                logger.warning("%s; it is passed over", error)
+                logger.warning("%s; it is skipped", error)
                 damaged.append(error)
     if damaged:
         raise DamagedCheckpointError(
-            f"{damaged[0]}. There is no other checkpoint to go on from: put back a copy of it, or delete it to begin "
+            f"{damaged[0]}. There is no other checkpoint to resume from: restore a copy of it, or delete it to start "
             "anew"
         )
     return None
 
 
 def remove_torn_checkpoints(output_dir: str | Path, resumed: Path | None = None) -> list[Path]:
-    """Deletes the checkpoint folders that were never completed and, of those newer than the one that is resumed, the
-    damaged ones, which would be taken for newer than what is saved next. Returns what is gone."""
-    found = checkpoints(output_dir)
-    torn = [path for path in found if not is_complete(path)]
-    if resumed in found:
-        newer = found[found.index(resumed) + 1 :]
+    """Deletes incomplete checkpoints, and damaged checkpoints that are newer than the resumed one, because a later run
+    would take them for newer than what is saved next.
+
+    Returns:
+        The deleted folders.
+    """
+    folders = checkpoints(output_dir)
+    torn = [path for path in folders if not is_complete(path)]
+    if resumed in folders:
+        newer = folders[folders.index(resumed) + 1 :]
         torn += [path for path in newer if path not in torn and _is_damaged(path)]
-    torn += Path(output_dir).glob(f"checkpoint-*{_PARTIAL}")  # of earlier versions
+    torn += Path(output_dir).glob(f"checkpoint-*{_PARTIAL}")
     for path in torn:
         shutil.rmtree(path)
     return torn

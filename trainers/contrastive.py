@@ -1,14 +1,13 @@
-"""The contrastive trainer: what every dual encoder's training shares.
+"""The contrastive trainer, which trains every dual encoder.
 
-A step takes one batch of each task, computes each task's loss on its embeddings (gathered from chunks and processes),
-and steps. A method's trainer says which tasks there are and how their data become batches; its model says what it
-loses on embeddings (`contrastive_objective`).
+A step takes one batch of each task, computes the loss of each task from its embeddings (gathered from chunks and
+processes), and updates the weights. The trainer of a method names its tasks and turns their data into batches; its
+model computes the loss from the embeddings (`contrastive_objective`).
 """
 
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -22,8 +21,9 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..configuration.errors import TrainingSetupError
 from ..configuration.tasks import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
-from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, loader_options, mixture_loader
-from ..data.batching.streams import ShareOfSteps, StreamLoader, StreamMixture
+from ..data.batching.mixture import SizedView, TaskMixture
+from ..data.batching.streams import StreamMixture
+from ..data.batching.task_data import TaskData
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..evaluation.retrieval import evaluate_retrieval
@@ -32,50 +32,37 @@ from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
+from .base import BabelensTrainer, over_languages
 from .bounded_temperature import BoundTemperature
-from .finiteness import check_finite
+from .data_loading import data_seed
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .optimizers import Lamb, TaskOptimizer, parameter_groups
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
-from .whole_checkpoints import WholeCheckpointTrainer
 
 
-@dataclass(frozen=True)
-class TaskData:
-    """What a task takes of a corpus.
-
-    Args:
-        corpus: a caption corpus or a translation corpus, or a stream of one.
-        languages: of images' captions; by default the arguments' `languages`, else all.
-        pairs: of translations; by default all.
-    """
-
-    corpus: Dataset | IterableDataset
-    languages: list[str] | None = None
-    pairs: list[tuple[str, str]] | None = None
-
-
-class ContrastiveTrainer(WholeCheckpointTrainer):
+class ContrastiveTrainer(BabelensTrainer):
     """transformers' `Trainer` for dual encoders.
 
     Args:
         model: a dual encoder of this package.
-        args: `ContrastiveTrainingArguments`.
-        processing_class: the model's processor.
-        train_dataset: a caption corpus (the first task's data), or a dict task -> corpus, `TaskData` or view (see
-            `babelens.data`). Streams are read in passing, and need `max_steps`.
+        args: `ContrastiveTrainingArguments`, or the subclass of the method.
+        processing_class: the processor of the model.
+        train_dataset: a caption corpus (the data of the first task), or a dict task -> corpus, `TaskData` or view (see
+            `babelens.data`). A corpus that is streamed needs `max_steps` in `args`.
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
-        kwargs: as for `Trainer`.
+        kwargs: further arguments of `Trainer`.
+
+    Raises:
+        TrainingSetupError: for a task that the method does not have, or settings that do not fit each other.
     """
 
-    # The tasks, the main one first, with the default weight of each one's loss.
+    # Task -> default weight of its loss. An epoch is one pass over the data of the first task.
     task_weights: ClassVar[dict[str, float]]
     arguments_class: ClassVar[type[ContrastiveTrainingArguments]] = ContrastiveTrainingArguments
 
-    # transformers sets these; declared for the type checker, which does not read transformers.
+    # Set by transformers, and declared here because the type checker does not read transformers.
     optimizer: Any
-    control: Any
 
     def __init__(
         self,
@@ -87,15 +74,14 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         eval_dataset: Dataset | dict[str, Dataset] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.args, self.processing_class = args, processing_class  # the views and collators below need them
+        self.args, self.processing_class = args, processing_class  # `make_view` and `make_collator` need them
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.weights = {**self.task_weights, **(args.task_weights or {})}
         augmented = (args.text_augmentation or {}).get("tasks") or []
         self._check_tasks([*self.weights, *(args.task_learning_rates or {}), *augmented])
-        # As the images come (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times longer
-        # for the gradient of a convolution in bfloat16.
+        # The memory layout of the images (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times
+        # longer for the gradient of a convolution in bfloat16.
         model.to(memory_format=torch.channels_last)
-        model.text_length_groups = args.text_length_groups
         super().__init__(
             model=model,
             args=args,
@@ -105,31 +91,39 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
             data_collator=TaskCollator({task: self.make_collator(task) for task in self.tasks}),
             **kwargs,
         )
-        if isinstance(self.train_dataset, StreamMixture):
-            self.add_callback(ShareOfSteps)
         self.add_callback(BoundTemperature)
         self.loss_is_scaled_for_ga = False
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
 
-    # ---- What a method defines ----
+    # ---- Methods that a subclass may override ----
 
     def make_view(self, task: str, data: TaskData) -> SizedView | StreamView:
-        """The examples of a task, one of `task_weights`."""
+        """Returns the examples of a task.
+
+        Args:
+            task: one of `task_weights`.
+            data: its data.
+        """
         if task == IMAGE_TEXT:
             return image_text_pairs(data.corpus, data.languages or self.args.languages)
         return translation_pairs(data.corpus, data.pairs)
 
     def make_collator(self, task: str) -> Collator:
-        """Turns a task's examples and their seeds into the model's inputs and `positives`."""
+        """Returns the function from the examples of a task and their seeds to the model's inputs and `positives`."""
         processor, segment = self.processing_class, None
         augmentation = TextAugmentation(**(self.args.text_augmentation or {}))
-        named = self.task_weights if augmentation.tasks is None else augmentation.tasks
-        if augmentation.subword_dropout and task in named:
+        augmented = self.task_weights if augmentation.tasks is None else augmentation.tasks
+        if augmentation.subword_dropout and task in augmented:
             segment = SubwordDropout(processor.tokenizer, augmentation, processor.text_kwargs["max_length"])
         return ContrastiveCollator(processor, self.training_transform(), segment=segment)
 
+    def objective_options(self) -> dict[str, Any]:
+        """Further keyword arguments of the model's `contrastive_objective`, the same for all tasks of a batch."""
+        return {} if self.args.loss_tile_size is None else {"tile_size": self.args.loss_tile_size}
+
     def training_transform(self) -> TrainingTransform:
+        """The transform of images in training, with `args.image_augmentation`."""
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
         return TrainingTransform(self.processing_class.image_processor, augmentation)
 
@@ -138,30 +132,29 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
     def _make_views(self, train_dataset: Any) -> dict[str, SizedView | StreamView]:
         given = train_dataset if isinstance(train_dataset, dict) else {next(iter(self.task_weights)): train_dataset}
         self._check_tasks(given)
-        # In the order of the method's tasks: the first is the one whose data an epoch goes through.
-        ordered = [(task, given[task]) for task in self.task_weights if task in given]
-        taken = {
-            task: TaskData(data) if isinstance(data, Dataset | IterableDataset) else data for task, data in ordered
-        }
-        return {
-            task: self.make_view(task, data) if isinstance(data, TaskData) else data for task, data in taken.items()
-        }
+        # In the order of the method's tasks, because an epoch is one pass over the data of the first task.
+        ordered = {task: given[task] for task in self.task_weights if task in given}
+        views = {}
+        for task, data in ordered.items():
+            selected = TaskData(data) if isinstance(data, Dataset | IterableDataset) else data
+            views[task] = self.make_view(task, selected) if isinstance(selected, TaskData) else selected
+        return views
 
-    def _check_tasks(self, named: Iterable[str]) -> None:
-        for task in named:
+    def _check_tasks(self, tasks: Iterable[str]) -> None:
+        for task in tasks:
             if task not in self.task_weights:
                 raise TrainingSetupError(
                     f"{type(self).__name__} has no task {task!r}; its tasks are {list(self.task_weights)}"
                 )
 
     def _mixture(self) -> TaskMixture | StreamMixture:
-        """All tasks' data; a stream of batches when there is a stream among them."""
-        at_hand = {task: view for task, view in self.tasks.items() if not isinstance(view, StreamView)}
-        if len(at_hand) == len(self.tasks):
-            return TaskMixture(at_hand)
+        """The data of all tasks: a stream of batches if one of them is a stream."""
+        sized = {task: view for task, view in self.tasks.items() if not isinstance(view, StreamView)}
+        if len(sized) == len(self.tasks):
+            return TaskMixture(sized)
         if self.args.max_steps <= 0:
-            raise TrainingSetupError("a stream does not say how long it is: training on one needs max_steps")
-        # A stream goes on from its own state. transformers would read all that was seen before once more.
+            raise TrainingSetupError("the length of a stream is not known: training on one needs max_steps")
+        # A stream resumes from its own saved position. transformers would read all earlier batches once more.
         self.args.ignore_data_skip = True
         return StreamMixture(
             self.tasks,
@@ -172,21 +165,6 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
             num_processes=self.args.world_size,
             num_workers=self.args.dataloader_num_workers,
         )
-
-    def get_train_dataloader(self) -> DataLoader | StreamLoader:
-        if self.train_dataset is None:
-            raise ValueError("training needs a train_dataset")
-        if isinstance(self.train_dataset, StreamMixture):
-            # Not prepared by accelerate, which would share the batches out: every process reads its own.
-            self.train_dataset.batch_size = self._train_batch_size
-            length = self.args.max_steps * self.args.gradient_accumulation_steps
-            options = loader_options(self.args)
-            self._stream = StreamLoader(self.train_dataset, self.data_collator, length=length, **options)
-            return self._stream
-        sampler = TaskBatchSampler(
-            self.train_dataset, self._train_batch_size, seed=data_seed(self.args), num_processes=self.args.world_size
-        )
-        return self.accelerator.prepare(mixture_loader(sampler, self.data_collator, self.args))
 
     # ---- One step ----
 
@@ -203,7 +181,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         return model, loader
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """Adds every task's gradient to the weights; returns the weighted sum of the losses."""
+        """Computes the gradients of all tasks, and returns the weighted sum of their losses []."""
         model.train()
         if not self._logged_losses:
             self._logged_steps = self.state.global_step
@@ -222,18 +200,18 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
     def _backward(
         self, model: nn.Module, task: str, batch: dict[str, Tensor], weight: float, *, is_last_task: bool
     ) -> Tensor:
-        """One task's forward and backward pass; returns its loss, not weighted."""
+        """The forward and backward pass of one task; returns its loss [] without its weight."""
         positives = batch.pop("positives")
         size = positives.shape[-1]
         counts = row_counts(size, positives.device)
 
         def objective(output: DualEncoderOutput) -> Tensor:
             loss = self._objective(output, positives, counts)
-            check_finite(loss, f"task {task!r}", self.state.global_step + 1)
+            self.check_loss(loss, f"task {task!r}")
             return loss
 
         def backward(loss: Tensor, is_last_chunk: bool) -> None:
-            if self.is_deepspeed_enabled:  # whose engine steps with a backward pass that is to be synchronised
+            if self.is_deepspeed_enabled:  # the engine takes a step with the backward pass that synchronizes gradients
                 is_last = self.accelerator.sync_gradients and is_last_task and is_last_chunk
                 engine = self.accelerator.deepspeed_engine_wrapped
                 engine.backward(weight * loss, sync_gradients=is_last, scale_wrt_gas=False)
@@ -242,11 +220,14 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
 
         is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
         if is_sharded:
-            size = max(counts)  # every process has as many chunks: sharded weights are gathered for each of them
+            size = max(counts)  # all processes need the same number of chunks, as each chunk gathers sharded weights
         chunks = math.ceil(size / (self.args.embed_chunk_size or size))
+        options: dict[str, Any] = {"return_logits": False}
+        if self.args.text_length_groups != 1:
+            options["text_length_groups"] = self.args.text_length_groups
         if chunks == 1:
             with self.compute_loss_context_manager():
-                output = model(**batch, return_logits=False)
+                output = model(**batch, **options)
             loss = objective(output)
             backward(loss, True)
             return loss.detach()
@@ -256,26 +237,28 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
             objective,
             chunks=chunks,
             backward=backward,
+            options=options,
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
             is_sharded=is_sharded,
         )
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
-        """The method's loss on the embeddings of all processes, which have `counts` rows."""
+        """The method's loss [] of the embeddings of all processes, which have `counts` rows each."""
         if self.args.gather_negatives:
             size = positives.shape[-1]
 
             def gathered(value: Tensor) -> Tensor:
-                # Some methods have several texts to an image; which of the two a tensor is of, all processes agree.
+                # Some methods have several texts for each image. Whether a tensor has a row for each image or for each
+                # text is the same in all processes.
                 return gather_rows(value, counts if len(value) == size else row_counts(len(value), value.device))
 
             output = type(output)({name: gathered(value) if value.dim() else value for name, value in output.items()})
             positives = gather_labels(positives, counts)
-        return self.model.contrastive_objective(output, positives=positives, tile_size=self.args.loss_tile_size)
+        return self.model.contrastive_objective(output, positives=positives, **self.objective_options())
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds each task's own loss, and the temperature, to the training log."""
+        """Adds the loss of each task and the temperature to the training log."""
         if "loss" in logs:
             steps = max(self.state.global_step - self._logged_steps, 1)
             logs |= {f"loss_{task}": round((loss / steps).item(), 4) for task, loss in self._logged_losses.items()}
@@ -284,7 +267,7 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
             self._logged_losses = {}
         super().log(logs, start_time)
 
-    # ---- Optimisers ----
+    # ---- Optimizers ----
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         if self.optimizer is None:
@@ -314,7 +297,8 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
         return optimizer_class(groups, **{**options, "lr": learning_rate})
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Matrices and filters; not biases, the scales of any normalisation, or the temperature."""
+        """The parameters with weight decay: matrices and filters, but neither biases nor scales of normalization
+        layers nor the temperature."""
         return [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
 
     @property
@@ -346,37 +330,9 @@ class ContrastiveTrainer(WholeCheckpointTrainer):
 
     # ---- Evaluation ----
 
-    def evaluate(
-        self,
-        eval_dataset: Dataset | dict[str, Dataset] | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> dict[str, float]:
-        """Retrieval recall in percent: `eval_mean_recall` over the languages, and `eval_mean_recall_<language>`."""
-        corpus = self.eval_dataset if eval_dataset is None else eval_dataset
-        if isinstance(corpus, dict):
-            parts = [self.evaluate(part, ignore_keys, f"{metric_key_prefix}_{name}") for name, part in corpus.items()]
-            return {key: value for part in parts for key, value in part.items()}
+    def measure(self, data: Dataset) -> dict[str, float]:
+        """Retrieval recall in percent: `mean_recall`, the mean over the languages, and `mean_recall_<language>`."""
         embedder = Embedder(self.model, self.processing_class, batch_size=self.args.per_device_eval_batch_size)
-        languages = self.args.eval_languages or list(languages_of(corpus))
-        recalls = {
-            tag: result["mean_recall"] for tag, result in evaluate_retrieval(embedder, corpus, languages).items()
-        }
-        metrics = {f"{metric_key_prefix}_mean_recall": sum(recalls.values()) / len(recalls)}
-        metrics |= {f"{metric_key_prefix}_mean_recall_{tag}": value for tag, value in recalls.items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
-
-    # ---- Checkpoints ----
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        """Saves what the next batches depend on, for each process: random numbers, and where its stream stands."""
-        super()._save_rng_state(output_dir)
-        if isinstance(self.train_dataset, StreamMixture):
-            self._stream.save(output_dir)
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        super()._load_rng_state(checkpoint)
-        if isinstance(self.train_dataset, StreamMixture) and checkpoint is not None:
-            self._stream.load(checkpoint)
+        languages = self.args.eval_languages or list(languages_of(data))
+        results = evaluate_retrieval(embedder, data, languages)
+        return over_languages("mean_recall", {tag: result["mean_recall"] for tag, result in results.items()})

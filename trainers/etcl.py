@@ -1,21 +1,22 @@
-"""ETCL's trainer: triplets, and the two tasks of the MURAL that they enhance (Lee et al. 2022, section 3)."""
+"""ETCL's trainer: the triplet task, and the two tasks of MURAL that precede it (Lee et al. 2022, section 3)."""
 
 from itertools import combinations
 
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.mixture import SizedView
+from ..data.batching.task_data import TaskData
 from ..data.batching.views import StreamView, triplets
-from .contrastive import ContrastiveTrainer, TaskData
+from .contrastive import ContrastiveTrainer
 
 
 class EtclTrainer(ContrastiveTrainer):
     """Tasks: `triplet` on a caption corpus with several languages or on `triplets`; `image_text` and `text_text` as
     for `MuralTrainer`.
 
-    `image_text` and `text_text` together, half of each, are the reproduced MURAL (equation 3); `triplet` alone is what
-    then enhances it (equation 4), on all unordered pairs of the languages (section 3.4). The paper's optimiser is LAMB
-    with weight decay 1e-5; 1e-3 with a warm-up of 10 000 steps before a linear decay over 800 000, then 1e-4 with a
-    linear decay over 3000 steps, in batches of 16 384 and 32 768.
+    The paper first trains MURAL with `image_text` and `text_text`, each with the weight 1/2 (equation 3), and then
+    ETCL with `triplet` alone (equation 4), on all unordered pairs of the languages (section 3.4). It uses LAMB with a
+    weight decay of 1e-5: first a learning rate of 1e-3, with a warm-up of 10 000 steps and a linear decay over 800
+    000, in batches of 16 384; then 1e-4 with a linear decay over 3000 steps, in batches of 32 768.
     """
 
     task_weights = {TRIPLET: 1.0, IMAGE_TEXT: 0.5, TEXT_TEXT: 0.5}

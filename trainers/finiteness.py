@@ -1,7 +1,7 @@
-"""Training stops where a number is no longer one: losses, gradients and weights that are NaN or infinite.
+"""Checks that stop the training if a loss, a gradient or a weight is NaN or infinite.
 
-A loss is checked before its gradient is computed, gradients before the optimiser steps, and weights before they are
-saved, so that neither a checkpoint nor a result holds what is not finite.
+A loss is checked before its gradient is computed, gradients before the optimizer takes a step, and weights before they
+are saved, so that checkpoints and results hold finite numbers only.
 """
 
 import dataclasses
@@ -16,19 +16,20 @@ from ..configuration import model_folders
 from ..configuration.errors import NonFiniteError, TrainingSetupError
 
 _ADVICE = "A lower learning rate, a longer warm-up or max_grad_norm may help."
-# Without a bound is what an infinite one means.
+# An infinite max_grad_norm means that gradients are not clipped.
 _MAY_BE_INFINITE = "max_grad_norm"
 
 
 def check_finite(loss: Tensor, what: str, step: int) -> None:
-    """
+    """Checks a loss before its gradient is computed.
+
     Args:
-        loss: what would be learned from next [].
-        what: it is the loss of.
-        step: the number of the step.
+        loss: the loss [].
+        what: name of the loss, for the error message.
+        step: number of the training step, for the error message.
 
     Raises:
-        NonFiniteError: when it is NaN or infinite.
+        NonFiniteError: if the loss is NaN or infinite.
     """
     if not loss.isfinite():
         raise NonFiniteError(
@@ -38,18 +39,19 @@ def check_finite(loss: Tensor, what: str, step: int) -> None:
 
 
 def raise_for_gradient(norm: Tensor | float, gradients: Mapping[str, Tensor], step: int) -> NoReturn:
-    """
+    """Reports a gradient that is not finite.
+
     Args:
-        norm: of all gradients, NaN or infinite [].
-        gradients: by parameter, as clipping left them.
-        step: the number of the step.
+        norm: the norm of all gradients, NaN or infinite [].
+        gradients: parameter name -> gradient after clipping.
+        step: number of the training step, for the error message.
 
     Raises:
-        NonFiniteError: always.
+        NonFiniteError: always; the message names parameters.
     """
-    found = non_finite(gradients)
-    # Clipping has multiplied all gradients by NaN if the norm is; and finite gradients can have an infinite norm.
-    where = f" because of {_some(found)}" if 0 < len(found) < len(gradients) else ""
+    names = non_finite(gradients)
+    # If the norm is NaN, clipping has made all gradients NaN. Finite gradients can have an infinite norm.
+    where = f" because of {_some(names)}" if 0 < len(names) < len(gradients) else ""
     raise NonFiniteError(
         f"the gradient's norm is {float(norm)} in step {step}{where}; training stopped before it reached the weights. "
         f"{_ADVICE}"
@@ -57,25 +59,29 @@ def raise_for_gradient(norm: Tensor | float, gradients: Mapping[str, Tensor], st
 
 
 def check_weights(weights: Mapping[str, Tensor], step: int) -> None:
-    """
+    """Checks weights before they are saved.
+
+    Args:
+        weights: name -> tensor.
+        step: number of the last training step, for the error message.
+
     Raises:
-        NonFiniteError: when one of them is NaN or infinite.
+        NonFiniteError: if one of them is NaN or infinite.
     """
-    if found := non_finite(weights):
+    if names := non_finite(weights):
         raise NonFiniteError(
-            f"after step {step}, {len(found)} of {len(weights)} tensors are not finite: {_some(found)}. Nothing was "
+            f"after step {step}, {len(names)} of {len(weights)} tensors are not finite: {_some(names)}. Nothing was "
             f"saved; older checkpoints are as they were. {_ADVICE}"
         )
 
 
 def non_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names of the tensors that hold NaN or infinity. Of tensors that several processes share, each looks at its
-    own part."""
+    """The names of the tensors that hold NaN or infinity. Of sharded tensors, each process checks its own shard."""
     return [name for name, tensor in tensors.items() if not is_finite(tensor)]
 
 
 def is_finite(tensor: Tensor | float) -> bool:
-    """Whether there is neither NaN nor infinity in a tensor, or in this process's part of it."""
+    """Whether all numbers of a tensor, or of this process's shard of it, are finite."""
     if not isinstance(tensor, Tensor):
         return math.isfinite(tensor)
     own = tensor.detach()
@@ -87,12 +93,13 @@ def is_finite(tensor: Tensor | float) -> bool:
 
 
 def check_numbers(arguments: Any) -> None:
-    """
+    """Checks the numbers in training arguments, and in their dictionaries.
+
     Args:
         arguments: a data class of training arguments.
 
     Raises:
-        TrainingSetupError: for a number that is NaN or infinite, also in a dictionary, and for a negative rate.
+        TrainingSetupError: for a number that is NaN or infinite, and for a negative learning rate.
     """
     for field in dataclasses.fields(arguments):
         value = getattr(arguments, field.name)

@@ -1,16 +1,14 @@
-"""Features of a frozen model, computed once and kept on disk.
+"""A cache on disk for the features of a frozen model.
 
-What they are kept under is a digest of everything they depend on: the model's weights and configuration, how it reads
-its inputs, and every input. A changed model, processor or file is another digest; a stale feature is never found.
+The key of a cached file is a digest of everything that the features depend on: the weights and the configuration of
+the model, the settings of its processor, and every input. A change of any of them changes the key.
 """
 
 import hashlib
 import logging
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from datasets import config
@@ -19,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from ..configuration.errors import NonFiniteError
-from ..data.batching.mixture import SizedView
+from ..configuration.files import atomic_file
 from ..modeling.weight_digest import add_weights
 from .saving import made, removed_on_failure
 
@@ -36,40 +34,38 @@ def frozen_features(
     items: Iterable[bytes],
     cache_dir: str | Path | None = None,
 ) -> np.ndarray:
-    """`compute()`, or what it gave before for the same weights, settings and items.
+    """Returns `compute()`, or its cached result for the same weights, settings and items.
 
     Args:
-        compute: the features of all items, float32 [N, d].
-        weights: of the frozen model.
-        settings: how it reads an item: its configuration and its processor's.
+        compute: computes the features of all items, float32 [N, d].
+        weights: the weights of the frozen model.
+        settings: the configuration of the model and the settings of its processor, as text.
         items: the inputs as bytes, in order.
-        cache_dir: where to keep features; by default a folder in the Hugging Face datasets cache. A damaged file in
-            it is named in a warning and written anew.
+        cache_dir: the folder of the cache; by default a folder in the Hugging Face datasets cache. If a file in it is
+            damaged, a warning names it, and the features are computed again.
 
     Raises:
-        NonFiniteError: when `compute` gives numbers that are NaN or infinite.
+        NonFiniteError: if a feature is NaN or infinite.
+        SaveError: if the features cannot be written.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
     file = folder / f"{_digest(weights, settings, items)}.safetensors"
     kept = _kept(file)
     if kept is None:
         logger.info("computing features that are not in %s", folder)
-        # In a place of its own: another process may be computing the same. It is made first, so that a folder in which
-        # nothing can be kept is known before hours are spent.
-        with made(folder), TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch:
+        with made(folder):
+            TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
             features = compute()
             if not np.isfinite(features).all():
                 raise NonFiniteError(f"{len(features)} features of a frozen model: some are NaN or infinite")
-            with removed_on_failure(Path(scratch), called=file):
-                written = Path(scratch) / file.name
-                save_file({"features": np.ascontiguousarray(features)}, written)
-                os.replace(written, file)
+            with atomic_file(file) as unfinished, removed_on_failure(unfinished.parent, called=file):
+                save_file({"features": np.ascontiguousarray(features)}, unfinished)
         kept = load_file(file)["features"]
     return kept
 
 
 def _kept(file: Path) -> np.ndarray | None:
-    """The features in a file; none, when there is no file or it is damaged."""
+    """The features in a file; None if there is no file or it is damaged."""
     if not file.is_file():
         return None
     try:
@@ -80,28 +76,6 @@ def _kept(file: Path) -> np.ndarray | None:
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         logger.warning("%s is damaged (%s): its features are computed again", file, error)
         return None
-
-
-class FeatureView:
-    """A view's examples with one of several features each, as column `name`.
-
-    Args:
-        view: the examples [N].
-        name: of the column.
-        features: [n, d].
-        places: which feature each example has [N].
-    """
-
-    def __init__(self, view: SizedView, name: str, features: np.ndarray, places: np.ndarray) -> None:
-        self.view, self.name, self.features, self.places = view, name, features, places
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        examples = self.view.__getitems__(indices)
-        chosen = self.features[self.places[indices]]
-        return [example | {self.name: feature} for example, feature in zip(examples, chosen, strict=True)]
 
 
 def _digest(weights: dict[str, Tensor], settings: str, items: Iterable[bytes]) -> str:

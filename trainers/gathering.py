@@ -1,8 +1,9 @@
-"""Embeddings and labels of all processes as one batch, with gradient; processes may have different numbers of rows.
+"""Gathers embeddings and labels of all processes into one batch, with gradient. Processes may have different numbers
+of rows.
 
-Every process computes the whole batch's loss on the gathered embeddings. The gradient of its own rows is the sum over
-the processes; DistributedDataParallel, FSDP and DeepSpeed then average the weights' gradients. Sum and average cancel
-whatever rows each process has, so that the result is the gradient of one process with all of the batch.
+Every process computes the loss of the whole batch from the gathered embeddings. The gradient of its own rows is the
+sum over the processes; DistributedDataParallel, FSDP and DeepSpeed then average the gradients of the weights. Sum and
+average cancel, so that the result is the gradient of one process with the whole batch.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 
 def row_counts(count: int, device: torch.device) -> list[int]:
-    """How many rows each process has, in the order of their ranks; `[count]` where there is one process."""
+    """The number of rows of each process, in the order of their ranks; `[count]` if there is one process."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return [count]
     counts = [torch.empty((), dtype=torch.long, device=device) for _ in range(dist.get_world_size())]
@@ -22,11 +23,11 @@ def row_counts(count: int, device: torch.device) -> list[int]:
 
 
 def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
-    """Rows of all processes in the order of their ranks; as they are where there is one process.
+    """The rows of all processes in the order of their ranks; `rows` itself if there is one process.
 
     Args:
-        rows: this process's.
-        counts: `row_counts` of them.
+        rows: the rows of this process.
+        counts: their `row_counts`.
 
     Shape:
         rows: [n, ...], n = `counts[rank]`; returns [N, ...], N = `sum(counts)`.
@@ -35,15 +36,15 @@ def gather_rows(rows: Tensor, counts: list[int]) -> Tensor:
 
 
 def gather_labels(positives: Tensor, counts: list[int]) -> Tensor:
-    """Labels of further positives (`contrastive_loss`) of all processes. [n] or [K, n] integer -> [N] or [K, N]
+    """Labels of further positives (see `contrastive_loss`) of all processes. [n] or [K, n] integer -> [N] or [K, N]
 
     Raises:
-        TypeError: for a boolean mask with several processes; it cannot say which of their rows match.
+        TypeError: for a boolean mask with several processes, because it does not cover the rows of the others.
     """
     if len(counts) > 1 and positives.dtype == torch.bool:
         raise TypeError(
-            f"positives of {len(counts)} processes must be integer labels [K, n], which say what is equal across "
-            f"them; a boolean mask {list(positives.shape)} knows the rows of its own process only"
+            f"positives of {len(counts)} processes must be integer labels [K, n], which can be compared across "
+            f"processes; a boolean mask {list(positives.shape)} has the rows of its own process only"
         )
     return gather_rows(positives.movedim(-1, 0), counts).movedim(0, -1)
 

@@ -1,17 +1,17 @@
-"""Gradient caching: the gradient of a large batch's contrastive loss with the memory of a small one (Gao et al. 2021,
-GradCache).
+"""Gradient caching: the gradient of a large batch's contrastive loss with the memory of a small batch (Gao et al.
+2021, GradCache).
 
-The embeddings are computed chunk by chunk without a graph; the loss on all of them gives the gradient of every
-embedding; each chunk is then embedded again, with the same random numbers, and its embeddings' gradients are
-propagated. Chunks are made of texts of similar length, so that little of them is padding. With towers whose outputs
-for one example do not depend on the others the gradient is that of the whole batch, exactly.
+The embeddings are computed chunk by chunk without a graph. The loss of all embeddings gives the gradient of every
+embedding. Each chunk is then embedded again, with the same random numbers, and the gradients of its embeddings are
+propagated to the weights. The texts of a chunk have a similar length, so that there is little padding. If the output
+of the towers for one example does not depend on the other examples, the gradient is exactly that of the whole batch.
 
-A batch-norm tower in training mode normalises each chunk by the chunk's own mean and variance, as it would on as many
-devices, and the gradient is exactly that of a batch that is normalised so. Its running statistics move once for each
-chunk, as they would for as many batches: the first pass leaves them alone.
+A tower with batch normalization in training mode normalizes each chunk by the mean and variance of the chunk, as it
+would on several devices, and the gradient is exactly that of a batch that is normalized in this way. Its running
+statistics are updated once for each chunk, in the second pass.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from typing import Any
@@ -25,10 +25,13 @@ from ..modeling.modeling_dual_encoder import DualEncoderOutput
 
 
 class RandomState:
-    """The state of the random generators that a forward pass on `device` draws from.
+    """The state of the random generators that a forward pass on a device uses.
+
+    Args:
+        device: the device; the generator of the CPU is always included.
 
     Raises:
-        TrainingSetupError: for a device whose generator torch gives no access to.
+        TrainingSetupError: if torch cannot restore the random generator of the device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -39,8 +42,8 @@ class RandomState:
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
-        """Within, random numbers are drawn as they were after this state was taken; afterwards, as if nothing had been
-        drawn."""
+        """A context in which the generators start from this state; afterwards they are in their earlier state
+        again."""
         now = RandomState(self.device)
         self._restore()
         try:
@@ -55,7 +58,7 @@ class RandomState:
 
 
 def _generators_of(device: torch.device) -> Any:
-    """torch's module for a kind of device, such as `torch.cuda`."""
+    """torch's module of a device type, such as `torch.cuda`."""
     module = getattr(torch, device.type, None)
     if not (hasattr(module, "get_rng_state") and hasattr(module, "set_rng_state")):
         raise TrainingSetupError(
@@ -67,27 +70,27 @@ def _generators_of(device: torch.device) -> Any:
 
 @contextmanager
 def still_running_statistics(model: nn.Module) -> Iterator[None]:
-    """Within, normalisation layers in training mode use a batch's statistics and leave the running ones, and the
-    number of batches that they have seen, as they are."""
-    moving = [
+    """A context in which normalization layers in training mode use the statistics of the batch, but update neither
+    their running statistics nor their count of batches."""
+    updated = [
         module
         for module in model.modules()
         if isinstance(module, _NormBase) and module.training and module.track_running_stats
     ]
-    for module in moving:
+    for module in updated:
         module.track_running_stats = False
     try:
         yield
     finally:
-        for module in moving:
+        for module in updated:
             module.track_running_stats = True
 
 
 @contextmanager
 def gradients_by_row(model: nn.Module) -> Iterator[None]:
-    """Within, word embeddings that have a gradient get more of it in the rows of the words that occur alone.
+    """A context in which word embeddings that have a gradient already get sparse gradients, added to it in place.
 
-    Else every chunk would make, and add, a gradient as large as the whole vocabulary.
+    Otherwise every chunk would allocate and add a gradient of the size of the whole vocabulary.
     """
     tables = [
         module
@@ -112,23 +115,27 @@ def backward_in_chunks(
     backward: Callable[[Tensor, bool], None],
     autocast: Callable[[], AbstractContextManager] = nullcontext,
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
+    options: Mapping[str, Any] | None = None,
     is_sharded: bool = False,
 ) -> Tensor:
-    """Adds the gradient of `objective(model(**inputs))` to the weights, a chunk of the examples at a time.
+    """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time.
 
     Args:
-        model: a dual encoder, wrapped or not.
-        inputs: its inputs, the same number of rows in all.
-        objective: loss of all embeddings.
-        chunks: into how many the examples are cut, evenly.
-        backward: propagates a scalar, such as `accelerator.backward`; its second argument says whether it is the last.
+        model: a dual encoder, wrapped (such as by DistributedDataParallel) or not.
+        inputs: its inputs [N, ...].
+        objective: computes the loss [] from the embeddings of all examples.
+        chunks: number of chunks of equal size that the examples are cut into.
+        backward: propagates the gradient of a scalar, such as `accelerator.backward`; its second argument is true for
+            the last chunk.
         autocast: context of the forward passes.
-        without_sync: context of all chunks' second passes but the last, such as `accelerator.no_sync`.
-        is_sharded: whether the weights are; sharded ones have no gradients by row.
+        without_sync: context of the second pass of every chunk but the last, such as `accelerator.no_sync`.
+        options: further keyword arguments of the model's forward; by default it computes no logits.
+        is_sharded: whether the weights are sharded; sharded weights cannot have sparse gradients.
 
     Returns:
-        The loss, detached.
+        The loss [], detached.
     """
+    options = {"return_logits": False} | dict(options or {})
     order = _by_length(inputs)
     parts = order.tensor_split(chunks)
     states, outputs = [], []
@@ -136,33 +143,33 @@ def backward_in_chunks(
         for rows in parts:
             states.append(RandomState(rows.device))
             with autocast():
-                outputs.append(model(**_take(inputs, rows), return_logits=False))
+                outputs.append(model(**_take(inputs, rows), **options))
     cached = _concatenate(outputs, order.argsort())
     loss = objective(cached)
     leaves = {field.name: value for field in fields(cached) if (value := cached.get(field.name)) is not None}
     gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
-    for number, (rows, state) in enumerate(zip(parts, states, strict=True)):
-        is_last = number == chunks - 1
-        # The first chunk's gradients are dense, to which sparse ones are added in place; the last one's, because
-        # DistributedDataParallel exchanges them.
+    for k, (rows, state) in enumerate(zip(parts, states, strict=True)):
+        is_last = k == chunks - 1
+        # The gradients of the first chunk are dense, so that sparse ones can be added in place, and so are those of
+        # the last chunk, because DistributedDataParallel exchanges dense gradients.
         by_row = nullcontext() if is_last or is_sharded else gradients_by_row(model)
         with nullcontext() if is_last else without_sync():
             with by_row, state.replayed(), autocast():
-                output = model(**_take(inputs, rows), return_logits=False)
+                output = model(**_take(inputs, rows), **options)
             backward(_surrogate(output, gradients, rows, is_last), is_last)
     return loss.detach()
 
 
 def _by_length(inputs: dict[str, Tensor]) -> Tensor:
-    """The rows of a batch in the order of their texts' lengths, [N]; as they are where there are no texts."""
+    """The indices of the rows of a batch sorted by the length of their texts, [N]; unsorted if there are no texts."""
     if "attention_mask" in inputs:
         return inputs["attention_mask"].sum(1).argsort(stable=True)
-    some = next(iter(inputs.values()))
-    return torch.arange(len(some), device=some.device)
+    value = next(iter(inputs.values()))
+    return torch.arange(len(value), device=value.device)
 
 
 def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-    """Some rows of a batch, their texts padded no further than to the longest of them."""
+    """Some rows of a batch, with their texts padded to the longest of them."""
     taken = {name: value[rows] for name, value in inputs.items()}
     for name in [name for name in taken if name.endswith("attention_mask")]:
         longest = int(taken[name].sum(1).max())
@@ -172,7 +179,8 @@ def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
 
 
 def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoderOutput:
-    """One output of all chunks whose tensors are leaves: embeddings in `order`, scalars (the temperature) once."""
+    """The outputs of all chunks as one output whose tensors are leaves of the graph: embeddings in `order`, and
+    scalars (the temperature) once."""
     joined = type(outputs[0])()
     for name, value in outputs[0].items():
         whole = torch.cat([output[name] for output in outputs])[order] if value.dim() else value.clone()
@@ -181,14 +189,14 @@ def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoder
 
 
 def _surrogate(output: DualEncoderOutput, gradients: dict[str, Tensor | None], rows: Tensor, is_last: bool) -> Tensor:
-    """A scalar whose gradient is the cached one: embeddings of `rows` times their gradients; the scalars' share comes
-    with the last chunk."""
+    """A scalar whose gradient is the cached gradient: the embeddings of `rows` times their gradients. The gradient of
+    scalars such as the temperature is added with the last chunk."""
     total = torch.zeros((), device=next(iter(output.values())).device)
     for name, value in output.items():
         gradient = gradients[name]
         if gradient is not None and value.dim():
             total = total + (value * gradient[rows]).sum()
         elif gradient is not None:
-            # Every chunk touches the scalar, so that a wrapped model sees the same weights used in each.
+            # Every chunk uses the scalar, because DistributedDataParallel expects the same weights in each pass.
             total = total + value * (gradient if is_last else torch.zeros_like(gradient))
     return total

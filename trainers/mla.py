@@ -1,8 +1,8 @@
 """MLA's trainer: native language transfer and language exposure (Zhang et al. 2022, section 3.3).
 
-`text_text` on pairs (language, native language) is native language transfer, `image_text` on captions in the acquired
-languages is language exposure. The paper trains one after the other, in two runs of this trainer; both at once keeps
-the first while the second goes on.
+The task `text_text`, on translation pairs (language, native language), is native language transfer; the task
+`image_text`, on captions in the acquired languages, is language exposure. The paper trains one after the other, in two
+runs of this trainer. A run with both tasks keeps what native language transfer has trained during language exposure.
 """
 
 from collections.abc import Iterable
@@ -16,27 +16,33 @@ from ..configuration.errors import TrainingSetupError
 from ..configuration.languages import language_id, normalize_languages
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator
+from ..data.batching.features import FeatureView
 from ..data.batching.mixture import GroupedView, SizedView
+from ..data.batching.task_data import TaskData
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..inference.embedder import Embedder
 from ..modeling.acquirer import plain_state_dict
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from .arguments import MlaTrainingArguments
-from .contrastive import ContrastiveTrainer, TaskData
-from .frozen_features import FeatureView, frozen_features
+from .contrastive import ContrastiveTrainer
+from .frozen_features import frozen_features
 
 
 class MlaTrainer(ContrastiveTrainer):
     """Tasks: `text_text` on translations between each language and the native one, `image_text` on captions.
 
-    `args.languages` says which languages are trained, by default all that the model has to learn: a student learns the
-    native one as well, whose texts are their own translations. Everything that `args.trainable` does not name is
-    frozen; features of the frozen native model come from a cache on disk.
+    `args.languages` names the languages to train, by default all languages that the model has to learn. A student also
+    learns the native language, whose texts are their own translations. All weights that `args.trainable` does not name
+    are frozen; the features of the frozen native model come from a cache on disk.
 
     Args:
         model, args, processing_class, train_dataset, eval_dataset, kwargs: as for `ContrastiveTrainer`.
-        cache_dir: of frozen features; by default a folder in the Hugging Face datasets cache.
+        cache_dir: the folder of the features; by default a folder in the Hugging Face datasets cache.
+
+    Raises:
+        TrainingSetupError: if nothing is to be trained, or the data do not fit the languages.
+        UnknownLanguageError: for a language that the model does not have.
     """
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0}
@@ -63,21 +69,21 @@ class MlaTrainer(ContrastiveTrainer):
             batch_size=args.per_device_eval_batch_size,
             device=args.device,
         )
-        # A step of one language has no gradient for the others' acquirers.
+        # In a step of one language, the acquirers of the other languages get no gradient.
         args.ddp_find_unused_parameters = args.trainable != "native"
         super().__init__(model, args, **kwargs)
 
     @property
     def _captioned(self) -> list[str]:
-        """The languages of captions that are trained on."""
+        """The languages of the captions in the training data."""
         native = [self._native.processor.native_language]
         return {"acquirers": self.languages, "native": native, "all": native + self.languages}[self.args.trainable]
 
     def make_view(self, task: str, data: TaskData) -> SizedView:
         if isinstance(data.corpus, IterableDataset):
             raise TrainingSetupError(
-                f"{task}: MLA takes its data language by language and computes frozen features beforehand, so that it "
-                "needs a Dataset, not a stream"
+                f"{task}: MLA needs a Dataset, not a stream, because it selects its data language by language and "
+                "computes frozen features beforehand"
             )
         native = self._native.processor.native_language
         present = languages_of(data.corpus)
@@ -102,6 +108,8 @@ class MlaTrainer(ContrastiveTrainer):
                 trained = f"trainable={self.args.trainable!r} trains {', '.join(self._captioned)}"
                 raise TrainingSetupError(f"{task}: the data is to be taken in {tag!r}, and {trained}")
         if self.args.trainable == "acquirers" and self.args.cache_frozen_features:
+            if task == IMAGE_TEXT:
+                self.refuse_augmentation(task)
             with self.args.main_process_first(desc="frozen features"):
                 views = add(views)
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
@@ -112,7 +120,7 @@ class MlaTrainer(ContrastiveTrainer):
     # ---- Frozen features ----
 
     def _with_teacher_features(self, views: dict[str, CorpusView]) -> dict[str, SizedView]:
-        """Native texts' features beside the texts, computed once for every text that there is."""
+        """Adds the features of the native texts, which are computed once for each distinct text."""
         processor = self._native.processor
         texts = {
             tag: [example["text_b"] for example in view.__getitems__(range(len(view)))] for tag, view in views.items()
@@ -126,14 +134,14 @@ class MlaTrainer(ContrastiveTrainer):
             reading=f"padded with {tokenizer.pad_token_id}, to the full length: {processor.pad_to_max_length}",
             without="vision_model",
         )
-        place = {text: number for number, text in enumerate(distinct)}
+        index = {text: k for k, text in enumerate(distinct)}
         return {
-            tag: FeatureView(view, "paired_text_features", features, np.array([place[text] for text in texts[tag]]))
+            tag: FeatureView(view, "paired_text_features", features, np.array([index[text] for text in texts[tag]]))
             for tag, view in views.items()
         }
 
     def _with_image_features(self, views: dict[str, CorpusView]) -> dict[str, SizedView]:
-        """Images' features in their place."""
+        """Replaces images by their features."""
         images = next(iter(views.values())).images
         features = self._frozen(
             lambda: self._native.encode_image(images, normalize=False),
@@ -147,7 +155,14 @@ class MlaTrainer(ContrastiveTrainer):
         }
 
     def _frozen(self, compute: Any, items: Iterable[bytes], *, reading: str, without: str) -> np.ndarray:
-        """Features of the native model, without one of its towers; `reading` is how it is given the items."""
+        """Features of the native model.
+
+        Args:
+            compute: computes them.
+            items: the inputs as bytes.
+            reading: the settings with which the inputs are read.
+            without: prefix of the weights of the tower that is not used.
+        """
         weights = plain_state_dict(self._native.model)
         return frozen_features(
             compute,

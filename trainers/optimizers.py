@@ -1,5 +1,4 @@
-"""LAMB (You et al. 2020), parts of a model with learning rates of their own, and several optimisers over the same
-weights, one for each task."""
+"""Optimizers: LAMB (You et al. 2020), learning rates for parts of a model, and an optimizer for each task."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,18 +20,19 @@ def parameter_groups(
     weight_decay: float = 0.0,
     decayed: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """The trained weights of a model as an optimiser's groups, by learning rate and weight decay.
+    """The parameter groups of an optimizer, by learning rate and weight decay.
 
     Args:
-        model: whose parameters are grouped; those that need no gradient are left out.
-        learning_rate: of what no pattern is found in. Its two groups, with and without weight decay, come first.
-        learning_rate_mapping: regular expression, searched for in parameter names -> learning rate; the first that is
-            found decides.
-        weight_decay: of the parameters named in `decayed`; the others have none.
+        model: the model; parameters that need no gradient are left out.
+        learning_rate: the learning rate of parameters that no pattern matches. Their two groups, with and without
+            weight decay, come first.
+        learning_rate_mapping: regular expression, searched for in parameter names -> learning rate; the first match
+            decides.
+        weight_decay: the weight decay of the parameters named in `decayed`; the others have none.
+        decayed: names of the parameters with weight decay.
 
     Raises:
-        TrainingSetupError: for a pattern that is no regular expression, or that is found in no trained parameter's
-            name.
+        TrainingSetupError: for a pattern that is not a regular expression, or that matches no trained parameter.
     """
     patterns = {_compiled(pattern): rate for pattern, rate in (learning_rate_mapping or {}).items()}
     members: dict[tuple[float, float], list[nn.Parameter]] = {
@@ -41,9 +41,9 @@ def parameter_groups(
     unused = set(patterns)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            found = next((pattern for pattern in patterns if pattern.search(name)), None)
-            unused.discard(found)
-            rate = learning_rate if found is None else patterns[found]
+            match = next((pattern for pattern in patterns if pattern.search(name)), None)
+            unused.discard(match)
+            rate = learning_rate if match is None else patterns[match]
             members[rate, weight_decay if name in decayed else 0.0].append(parameter)
     if unused:
         missing = ", ".join(sorted(repr(pattern.pattern) for pattern in unused))
@@ -59,11 +59,18 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 class Lamb(Optimizer):
-    """LAMB: Adam whose step for each tensor is as long as the tensor times the learning rate (You et al. 2020,
-    algorithm 2).
+    """LAMB: Adam with the step of each tensor scaled to the norm of the tensor (You et al. 2020, algorithm 2).
 
-    With the bias-corrected moments, `r = m / (sqrt(v) + eps) + weight_decay * w` and `w -= lr * |w| / |r| * r`; where
-    a norm is zero the ratio is 1. There is no clipping of the ratio or of the gradient.
+    With the bias-corrected moments m and v, `r = m / (sqrt(v) + eps) + weight_decay * w` and
+    `w -= lr * |w| / |r| * r`; if a norm is zero, the ratio `|w| / |r|` is 1. Neither the ratio nor the gradient is
+    clipped.
+
+    Args:
+        params: parameters, or parameter groups.
+        lr: learning rate.
+        betas: decay rates of the two moments.
+        eps: added to the denominator.
+        weight_decay: weight decay.
     """
 
     def __init__(
@@ -86,7 +93,7 @@ class Lamb(Optimizer):
                 loss = closure()
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
-            # Weights that joined later have taken fewer steps, and their moments another bias correction.
+            # A weight may have had no gradient in earlier steps. Its moments then need another bias correction.
             by_age: dict[int, list[Tensor]] = {}
             for weight in weights:
                 state = self.state[weight]
@@ -122,20 +129,23 @@ class Lamb(Optimizer):
 
 
 class TaskOptimizer(Optimizer):
-    """One optimiser for each task over the same weights: own gradients, own state, own learning rate; all of them
-    step.
+    """One optimizer for each task over the same weights, with gradients, state and learning rate of its own.
 
-    MURAL trains its text-text task with a tenth of the image-text task's learning rate (section 3.2). With LAMB or
-    Adam that cannot be had by scaling the loss, because their steps do not depend on the gradient's scale.
+    MURAL trains its text-text task with a tenth of the learning rate of the image-text task (section 3.2). LAMB and
+    Adam need separate optimizers for that: their steps do not depend on the scale of the gradient, so that scaling the
+    loss has no effect.
 
-    Gradients are gathered task by task: `with optimizer.gradients_of("image_text"): loss.backward()`.
+    Gradients are computed task by task: `with optimizer.gradients_of("image_text"): loss.backward()`.
+
+    Args:
+        optimizers: task -> its optimizer.
     """
 
     def __init__(self, optimizers: dict[str, Optimizer]) -> None:
         self.optimizers = optimizers
         self.gradients: dict[str, dict[Tensor, Tensor]] = {task: {} for task in optimizers}
         self.defaults: dict[str, Any] = {}
-        # The groups are the tasks' own dictionaries, so that a scheduler that sets a group's rate sets the task's.
+        # The groups are the dictionaries of the optimizers, so that a scheduler sets the learning rate of each task.
         self.param_groups = [group for optimizer in optimizers.values() for group in optimizer.param_groups]
         self._optimizer_step_pre_hooks: dict[int, Any] = {}
         self._optimizer_step_post_hooks: dict[int, Any] = {}
@@ -154,8 +164,7 @@ class TaskOptimizer(Optimizer):
 
     @contextmanager
     def gradients_of(self, task: str) -> Iterator[None]:
-        """Within, `weight.grad` is the task's own; a backward pass adds to what earlier ones of this step have
-        left."""
+        """A context in which `weight.grad` is the gradient of a task, to which backward passes add."""
         own = self.gradients[task]
         for weight in self._weights():
             weight.grad = own.get(weight)
@@ -166,7 +175,7 @@ class TaskOptimizer(Optimizer):
                 weight.grad = None
 
     def clip_gradients(self, max_norm: float) -> Tensor:
-        """Clips each task's gradient to `max_norm` and returns the largest norm before."""
+        """Clips the gradient of each task to `max_norm`, and returns the largest norm before clipping []."""
         norms = [torch.nn.utils.get_total_norm(list(own.values())) for own in self.gradients.values() if own]
         for norm, own in zip(norms, (own for own in self.gradients.values() if own), strict=True):
             scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)

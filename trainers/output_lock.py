@@ -1,7 +1,7 @@
-"""One process at a time in an output folder.
+"""A lock that lets one run at a time use an output folder.
 
-Two runs that train into the same folder would delete each other's checkpoints. The lock is the system's (`flock`), so
-that it ends with the process that holds it, however that ends.
+Two runs in the same folder would delete each other's checkpoints. The operating system holds the lock (`flock`), and
+releases it when the process ends, even if it is killed.
 """
 
 import logging
@@ -26,18 +26,18 @@ _RANKS = ["RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"]
 
 
 def is_first_process() -> bool:
-    """Whether this process is the first of a distributed job, or alone; known before the job's group is."""
+    """Whether this process is the first of a distributed job or the only one; can be called before the job's process
+    group exists."""
     return get_int_from_env(_RANKS, 0) == 0
 
 
 @contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
-    """Within, no other process can have `folder`; of the processes of a distributed job the first one locks it for
-    all.
+    """Locks a folder during the block. In a distributed job, the first process locks it for all.
 
     Raises:
-        SaveError: when another process has it.
-        OSError: when the folder cannot be made or written to.
+        SaveError: if another process holds the lock.
+        OSError: if the folder cannot be created or written to.
     """
     if not is_first_process():
         yield
@@ -61,7 +61,8 @@ def locked(folder: str | Path) -> Iterator[None]:
             )
             yield
         finally:
-            (folder / _LOCK).unlink(missing_ok=True)  # whoever waits for this very file sees that it is gone
+            # Deleted before the release, so that no other process locks a file that is about to be deleted.
+            (folder / _LOCK).unlink(missing_ok=True)
             lock.release()
 
 

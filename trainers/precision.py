@@ -1,16 +1,17 @@
 """The precision that training computes in: bfloat16 where the hardware multiplies it, else float32.
 
-bfloat16 takes about half the time where there are instructions for it, and nearly twice the time on a processor that
-computes it in software. Weights, optimiser and loss stay in float32 either way: products are autocast.
+With hardware instructions, bfloat16 takes about half the time; a processor that computes it in software takes nearly
+twice the time. Weights, optimizer and loss are in float32 in either case; matrix products are autocast.
 """
 
 import json
 import os
 import timeit
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from accelerate.utils import gather, parse_flag_from_env
@@ -19,24 +20,25 @@ from transformers.trainer_callback import ExportableState
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 
 from ..configuration.errors import TrainingSetupError
+from .own_options import check_read
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 AUTO, FLOAT32, BFLOAT16, FLOAT16 = get_args(Precision)
 
-_LAUNCHER = "ACCELERATE_MIXED_PRECISION"  # what `accelerate launch` was told, "no" when nothing
+_LAUNCHER = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`; "no" by default
 _OF_LAUNCHER = {"bf16": BFLOAT16, "fp16": FLOAT16}
-# What torch calls a processor's instructions for products in bfloat16: Intel's, Intel's and AMD's, and Arm's two.
+# torch's names of the processor instructions for products in bfloat16: of Intel, of Intel and AMD, and two of Arm.
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
 
 
 @dataclass(frozen=True)
 class ChosenPrecision:
-    """A precision and why it is the one.
+    """The precision of a training, with the reason why it was chosen.
 
     Args:
         name: `float32`, `bfloat16` or `float16`.
-        reason: goes on after the name: "because …", "as … says".
-        is_asked: somebody asked for it; nothing was chosen.
+        reason: continues a sentence after the name: "because …", "as … says".
+        is_asked: whether the user asked for it.
     """
 
     name: str
@@ -49,26 +51,32 @@ class ChosenPrecision:
 
 @dataclass
 class PrecisionTrainingArguments(TrainingArguments):
-    """transformers' `TrainingArguments` with `precision` in the place of `bf16` and `fp16`, which say the same.
+    """transformers' `TrainingArguments` with `precision`, which replaces `bf16` and `fp16`.
 
-    What came of `auto`, and why, is `chosen_precision`.
+    `chosen_precision` is the precision that `auto` resolved to, with the reason.
     """
+
+    # The methods that are trained with these arguments, and those of their own options that no trainer of these
+    # methods reads, each with the reason (see `own_options`).
+    methods: ClassVar[tuple[str, ...]] = ()
+    unread: ClassVar[Mapping[str, str]] = {}
 
     precision: Precision = field(
         default=AUTO,
         metadata={
-            "help": "'float32', 'bfloat16' or 'float16'; 'auto' is what the launcher of several processes says, else "
-            "bfloat16 where the hardware multiplies it, else float32."
+            "help": "'float32', 'bfloat16' or 'float16'; 'auto' is the precision of `accelerate launch` if it sets "
+            "one, or else bfloat16 if the hardware has instructions for it, or else float32."
         },
     )
     bf16: bool | None = field(default=None, metadata={"help": "The same as precision='bfloat16'."})
 
     def __post_init__(self) -> None:
+        check_read(self, PrecisionTrainingArguments)
         self.use_precision(self.asked_precision() or fastest_precision(self._device_type))
         super().__post_init__()
 
     def use_precision(self, chosen: ChosenPrecision) -> None:
-        """Has the next trainer compute in this precision.
+        """Sets the precision for the next trainer.
 
         Raises:
             TrainingSetupError: for float16 without an accelerator.
@@ -77,14 +85,14 @@ class PrecisionTrainingArguments(TrainingArguments):
             raise TrainingSetupError(f"training in {chosen}: a CPU has float32 and bfloat16")
         self.chosen_precision = chosen
         self.bf16, self.fp16 = chosen.name == BFLOAT16, chosen.name == FLOAT16
-        # transformers takes bf16 for that of an accelerator unless it is told that there is none.
+        # transformers expects an accelerator for bf16 unless use_cpu is set.
         if self.bf16 and self._device_type == "cpu":
             self.use_cpu = True
         self.mixed_precision = {FLOAT32: "no", BFLOAT16: "bf16", FLOAT16: "fp16"}.get(chosen.name, chosen.name)
 
     @property
     def _device_type(self) -> str:
-        """Where training will be, before transformers has set it up."""
+        """The type of the device that will be trained on, before transformers sets it up."""
         if is_torch_xla_available():
             return "xla"
         if self.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available():
@@ -92,15 +100,15 @@ class PrecisionTrainingArguments(TrainingArguments):
         return torch.accelerator.current_accelerator().type
 
     def asked_precision(self) -> ChosenPrecision | None:
-        """What the arguments and the launcher agree on, if they say anything.
+        """The precision that the arguments or the launcher ask for; None if they ask for none.
 
         Raises:
-            TrainingSetupError: when they do not agree, or name no precision.
+            TrainingSetupError: if they contradict each other, or name an unknown precision.
         """
         if self.precision not in get_args(Precision):
             raise TrainingSetupError(f"precision={self.precision!r} must be one of {', '.join(get_args(Precision))}")
         launcher = os.environ.get(_LAUNCHER, "no")
-        said = {
+        sources = {
             f"precision={self.precision!r}": self.precision if self.precision != AUTO else None,
             "bf16=True": BFLOAT16 if self.bf16 else None,
             "fp16=True": FLOAT16 if self.fp16 else None,
@@ -108,22 +116,22 @@ class PrecisionTrainingArguments(TrainingArguments):
             if launcher != "no"
             else None,
         }
-        asked = {saying: name for saying, name in said.items() if name is not None}
+        asked = {source: name for source, name in sources.items() if name is not None}
         if self.bf16 is False and not self.fp16 and self.precision != FLOAT16:
             asked["bf16=False"] = FLOAT32
         if len(set(asked.values())) > 1:
             raise TrainingSetupError(f"{' and '.join(asked)} contradict each other: leave out all but one of them")
         return next(
-            (ChosenPrecision(name, f"as {saying} says", is_asked=True) for saying, name in asked.items()), None
+            (ChosenPrecision(name, f"as {source} says", is_asked=True) for source, name in asked.items()), None
         )
 
 
 @cache
 def fastest_precision(device_type: str) -> ChosenPrecision:
-    """bfloat16 where hardware multiplies it, else float32.
+    """bfloat16 if the hardware has instructions for it, or else float32.
 
     Args:
-        device_type: as torch calls it: `cpu`, `cuda`, `mps`.
+        device_type: torch's name of the device type: `cpu`, `cuda`, `mps`.
     """
     if device_type == "cpu":
         return _fastest_on_cpu()
@@ -137,7 +145,7 @@ def fastest_precision(device_type: str) -> ChosenPrecision:
 
 
 def _fastest_on_cpu() -> ChosenPrecision:
-    # `torch.ops.mkldnn._is_mkldnn_bf16_supported()` is also true of processors that do it in software.
+    # `torch.ops.mkldnn._is_mkldnn_bf16_supported()` is also true for processors that compute it in software.
     flags = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     readable = [name for name in _INSTRUCTIONS if name in flags]
     present = [name for name in readable if flags[name]]
@@ -145,23 +153,23 @@ def _fastest_on_cpu() -> ChosenPrecision:
         return ChosenPrecision(FLOAT32, "because this processor computes bfloat16 in software")
     if present and torch.backends.mkldnn.is_available():
         return ChosenPrecision(BFLOAT16, f"because this processor multiplies it ({', '.join(present)})")
-    # Not every build of torch uses the instructions, and not every one can read what there are.
+    # Not every build of torch uses the instructions, or can list those of the processor: compare the times.
     ratio = _seconds(torch.bfloat16) / _seconds(torch.float32)
     timed = f"because a product in bfloat16 takes {ratio:.2f} times as long as in float32 here"
     return ChosenPrecision(BFLOAT16 if ratio < 1 else FLOAT32, timed)
 
 
 def _seconds(dtype: torch.dtype) -> float:
-    """What the product of two matrices takes at best."""
+    """The shortest measured time of a product of two matrices."""
     matrix = torch.ones(512, 512, dtype=dtype)
     return min(timeit.repeat(lambda: matrix @ matrix, number=2, repeat=6))
 
 
 def agree_on_precision(args: PrecisionTrainingArguments) -> None:
-    """Has all processes compute in float32 where one of them would choose it.
+    """Sets float32 in all processes if one of them has chosen it.
 
     Raises:
-        TrainingSetupError: when they disagree and cannot change any more.
+        TrainingSetupError: if the processes disagree and the precision cannot be changed any more.
     """
     if args.world_size == 1:
         return
@@ -170,13 +178,13 @@ def agree_on_precision(args: PrecisionTrainingArguments) -> None:
         return
     if args.chosen_precision.is_asked or args.deepspeed_plugin is not None:
         raise TrainingSetupError(
-            "the processes would compute in different precisions: say precision=float32 or bfloat16"
+            "the processes would compute in different precisions: set precision to float32 or bfloat16"
         )
     args.use_precision(ChosenPrecision(FLOAT32, "because not every process has hardware that multiplies bfloat16"))
 
 
 class PrecisionState(TrainerCallback, ExportableState):
-    """Keeps the precision of a run in the state of its checkpoints."""
+    """Saves the precision of a run in the state of its checkpoints."""
 
     precision: str | None = None
 
@@ -188,7 +196,7 @@ class PrecisionState(TrainerCallback, ExportableState):
 
 
 def precision_of(checkpoint: str | Path) -> str | None:
-    """The precision in which a checkpoint was trained; None for one that does not say."""
+    """The precision in which a checkpoint was trained; None if it is not recorded."""
     file = Path(checkpoint) / "trainer_state.json"
     state = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     kept = (state.get("stateful_callbacks") or {}).get(PrecisionState.__name__)

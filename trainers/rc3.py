@@ -1,11 +1,11 @@
 """RC3's pre-training (Zhou et al. 2023, section 2.3): every step takes a batch of each of three data sets.
 
-    strict     images with captions that are translations of each other; the paper gives their regions
-    weak       images with texts in several languages that need not say the same; the paper gives their patches
-    parallel   translations
+    strict     images with captions that are translations of each other; in the paper, images are given as regions
+    weak       images with texts in several languages that need not be translations; in the paper, given as patches
+    parallel   translation pairs
 
-Which objective learns from which is the model's to say (`modeling_rc3_pretraining`). Texts of other processes are no
-negatives: each process has its own.
+`modeling_rc3_pretraining` tells which objective is trained on which data set. Texts of other processes are not used as
+negatives.
 """
 
 from collections.abc import Mapping
@@ -23,40 +23,43 @@ from torch.utils.data import DataLoader
 from ..configuration.configuration_rc3 import BOTH, PARALLEL, PATCHES, REGIONS, STRICT, WEAK
 from ..configuration.errors import TrainingSetupError
 from ..data.batching.collators import Collator, TaskCollator
-from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
+from ..data.batching.features import FeatureView, RegionView
+from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture
 from ..data.batching.rc3_collators import TranslationCollator, TripletCollator
+from ..data.batching.task_data import TaskData
 from ..data.batching.views import CorpusView, Images, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import Rc3TrainingArguments
-from .contrastive import TaskData
-from .finiteness import check_finite
-from .frozen_features import FeatureView, frozen_features
-from .whole_checkpoints import WholeCheckpointTrainer
+from .base import BabelensTrainer
+from .data_loading import data_seed, mixture_loader
+from .frozen_features import frozen_features
 
 
-class Rc3Trainer(WholeCheckpointTrainer):
+class Rc3Trainer(BabelensTrainer):
     """transformers' `Trainer` for `Rc3ForPreTraining`.
 
     Args:
-        model: with the weights of the objectives in its configuration.
+        model: the model; its configuration has the weights of the objectives.
         args: `Rc3TrainingArguments`.
         processing_class: an `Rc3Processor`.
         train_dataset: a dict `strict`, `weak`, `parallel` -> corpus, `TaskData` or view (`triplets`, `weak_pairs`,
-            `translation_pairs`). What no objective of some weight learns from may be missing, and is not read.
-        eval_dataset: the same with any of the data sets, or a corpus, which is strictly aligned; or a dict
-            name -> such.
-        regions: of images, image_id -> [R, region_size], such as `RegionFeatures`; or a `RegionExtractor`, whose
-            regions are computed once.
-        cache_dir: of extracted regions; by default a folder in the Hugging Face datasets cache.
-        kwargs: as for `Trainer`.
+            `translation_pairs`). A data set may be missing, and is not read, if all objectives that are trained on it
+            have the weight 0.
+        eval_dataset: such a dict with any of the data sets; or a corpus, which is used as `strict`; or a dict name ->
+            one of these.
+        regions: the regions of images: a mapping image_id -> [R, region_size], such as `RegionFeatures`, or a
+            `RegionExtractor`, which computes the regions of all images once.
+        cache_dir: the folder of computed regions; by default a folder in the Hugging Face datasets cache.
+        kwargs: further arguments of `Trainer`.
+
+    Raises:
+        TrainingSetupError: if a data set or the regions are missing, or for settings that do not fit the model.
     """
 
     data_sets: ClassVar[tuple[str, ...]] = (STRICT, WEAK, PARALLEL)
     arguments_class: ClassVar[type[Rc3TrainingArguments]] = Rc3TrainingArguments
 
-    # transformers sets these; declared for the type checker, which does not read transformers.
-    control: Any
     model: Rc3ForPreTraining
     _sums: dict[str, Tensor]
 
@@ -72,12 +75,13 @@ class Rc3Trainer(WholeCheckpointTrainer):
         cache_dir: str | None = None,
         **kwargs: Any,
     ) -> None:
-        self.args, self.processing_class, self.model = args, processing_class, model  # the views below need them
+        self.args, self.processing_class, self.model = args, processing_class, model  # `_views` needs them
         self.regions, self.cache_dir = regions, cache_dir
         self._check_known(args.data_set_batch_sizes or {})
         mixture = None
         if train_dataset is not None:
-            mixture = TaskMixture(self._views(self._needed_of(train_dataset), training=True))
+            self._check_augmentation()
+            mixture = TaskMixture(self._views(self._select_needed(train_dataset), training=True))
         super().__init__(
             model=model,
             args=args,
@@ -87,33 +91,34 @@ class Rc3Trainer(WholeCheckpointTrainer):
             data_collator=TaskCollator({name: self._collator(name) for name in self._needed}),
             **kwargs,
         )
-        self.model.text_length_groups = args.text_length_groups
-        self._sums, self._summed = {}, 0  # of what was lost since the last log entry, in so many batches
+        # Sums of the parts of the loss since the last log entry, and the number of batches in them.
+        self._sums, self._summed = {}, 0
 
     # ---- Data ----
 
     @property
     def _needed(self) -> list[str]:
-        """The data sets that objectives of some weight learn from."""
+        """The data sets that an objective with a positive weight is trained on."""
         config = self.model.config
-        wanted = {
+        weights = {
             STRICT: config.mclm_weight or config.itm_weight or config.rxvtcl_weight,
             WEAK: config.rxvtcl_weight,
             PARALLEL: config.xtcl_weight,
         }
-        return [name for name in self.data_sets if wanted[name]]
+        return [name for name in self.data_sets if weights[name]]
 
     def _check_known(self, data: Mapping[str, Any]) -> None:
         for name in data:
             if name not in self.data_sets:
                 raise TrainingSetupError(f"there is no data set {name!r}; RC3 has {', '.join(self.data_sets)}")
 
-    def _needed_of(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _select_needed(self, data: Mapping[str, Any]) -> dict[str, Any]:
         self._check_known(data)
         missing = [name for name in self._needed if name not in data]
         if missing:
             raise TrainingSetupError(
-                f"objectives of the model learn from {', '.join(missing)}: give it, or set weights to 0"
+                f"the objectives of the model are also trained on {', '.join(missing)}: give these data, or set the "
+                "weights of the objectives to 0"
             )
         return {name: data[name] for name in self._needed}
 
@@ -121,7 +126,7 @@ class Rc3Trainer(WholeCheckpointTrainer):
         return {name: self._view(name, data[name], training=training) for name in self.data_sets if name in data}
 
     def _view(self, name: str, data: Any, *, training: bool) -> SizedView:
-        """The examples of a data set, with what its images are given as."""
+        """The examples of a data set, with regions if its images are given as such."""
         if isinstance(data, IterableDataset) or isinstance(getattr(data, "corpus", None), IterableDataset):
             raise TrainingSetupError(f"{name}: RC3 needs a Dataset, not a stream")
         view = self._texts(name, TaskData(data) if isinstance(data, Dataset) else data)
@@ -140,13 +145,23 @@ class Rc3Trainer(WholeCheckpointTrainer):
         return (triplets if name == STRICT else translation_pairs)(data.corpus, pairs)
 
     def _visual(self, name: str) -> str:
-        """What the images of a data set are given as: regions, patches or both."""
-        paper, given = (REGIONS, self.args.strict_visual) if name == STRICT else (PATCHES, self.args.weak_visual)
-        has = self.model.config.visual
-        visual = given or (paper if has == BOTH else has)
-        if has not in (visual, BOTH):
-            raise TrainingSetupError(f"{name}_visual={visual!r}, and the model has layers for {has} alone")
+        """Whether the images of a data set are given as `regions`, `patches` or `both`."""
+        paper, asked = (REGIONS, self.args.strict_visual) if name == STRICT else (PATCHES, self.args.weak_visual)
+        layers = self.model.config.visual
+        visual = asked or (paper if layers == BOTH else layers)
+        if layers not in (visual, BOTH):
+            raise TrainingSetupError(f"{name}_visual={visual!r}, and the model has layers for {layers} alone")
         return visual
+
+    def _check_augmentation(self) -> None:
+        """Refuses augmentation of what is not read: of pixels without patches, of regions without regions."""
+        visual = {self._visual(name) for name in self._needed if name != PARALLEL}
+        if visual == {PATCHES} and self.args.augmented_regions:
+            raise TrainingSetupError("augmented_regions is not read: all images are given as patches")
+        if visual == {REGIONS} and self.args.image_augmentation is not None and not self.args.augmented_regions:
+            raise TrainingSetupError(
+                "image_augmentation is not read: all images are given as regions; set augmented_regions as well"
+            )
 
     def _with_regions(self, name: str, view: CorpusView, visual: str, *, training: bool) -> SizedView:
         if self.regions is None:
@@ -154,19 +169,20 @@ class Rc3Trainer(WholeCheckpointTrainer):
                 f"{name}: its images are given as {visual}: give regions=, or {name}_visual='patches'"
             )
         augmented = self.args.augmented_regions if training else 0
-        shown = view if visual == BOTH else view.without_images()
+        examples = view if visual == BOTH else view.without_images()
         if isinstance(self.regions, Mapping):
             if augmented:
                 raise TrainingSetupError(
-                    "augmented_regions: there are no images to change where regions come from files"
+                    "augmented_regions: regions that come from files cannot be computed for augmented images; give a "
+                    "RegionExtractor as regions="
                 )
-            return RegionView(shown, self.regions)
+            return RegionView(examples, self.regions)
         with self.args.main_process_first(desc="regions"):
             features = self._extracted(view.images, augmented)
-        return FeatureView(shown, "regions", features, view.rows)
+        return FeatureView(examples, "regions", features, view.rows)
 
     def _extracted(self, images: Images, augmented: int) -> np.ndarray:
-        """The regions of images [n, R, region_size], or of several versions of each [n, V, R, region_size]."""
+        """The regions of images [n, R, region_size], or of several versions of each image [n, V, R, region_size]."""
         extractor: Any = self.regions
         compute, settings = partial(extractor, images), extractor.settings
         if augmented and self._augmentation is not None:
@@ -194,33 +210,31 @@ class Rc3Trainer(WholeCheckpointTrainer):
         probability = self.model.config.mask_probability if name == STRICT else None
         return TripletCollator(self.processing_class, probability, transform)
 
-    def get_train_dataloader(self) -> DataLoader:
-        if self.train_dataset is None:
-            raise ValueError("training needs a train_dataset")
+    @property
+    def task_batch_size(self) -> dict[str, int]:
         size: int = self._train_batch_size
-        sizes = dict.fromkeys(self.data_sets, size) | (self.args.data_set_batch_sizes or {})
-        sampler = TaskBatchSampler(
-            self.train_dataset, sizes, seed=data_seed(self.args), num_processes=self.args.world_size
-        )
-        return self.accelerator.prepare(mixture_loader(sampler, self.data_collator, self.args))
+        return dict.fromkeys(self.data_sets, size) | (self.args.data_set_batch_sizes or {})
 
     # ---- One step ----
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        self.model.ends_step = self.accelerator.sync_gradients
-        output = model(**inputs)
+        output = model(
+            **inputs,
+            text_length_groups=self.args.text_length_groups,
+            ends_step=self.accelerator.sync_gradients,
+        )
         if not output.loss.isfinite():
-            for name in reversed(output):  # the sum after its parts
-                check_finite(output[name], name, self.state.global_step + 1)
+            for name in reversed(output):  # the parts before their sum
+                self.check_loss(output[name], name)
         self._sums = {name: self._sums.get(name, 0) + value.detach() for name, value in output.items()}
         self._summed += 1
         return (output.loss, output) if return_outputs else output.loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the parts of the loss, the share of pairs that are judged rightly, and both p_avg to the training log:
-        means over the batches since the last entry, and over the processes."""
+        """Adds the parts of the loss, the accuracy of image-text matching, and both p_avg to the training log: means
+        over the batches since the last entry, and over the processes."""
         if "loss" in logs and self._summed:
             means = {name: value / self._summed for name, value in self._sums.items() if name != "loss"}
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
@@ -232,51 +246,27 @@ class Rc3Trainer(WholeCheckpointTrainer):
 
     # ---- Evaluation ----
 
-    def evaluate(
-        self,
-        eval_dataset: Any | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> dict[str, float]:
-        """Every part of the loss, without dropout and with p_avg as it stands, and `eval_itm_accuracy`: the share of
-        pairs of an image and a text, half of which belong together, that are judged rightly."""
-        data = self.eval_dataset if eval_dataset is None else eval_dataset
-        if isinstance(data, dict) and not data.keys() & set(self.data_sets):
-            parts = [self.evaluate(part, ignore_keys, f"{metric_key_prefix}_{name}") for name, part in data.items()]
-            return {key: value for part in parts for key, value in part.items()}
+    def is_named(self, data: Any) -> bool:
+        return isinstance(data, dict) and not data.keys() & set(self.data_sets)
+
+    def measure(self, data: Any) -> dict[str, float]:
+        """Every part of the loss, without dropout and with p_avg unchanged, and `itm_accuracy`: the share of pairs of
+        an image and a text, half of which match, that are classified correctly."""
         loader = self._eval_batches(data if isinstance(data, dict) else {STRICT: data})
         self.model.eval()
-        found: dict[str, list[float]] = {}
+        results: dict[str, list[float]] = {}
         for batch in islice(loader, self.args.eval_batches):
             with torch.no_grad(), self.compute_loss_context_manager():
-                output = self.model(**self._prepare_inputs(batch))
+                output = self.model(**self._prepare_inputs(batch), text_length_groups=self.args.text_length_groups)
             for name, value in output.items():
-                found.setdefault(name, []).append(value.item())
-        metrics = {f"{metric_key_prefix}_{name}": round(fmean(values), 4) for name, values in found.items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+                results.setdefault(name, []).append(value.item())
+        return {name: round(fmean(values), 4) for name, values in results.items()}
 
     def _eval_batches(self, data: dict[str, Any]) -> DataLoader:
-        """The same batches at every evaluation, and in every process."""
+        """The batches of an evaluation: the same every time, and in every process."""
         self._check_known(data)
         views = self._views(data)
         sizes = {name: min(self.args.per_device_eval_batch_size, len(view)) for name, view in views.items()}
         sampler = TaskBatchSampler(TaskMixture(views), sizes, seed=data_seed(self.args))
         collators = {name: self._collator(name, training=False) for name in views}
         return mixture_loader(sampler, TaskCollator(collators), self.args)
-
-
-class RegionView:
-    """A view's examples with the regions of their images, which are looked up by `image_id`."""
-
-    def __init__(self, view: SizedView, regions: Mapping[str, np.ndarray]) -> None:
-        self.view, self.regions = view, regions
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        return [
-            example | {"regions": self.regions[example["image_id"]]} for example in self.view.__getitems__(indices)
-        ]

@@ -1,5 +1,5 @@
-"""RC3 fine-tuned on a task: transformers' `Trainer`, and what each of the five tasks makes of its data (Zhou et al.
-2023, section 3 and appendix B).
+"""Fine-tuning of RC3 on five tasks: how each task turns its data into batches and is evaluated, and the trainer (Zhou
+et al. 2023, section 3 and appendix B).
 
     Rc3ForVisualEntailment          XVNLI    labelled rows with an image
     Rc3ForVisualQuestionAnswering   xGQA     the same; a score for each answer
@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 from datasets import Dataset
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
+from ..configuration.errors import TrainingSetupError
 from ..data.batching.collators import Collator, TaskCollator
-from ..data.batching.mixture import SizedView, TaskBatchSampler, TaskMixture, data_seed, mixture_loader
-from ..data.batching.retrieval_candidates import CandidateCollator, NumberedRows, image_vectors, nearest
+from ..data.batching.mixture import SizedView, TaskMixture
+from ..data.batching.retrieval_candidates import CandidateCollator, WithRowIndex, image_vectors, most_similar
+from ..data.batching.task_data import TaskData
 from ..data.batching.task_inputs import LabelCollator, LabelledExamples, Regions, TargetCollator, TaskInputs
 from ..data.batching.views import image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
@@ -40,19 +41,17 @@ from ..modeling.modeling_rc3_tasks import (
 )
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import Rc3TaskTrainingArguments
-from .contrastive import TaskData
-from .finiteness import check_finite
-from .whole_checkpoints import WholeCheckpointTrainer
+from .base import BabelensTrainer, over_languages
 
 
 @dataclass(frozen=True)
 class Rc3Task(ABC):
-    """A task by its name in recipes.
+    """A task that RC3 is fine-tuned on.
 
     Args:
-        name: in recipes and reports.
-        model: that is trained on it.
-        metrics: of `evaluate`, the one that counts first.
+        name: its name in recipes and reports.
+        model: the class of the models that are trained on it.
+        metrics: names of the metrics that `evaluate` returns, the main metric first.
     """
 
     name: str
@@ -61,17 +60,18 @@ class Rc3Task(ABC):
 
     @abstractmethod
     def examples(self, data: TaskData) -> SizedView:
-        """What is trained on."""
+        """The examples of the task."""
 
     @abstractmethod
     def collator(self, inputs: TaskInputs, examples: Any) -> Collator:
-        """From examples to batches."""
+        """Returns the function from examples and their seeds to the inputs and labels of the model."""
 
     def check_measures(self) -> None:
-        """Before a long training.
+        """Checks that the packages that `evaluate` needs are installed, so that a long training does not fail at its
+        end.
 
         Raises:
-            ImportError: when what `evaluate` measures with is not installed.
+            ImportError: if a package is missing.
         """
         return
 
@@ -79,12 +79,12 @@ class Rc3Task(ABC):
     def evaluate(
         self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
     ) -> Results:
-        """Numbers in percent by language."""
+        """Evaluates a model: language -> metric -> percent."""
 
 
 @dataclass(frozen=True)
 class LabelTask(Rc3Task):
-    """A text with an image, or two, has one of several labels."""
+    """Classifies a text with one image or two."""
 
     as_scores: bool = False
     metrics: tuple[str, ...] = ("accuracy",)
@@ -94,7 +94,7 @@ class LabelTask(Rc3Task):
 
     def collator(self, inputs: TaskInputs, examples: LabelledExamples) -> Collator:
         labels = inputs.config.id2label
-        return LabelCollator(inputs, [labels[number] for number in sorted(labels)], as_scores=self.as_scores)
+        return LabelCollator(inputs, [labels[index] for index in sorted(labels)], as_scores=self.as_scores)
 
     def evaluate(
         self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
@@ -104,19 +104,19 @@ class LabelTask(Rc3Task):
 
 @dataclass(frozen=True)
 class RetrievalTask(Rc3Task):
-    """Captions find images, and images captions."""
+    """Retrieves the images of captions, and the captions of images."""
 
     metrics: tuple[str, ...] = ("r1", "t2i_r1", "i2t_r1")
 
-    def examples(self, data: TaskData) -> NumberedRows:
-        return NumberedRows(image_text_pairs(data.corpus, data.languages))
+    def examples(self, data: TaskData) -> WithRowIndex:
+        return WithRowIndex(image_text_pairs(data.corpus, data.languages))
 
-    def collator(self, inputs: TaskInputs, examples: NumberedRows) -> Collator:
+    def collator(self, inputs: TaskInputs, examples: WithRowIndex) -> Collator:
         corpus = examples.view
         images = corpus.images if "image" in corpus.corpus.column_names else None
         ids = list(corpus.corpus["image_id"])
         vectors = image_vectors(images, ids, inputs.regions if inputs.config.has_regions else None)
-        return CandidateCollator(inputs, corpus, nearest(vectors, ids))
+        return CandidateCollator(inputs, corpus, most_similar(vectors, ids))
 
     def evaluate(
         self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
@@ -127,7 +127,7 @@ class RetrievalTask(Rc3Task):
 
 @dataclass(frozen=True)
 class TranslationTask(Rc3Task):
-    """A text is written in another language, with a look at its image."""
+    """Translates the caption of an image."""
 
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
@@ -160,10 +160,10 @@ RC3_TASKS = {
 
 
 def task_of(model: Any) -> Rc3Task:
-    """The task that a model is for.
+    """The task of a model.
 
     Raises:
-        TypeError: for a model that is for none of them.
+        TypeError: if the model is not one of those of `RC3_TASKS`.
     """
     for task in RC3_TASKS.values():
         if isinstance(model, task.model):
@@ -171,29 +171,26 @@ def task_of(model: Any) -> Rc3Task:
     raise TypeError(f"{type(model).__name__} is for none of RC3's tasks: {', '.join(RC3_TASKS)}")
 
 
-class Rc3TaskTrainer(WholeCheckpointTrainer):
-    """transformers' `Trainer` for RC3's tasks; which one follows from the model.
+class Rc3TaskTrainer(BabelensTrainer):
+    """transformers' `Trainer` for RC3's tasks; the class of the model decides which task it is.
 
     Args:
-        model: one of those above.
+        model: a model of one of the tasks.
         args: `Rc3TaskTrainingArguments`.
         processing_class: an `Rc3Processor`.
-        train_dataset: the task's data, a dataset or `TaskData`, which says in which languages; the paper trains on
-            English alone.
-        eval_dataset: the same, or a dict name -> such, evaluated in each of its languages.
-        regions: of images: `RegionFeatures`, or a `RegionExtractor`, which finds them anew whenever they are read.
-        kwargs: as for `Trainer`.
+        train_dataset: the data of the task, or `TaskData` with their languages; the paper trains on English alone.
+        eval_dataset: the same, or a dict name -> data, evaluated in each of its languages.
+        regions: the regions of images: `RegionFeatures`, or a `RegionExtractor`, which computes them whenever a batch
+            is made.
+        kwargs: further arguments of `Trainer`.
 
     Raises:
-        CorpusError: for data with an answer that is none of the model's.
-        InputError: for data with one image where the model reads two, or the reverse.
+        CorpusError: if the data have an answer that the model does not have.
+        InputError: if the data have one image for each text and the model reads two, or the reverse.
+        TrainingSetupError: for `generation` with a model that does not generate texts.
     """
 
     arguments_class: ClassVar[type[Rc3TaskTrainingArguments]] = Rc3TaskTrainingArguments
-
-    # transformers sets these; declared for the type checker, which does not read transformers.
-    model: Any
-    control: Any
 
     def __init__(
         self,
@@ -209,7 +206,11 @@ class Rc3TaskTrainer(WholeCheckpointTrainer):
         self.task, self.regions = task_of(model), regions
         if args.max_text_length is not None:
             processing_class.max_text_length = args.max_text_length
-        if args.generation:
+        if args.generation is not None:
+            if not isinstance(model, Rc3ForConditionalGeneration):
+                raise TrainingSetupError(
+                    f"generation is an option of translation, and {type(model).__name__} generates no texts"
+                )
             model.generation_config.update(**args.generation)
         super().__init__(
             model=model,
@@ -229,61 +230,36 @@ class Rc3TaskTrainer(WholeCheckpointTrainer):
         examples = self.task.examples(data)
         self.train_dataset = TaskMixture({self.task.name: examples})
         collate = self.task.collator(inputs, examples)
-        collate(examples.__getitems__([0]), [0])  # what is wrong with all of the data is better said now
+        collate(examples.__getitems__([0]), [0])  # raises the errors that concern all of the data before training
         self.data_collator = TaskCollator({self.task.name: collate})
 
     def _augmented(self, processor: Any) -> dict[str, Any]:
-        """What training sees in the place of images as they are."""
+        """The arguments of `TaskInputs` by which images and regions are augmented in training."""
         if self.args.image_augmentation is None:
             return {}
         augmentation = ImageAugmentation(**self.args.image_augmentation)
-        changes: dict[str, Any] = {"transform": TrainingTransform(processor.image_processor, augmentation)}
+        options: dict[str, Any] = {"transform": TrainingTransform(processor.image_processor, augmentation)}
         if isinstance(self.regions, RegionExtractor) and self.regions.can_augment:
-            changes["training_regions"] = partial(self.regions, augmentation=augmentation)
-        return changes
-
-    def get_train_dataloader(self) -> DataLoader:
-        if self.train_dataset is None:
-            raise ValueError("training needs a train_dataset")
-        sampler = TaskBatchSampler(
-            self.train_dataset, self._train_batch_size, seed=data_seed(self.args), num_processes=self.args.world_size
-        )
-        return self.accelerator.prepare(mixture_loader(sampler, self.data_collator, self.args))
+            options["training_regions"] = partial(self.regions, augmentation=augmentation)
+        return options
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, dict[str, Tensor]], return_outputs: bool = False, **kwargs: Any
     ) -> Any:
         output = model(**inputs[self.task.name])
-        check_finite(output.loss, self.task.name, self.state.global_step + 1)
+        self.check_loss(output.loss, self.task.name)
         return (output.loss, output) if return_outputs else output.loss
 
     # ---- Evaluation ----
 
-    def evaluate(
-        self,
-        eval_dataset: Any | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> dict[str, float]:
-        """The task's metrics in percent: `eval_accuracy_<language>`, and `eval_accuracy`, the mean over languages."""
-        data = self.eval_dataset if eval_dataset is None else eval_dataset
-        if isinstance(data, dict):
-            parts = [self.evaluate(part, ignore_keys, f"{metric_key_prefix}_{name}") for name, part in data.items()]
-            return {key: value for part in parts for key, value in part.items()}
+    def measure(self, data: Dataset | TaskData) -> dict[str, float]:
+        """The metrics of the task in percent: `accuracy`, the mean over the languages, `accuracy_<language>`, …"""
         results = self.task.evaluate(
-            self.model,
-            self.processing_class,
-            _task_data(data),
-            self.regions,
-            self.args.per_device_eval_batch_size,
+            self.model, self.processing_class, _task_data(data), self.regions, self.args.per_device_eval_batch_size
         )
         metrics: dict[str, float] = {}
         for name in self.task.metrics:
-            found = {language: numbers[name] for language, numbers in results.items()}
-            metrics[f"{metric_key_prefix}_{name}"] = sum(found.values()) / len(found)
-            metrics |= {f"{metric_key_prefix}_{name}_{language}": value for language, value in found.items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            metrics |= over_languages(name, {language: values[name] for language, values in results.items()})
         return metrics
 
 

@@ -1,18 +1,18 @@
-"""Folders that are saved whole.
+"""Atomic updates of model folders: after an interrupted save, a folder holds the old model or can be completed.
 
-A model is many files, and no file system replaces many files at once. Nor can its folder be exchanged for another one:
-it may be a mount, a link to another disk or the working directory, it may stand where nobody may write, and it holds
-checkpoints and reports as well. So everything happens inside of it, and what is killed on the way can be finished:
+A model has many files, and no file system replaces several files at once. The folder itself cannot be exchanged
+either: it may be a mount point, a link to another disk or the working directory, its parent folder may be read-only,
+and it also holds checkpoints and reports. Therefore a save happens inside the folder, in four steps:
 
-1. The files are written to `.saving` in the folder, and reach the disk.
-2. `.saving` becomes `.saved`. From now on the new files are whole.
-3. What loaders begin with, `config.json` and `adapter_config.json`, leaves the folder, and so do weights that the new
-   model does not replace. `.saved` becomes `.moving`.
-4. The new files move to their places, `config.json` and `adapter_config.json` after all others.
+1. The files are written to `.saving` in the folder, and flushed to the disk.
+2. `.saving` is renamed to `.saved`. From now on the new files are complete.
+3. The files that loaders read first, `config.json` and `adapter_config.json`, are deleted from the folder, and so are
+   weights that the new model does not replace. `.saved` is renamed to `.moving`.
+4. The new files are moved into the folder, `config.json` and `adapter_config.json` last.
 
-Killed before step 3, the folder is what it was. Killed within steps 3 and 4 it has no configuration, so that nothing
-loads from it, and `finish_saving`, with which the next save or run into the folder begins, does the rest. At no moment
-do weights of one model stand beside the configuration of another.
+If the process is killed before step 3, the folder is unchanged. If it is killed in step 3 or 4, the folder has no
+configuration, so that nothing can be loaded from it; the next save or run into the folder begins with `finish_saving`,
+which does the remaining steps. The weights of one model are never beside the configuration of another.
 """
 
 import errno
@@ -33,14 +33,18 @@ _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 
 @contextmanager
-def written_whole(folder: str | Path) -> Iterator[Path]:
-    """A scratch folder whose files move into `folder` when the block ends well, and vanish when it does not.
+def atomic_directory(folder: str | Path) -> Iterator[Path]:
+    """Yields a scratch folder; when the block ends without an error, all of its files move into `folder` together.
+
+    After an error they are deleted. `atomic_folder` in `configuration.files` is for new folders; this is for folders
+    that may hold other files.
 
     Args:
-        folder: is made where it is missing; other files in it remain, but for weights of another model.
+        folder: the folder, which is created if it is missing. Other files in it are kept, except the weights of
+            another model.
 
     Raises:
-        SaveError: when the block cannot write, or the files cannot be moved.
+        SaveError: if the block cannot write, or the files cannot be moved.
     """
     folder = Path(folder).resolve()
     with made(folder):
@@ -58,13 +62,13 @@ def written_whole(folder: str | Path) -> Iterator[Path]:
 
 
 def finish_saving(folder: str | Path) -> bool:
-    """Moves the files of a save that was broken off to their places if they were written whole, and else deletes them.
+    """Completes an interrupted save: moves its files into the folder if all were written, or else deletes them.
 
     Returns:
-        Whether there were such files.
+        Whether there were files to move.
 
     Raises:
-        SaveError: when they cannot be moved; they are kept.
+        SaveError: if they cannot be moved; they are kept.
     """
     folder = Path(folder)
     whole, moving = folder / WHOLE, folder / MOVING
@@ -90,7 +94,7 @@ def finish_saving(folder: str | Path) -> bool:
 
 
 def _clear(folder: Path, whole: Path) -> None:
-    """Removes what may not stand beside the new files, if those are a model's."""
+    """Deletes the configuration and the weights that must not be beside the new files, if those are a model's."""
     if not any((whole / name).is_file() for name in FIRST_READ):
         return
     for name in FIRST_READ:
@@ -115,7 +119,15 @@ def _move(moving: Path, folder: Path) -> None:
 
 @contextmanager
 def removed_on_failure(folder: Path, *, called: Path | None = None) -> Iterator[None]:
-    """Deletes `folder` when the block cannot write, and says so in one `SaveError`, whichever library was writing."""
+    """Deletes `folder` if the block cannot write, whichever library was writing.
+
+    Args:
+        folder: the folder that the block writes to.
+        called: the path that the error message names; by default `folder`.
+
+    Raises:
+        SaveError: if the block cannot write.
+    """
     try:
         yield
     except SaveError:  # of a folder within
@@ -133,7 +145,7 @@ def removed_on_failure(folder: Path, *, called: Path | None = None) -> Iterator[
 
 
 def _system_error(error: Exception) -> int | None:
-    """The number of the system's error for which a library could not write; None for any other exception."""
+    """The number of the system error because of which a library could not write; None for any other exception."""
     if isinstance(error, OSError):
         return error.errno or errno.EIO
     if (number := system_error_number(error)) is not None:
@@ -143,11 +155,11 @@ def _system_error(error: Exception) -> int | None:
 
 
 def prepare_saving(folder: str | Path) -> None:
-    """Finishes a save that was broken off, and tries all that `written_whole` needs, before hours are spent on what
-    could not be saved.
+    """Completes an interrupted save, and checks that `atomic_directory` will be able to write, before a long training
+    begins.
 
     Raises:
-        SaveError: when `folder` cannot be made or written to.
+        SaveError: if `folder` cannot be created or written to.
     """
     folder = Path(folder).resolve()
     finish_saving(folder)
@@ -156,7 +168,7 @@ def prepare_saving(folder: str | Path) -> None:
             (folder / SCRATCH).mkdir()
             try:
                 written = folder / SCRATCH / f"{SCRATCH}.txt"
-                written.write_text("This file tries whether the folder can be written to.\n", encoding="utf-8")
+                written.write_text("This file tests whether the folder can be written to.\n", encoding="utf-8")
                 sync_files(folder / SCRATCH)
                 os.replace(written, folder / written.name)
                 (folder / written.name).unlink()
@@ -168,7 +180,7 @@ def prepare_saving(folder: str | Path) -> None:
 
 @contextmanager
 def made(folder: Path) -> Iterator[None]:
-    """Makes a folder and those above it; of these, what is empty afterwards is removed again."""
+    """Creates a folder and its missing parents; after the block, those of them that are empty are removed again."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -177,18 +189,19 @@ def made(folder: Path) -> Iterator[None]:
         for path in missing:
             try:
                 path.rmdir()
-            except OSError:  # it holds something, as it should
+            except OSError:  # it is not empty
                 break
 
 
 def sync_files(folder: Path) -> None:
-    """Has everything in a folder reach the disk, which otherwise keeps names before contents when power fails."""
+    """Flushes all files of a folder to the disk. Otherwise a power failure may keep their names, but not their
+    content."""
     for path in (folder, *folder.rglob("*")):
         sync(path)
 
 
 def sync(path: Path) -> None:
-    """The same of one file, or of the names in one folder."""
+    """Flushes one file, or the names in one folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

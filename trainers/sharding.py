@@ -1,8 +1,8 @@
-"""Sharded training, by accelerate's FSDP or DeepSpeed: what they leave to the trainer, and what cannot be sharded.
+"""Sharded training by accelerate's FSDP or DeepSpeed: checks of settings, and the preparation of models.
 
-FSDP2 shards each weight along its first dimension. A scalar such as the temperature has none: it stays whole in every
-process, where transformers' `Trainer` averages its gradient. The embeddings that evaluation asks for come from other
-methods than `forward`, which have to gather the weights as well.
+FSDP2 shards each weight along its first dimension. A scalar such as the temperature has no dimension: every process
+keeps it, and transformers' `Trainer` averages its gradient. Evaluation computes embeddings with other methods than
+`forward`; these must gather the sharded weights as well.
 """
 
 import torch
@@ -17,20 +17,24 @@ from .arguments import LAMB, ContrastiveTrainingArguments
 
 
 def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState) -> None:
-    """Refuses what cannot be sharded as `state` says.
+    """Checks training arguments against the FSDP or DeepSpeed plugin.
+
+    Args:
+        args: training arguments.
+        state: accelerate's state, with the plugin if there is one.
 
     Raises:
-        TrainingSetupError: for settings that FSDP or DeepSpeed would get wrong.
+        TrainingSetupError: for settings with which FSDP or DeepSpeed would compute something else.
     """
     fsdp, deepspeed = (getattr(state, f"{name}_plugin", None) for name in ("fsdp", "deepspeed"))
     if (fsdp or deepspeed) and args.task_learning_rates:
         raise TrainingSetupError(
-            "task_learning_rates cannot go with FSDP or DeepSpeed, which save the state of one optimiser"
+            "task_learning_rates cannot be used with FSDP or DeepSpeed, which save the state of one optimizer"
         )
     if deepspeed and args.optim == LAMB:
         raise TrainingSetupError(
-            "optim='lamb' cannot go with DeepSpeed, whose shards are flat: LAMB needs the norms of whole weights; use "
-            "FSDP, or optim='adamw_torch'"
+            "optim='lamb' cannot be used with DeepSpeed, whose shards are flat: LAMB needs the norms of whole "
+            "weights; use FSDP, or optim='adamw_torch'"
         )
     if fsdp and fsdp.fsdp_version != 2:
         raise TrainingSetupError(f"fsdp_version={fsdp.fsdp_version} must be 2")
@@ -41,7 +45,7 @@ def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState)
 
 
 def make_shardable(model: nn.Module, state: AcceleratorState, device: torch.device) -> None:
-    """Prepares a model for the FSDP2 or DeepSpeed of `state`, neither of which takes scalars or `channels_last`."""
+    """Prepares a model for FSDP2 or DeepSpeed, neither of which can shard scalars or weights in `channels_last`."""
     for parameter in model.parameters():
         parameter.data = parameter.data.contiguous()
     scalars = {parameter for parameter in model.parameters() if parameter.dim() == 0}
@@ -49,7 +53,7 @@ def make_shardable(model: nn.Module, state: AcceleratorState, device: torch.devi
         parameter.data = parameter.data.to(device)
         if dist.is_initialized():
             dist.broadcast(parameter.data, src=0)
-        parameter.ds_optim_param = True  # DeepSpeed's mark of what it shall not broadcast
+        parameter.ds_optim_param = True  # tells DeepSpeed not to broadcast it
     fsdp = getattr(state, "fsdp_plugin", None)
     if fsdp:
         fsdp.ignored_modules = [
@@ -58,6 +62,6 @@ def make_shardable(model: nn.Module, state: AcceleratorState, device: torch.devi
 
 
 def shard_embedding_methods(model: nn.Module) -> None:
-    """Makes a sharded model's feature methods gather weights, as its `forward` does."""
+    """Registers the feature methods of a sharded model, so that they gather weights like `forward`."""
     for name in ("get_text_features", "get_image_features"):
         register_fsdp_forward_method(model, name)

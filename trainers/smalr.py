@@ -1,9 +1,5 @@
 """SMALR's trainer: the latent vocabulary first, then words, sentences and images together (Burns et al. 2020)."""
 
-from typing import Any
-
-from torch import Tensor, nn
-
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from .arguments import SmalrTrainingArguments
 from .word_dual_encoder import WordDualEncoderTrainer
@@ -15,7 +11,3 @@ class SmalrTrainer(WordDualEncoderTrainer):
 
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0}
     arguments_class = SmalrTrainingArguments
-
-    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        self.model.training_progress = self.state.global_step / max(self.state.max_steps, 1)
-        return super().training_step(model, inputs, num_items_in_batch)

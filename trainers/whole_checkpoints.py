@@ -1,5 +1,5 @@
-"""transformers' `Trainer` with checkpoints that are whole or do not count (`checkpoints`), and whose numbers are all
-finite (`finiteness`)."""
+"""transformers' `Trainer` with atomic checkpoints (`checkpoints`), which stops if a gradient or a weight is not finite
+(`finiteness`)."""
 
 import logging
 import shutil
@@ -17,15 +17,20 @@ from ..configuration.errors import TrainingSetupError
 from .checkpoints import check_undamaged, mark_complete, newest_checkpoint, remove_torn_checkpoints
 from .finiteness import check_weights, is_finite, raise_for_gradient
 from .precision import ChosenPrecision, PrecisionState, PrecisionTrainingArguments, agree_on_precision, precision_of
-from .saving import prepare_saving, removed_on_failure, written_whole
+from .saving import atomic_directory, prepare_saving, removed_on_failure
 
 logger = logging.getLogger(__name__)
 
 
 class WholeCheckpointTrainer(Trainer):
-    """Resumes from the newest complete checkpoint, in its precision, and leaves nothing half-written behind.
+    """Saves atomic checkpoints, and resumes from the newest complete one in its precision.
 
-    A gradient that is not finite ends the training before it reaches the weights.
+    A gradient that is not finite stops the training before the weights are updated.
+
+    Args:
+        model: the model to train.
+        args: training arguments.
+        kwargs: further arguments of `Trainer`.
     """
 
     def __init__(self, model: nn.Module, args: PrecisionTrainingArguments, **kwargs: Any) -> None:
@@ -34,14 +39,17 @@ class WholeCheckpointTrainer(Trainer):
         self.add_callback(PrecisionState())
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Trains; `resume_from_checkpoint=True` goes on from the newest complete checkpoint.
+        """Trains the model.
+
+        Args:
+            resume_from_checkpoint: the checkpoint to resume from; True for the newest complete one.
+            kwargs: further arguments of `Trainer.train`.
 
         Raises:
-            FileNotFoundError: when there is none.
-            DamagedCheckpointError: when the checkpoint to go on from is not what was saved.
-            NonFiniteError: when the loss or its gradient becomes NaN or infinite.
-            NonFiniteError: when weights are, all the same.
-            SaveError: when checkpoints cannot be saved to `args.output_dir`.
+            FileNotFoundError: if there is no complete checkpoint to resume from.
+            DamagedCheckpointError: if the files of the checkpoint were changed or cannot be read.
+            NonFiniteError: if a loss, a gradient or a weight becomes NaN or infinite.
+            SaveError: if checkpoints cannot be saved to `args.output_dir`.
         """
         if resume_from_checkpoint is True:
             newest = newest_checkpoint(self.args.output_dir)
@@ -66,11 +74,9 @@ class WholeCheckpointTrainer(Trainer):
     # ---- One step ----
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | float | None = None) -> Any:
-        """The norm of the gradient, which transformers asks for before every step of the optimiser."""
+        """The norm of the gradient, which transformers computes before every step of the optimizer."""
         norm = super()._get_grad_norm(model, grad_norm)
-        if (
-            self.is_deepspeed_enabled
-        ):  # whose engine has taken the step already; weights are checked before they are saved
+        if self.is_deepspeed_enabled:  # its engine has taken the step already; weights are checked when they are saved
             return norm
         whole = norm.full_tensor() if isinstance(norm, DTensor) else norm
         if not is_finite(whole) and not self._has_scaled_loss():
@@ -78,62 +84,62 @@ class WholeCheckpointTrainer(Trainer):
         return norm
 
     def _has_scaled_loss(self) -> bool:
-        """Whether the loss was scaled up for float16, which may be what made a gradient infinite. Such a step is left
-        out by accelerate, and the next loss is scaled less."""
+        """Whether the loss is scaled up for float16, so that a gradient may overflow. accelerate skips such a step,
+        and scales the next loss less."""
         scaler = self.accelerator.scaler
         return scaler is not None and scaler.is_enabled() and scaler.get_scale() > 1
 
     def _gradients(self, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-        """What the optimiser is about to use, by parameter."""
+        """The gradients that the optimizer will use, with the names of their parameters."""
         return ((name, weight.grad) for name, weight in model.named_parameters() if weight.grad is not None)
 
     # ---- Saving ----
 
     def _own_weights(self) -> dict[str, Tensor]:
-        """What is saved of the model, or this process's part of it."""
-        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled  # their state_dict gathers it all
+        """The weights that are saved, or the shard of this process."""
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled  # state_dict would gather all shards
         return dict(self.model.named_parameters()) if is_sharded else self.model.state_dict()
 
     def _check_weights(self, weights: dict[str, Tensor]) -> None:
         check_weights(weights, self.state.global_step)
 
     def _keep_precision(self, checkpoint: str) -> None:
-        """Goes on in the precision of a checkpoint, unless another one was asked for, which is said.
+        """Resumes in the precision of a checkpoint; if the user chose another one, logs a warning instead.
 
         Raises:
-            TrainingSetupError: when it cannot be changed any more.
+            TrainingSetupError: if the precision cannot be changed any more.
         """
         began, chosen = precision_of(checkpoint), self.args.chosen_precision
         if began == chosen.name:
             return
         if began is None:
-            logger.warning("%s does not say in which precision it was trained", checkpoint)
+            logger.warning("%s does not record in which precision it was trained", checkpoint)
         elif chosen.is_asked:
-            logger.warning("%s was trained in %s; training goes on in %s", checkpoint, began, chosen)
+            logger.warning("%s was trained in %s; training continues in %s", checkpoint, began, chosen)
         elif self.is_deepspeed_enabled:
-            raise TrainingSetupError(f"{checkpoint} was trained in {began}: say precision={began}, or another one")
+            raise TrainingSetupError(f"{checkpoint} was trained in {began}: set precision={began}, or another one")
         else:
             reason = f"in which {checkpoint} was trained; a new run would compute in {chosen}"
             self.args.use_precision(ChosenPrecision(began, reason))
-            AcceleratorState._reset_state()  # else it would refuse another precision
+            AcceleratorState._reset_state()  # otherwise it refuses another precision
             self.create_accelerator_and_postprocess()
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        if not self.args.should_save:  # FSDP and DeepSpeed ask every process
+        if not self.args.should_save:  # with FSDP and DeepSpeed, every process calls this method
             return super()._save(output_dir, state_dict)
         self._check_weights(self._own_weights() if state_dict is None else state_dict)
-        with written_whole(output_dir or self.args.output_dir) as scratch:
+        with atomic_directory(output_dir or self.args.output_dir) as scratch:
             super()._save(str(scratch), state_dict)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
         self._check_weights(self._own_weights())
-        # What a run that went on from an earlier step has left here is complete, and would seem so while it is
-        # overwritten.
+        # A run that was resumed from an earlier step may find a complete checkpoint here, which would still be marked
+        # as complete while it is overwritten.
         if self.args.should_save and folder.exists():
             shutil.rmtree(folder)
         self.accelerator.wait_for_everyone()
-        # The older checkpoints may go only when this one is known to be complete.
+        # Older checkpoints may be deleted only after this one is complete.
         keep, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             with removed_on_failure(folder):

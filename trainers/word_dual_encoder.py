@@ -1,34 +1,36 @@
-"""Training on images with texts in several languages, the features of a frozen backbone computed once: what the
-trainers of SMALR and LIWE share."""
+"""The base of SMALR's and LIWE's trainers, which train on images with captions in several languages."""
 
 from typing import Any
 
 import numpy as np
 import torch
 from datasets.utils.logging import tqdm
-from torch import Tensor, nn
+from torch import nn
 
 from ..configuration.tasks import IMAGE_TEXT
-from ..data.batching.captioned_images import CaptionedImages
-from ..data.batching.collators import Collator, identity_label
+from ..data.batching.captioned_images import CaptionedImages, SentenceCollator
+from ..data.batching.collators import Collator
+from ..data.batching.features import FeatureView
 from ..data.batching.mixture import SizedView
+from ..data.batching.task_data import TaskData
 from ..data.batching.views import Images
 from ..modeling.modeling_dual_encoder import pool_image
-from ..processing.image_augmentation import TrainingTransform
+from ..modeling.training_step import TrainingStep
 from .arguments import WordDualEncoderTrainingArguments
-from .contrastive import ContrastiveTrainer, TaskData
-from .frozen_features import FeatureView, frozen_features
+from .contrastive import ContrastiveTrainer
+from .frozen_features import frozen_features
 
 
 class WordDualEncoderTrainer(ContrastiveTrainer):
-    """Takes a caption corpus whose images have captions in all languages. A batch has `sentences_per_image`
-    sentences of each image in every language, or in `languages_per_batch` of them.
+    """Trains on a caption corpus whose images have captions in all languages. A batch has `sentences_per_image`
+    captions of each image in every language, or in `languages_per_batch` languages.
 
-    A backbone of the model is frozen, and its features are computed once, unless `cache_frozen_features` is off.
+    The backbone of the model is frozen, and its features of all images are computed once, unless
+    `cache_frozen_features` is false.
 
     Args:
         model, args, processing_class, train_dataset, eval_dataset, kwargs: as for `ContrastiveTrainer`.
-        cache_dir: of frozen features; by default a folder in the Hugging Face datasets cache.
+        cache_dir: the folder of the features; by default a folder in the Hugging Face datasets cache.
     """
 
     def __init__(
@@ -40,11 +42,11 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         **kwargs: Any,
     ) -> None:
         self.cache_dir = cache_dir
-        # Frozen, so that its features can be computed once.
+        # The frozen backbone, whose features are computed once; None if it is trained, or if the model has none.
         self._backbone: Any = getattr(model, "vision_model", None) if args.cache_frozen_features else None
         if self._backbone is not None:
             self._backbone.requires_grad_(False)
-        # A language's projection and branch may be missing from a batch.
+        # A batch may lack a language, whose projection and branch then get no gradient.
         args.ddp_find_unused_parameters = True
         super().__init__(model, args, **kwargs)
 
@@ -55,6 +57,7 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         view = CaptionedImages(data.corpus, languages, with_images=task == IMAGE_TEXT)
         if self._backbone is None or view.images is None:
             return view
+        self.refuse_augmentation(task)
         with self.args.main_process_first(desc="frozen features"):
             features = self._features(view.images)
         return FeatureView(view.without_images(), "image_features", features, view.rows)
@@ -66,6 +69,11 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
             self.args.sentences_per_image,
             self.args.languages_per_batch,
         )
+
+    def objective_options(self) -> dict[str, Any]:
+        return {"step": TrainingStep(self.state.global_step, self.state.max_steps)}
+
+    # ---- Frozen features ----
 
     def _features(self, images: Images) -> np.ndarray:
         """The backbone's features of all images of a corpus, [rows, width]."""
@@ -81,58 +89,8 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
     @torch.no_grad()
     def _compute_features(self, images: Images) -> np.ndarray:
         backbone = self._backbone.to(self.args.device).eval()
-        size, found = self.args.per_device_eval_batch_size, []
+        size, features = self.args.per_device_eval_batch_size, []
         for start in tqdm(range(0, len(images), size), desc="features of images"):
             inputs = self.processing_class(images=images[start : start + size], return_tensors="pt")
-            found.append(pool_image(backbone(**inputs.to(self.args.device))).float().cpu().numpy())
-        return np.concatenate(found)
-
-
-class SentenceCollator:
-    """Images with captions in several languages and their seeds -> a model's inputs and `positives`.
-
-    Args:
-        processor: the model's.
-        transform: images and their seeds -> pixel values [M, 3, H, W].
-        sentences: drawn for each image in each language; where there are fewer captions, they come again.
-        languages: that many, drawn for each batch; by default all.
-    """
-
-    def __init__(
-        self, processor: Any, transform: TrainingTransform, sentences: int, languages: int | None = None
-    ) -> None:
-        self.processor, self.transform, self.sentences = processor, transform, sentences
-        self.languages = languages
-
-    def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
-        texts, languages, language_ids, labels = [], [], [], []
-        drawn = self._drawn_languages(list(examples[0]["captions"]), seeds[0])
-        for example, seed in zip(examples, seeds, strict=True):
-            rng = np.random.Generator(np.random.PCG64(seed))
-            for number, language in drawn.items():
-                captions = example["captions"][language]
-                order = rng.permutation(len(captions))
-                texts += [captions[order[k % len(order)]] for k in range(self.sentences)]
-                languages += [language] * self.sentences
-                language_ids += [number] * self.sentences
-                labels += [identity_label(example["image_id"])] * self.sentences
-        encoded = self.processor(text=texts, language=languages, return_tensors="pt")
-        # A processor whose languages have vocabularies of their own numbers them itself.
-        batch = {"language_ids": torch.tensor(language_ids)} | dict(encoded)
-        if "image" in examples[0]:
-            batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
-        if "image_features" in examples[0]:
-            batch["image_features"] = torch.from_numpy(np.stack([example["image_features"] for example in examples]))
-        if batch.keys() & {"pixel_values", "image_features"}:
-            batch["text_labels"] = torch.tensor(labels)
-            batch["image_labels"] = torch.tensor([identity_label(example["image_id"]) for example in examples])
-        batch["positives"] = torch.tensor([labels])
-        return batch
-
-    def _drawn_languages(self, languages: list[str], seed: int) -> dict[int, str]:
-        """The languages of a batch by their number among all, drawn with the first example's seed."""
-        if self.languages is None or self.languages >= len(languages):
-            return dict(enumerate(languages))
-        rng = np.random.default_rng([seed, len(languages)])
-        numbers = sorted(rng.choice(len(languages), self.languages, replace=False).tolist())
-        return {number: languages[number] for number in numbers}
+            features.append(pool_image(backbone(**inputs.to(self.args.device))).float().cpu().numpy())
+        return np.concatenate(features)

@@ -13,7 +13,7 @@ from datasets import Dataset
 from rich.console import Console
 from rich.table import Table
 
-from ..configuration.files import written_file
+from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.images import SkippedImage
@@ -173,7 +173,7 @@ def _draw_sheet(corpus: Dataset, language: str | None, path: Path) -> None:
         languages=languages,
         lettering=None if set(languages) == {"en"} else Lettering.fetch(languages),
     )
-    with written_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         sheet.save(unfinished, "PNG")
 
 

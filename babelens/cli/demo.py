@@ -20,7 +20,7 @@ from ..inference.gallery import contact_sheet
 from ..registry import METHODS
 from ..trainers.checkpoints import newest_checkpoint
 from ..trainers.output_lock import locked
-from ..trainers.saving import written_whole
+from ..trainers.saving import atomic_directory
 from ..workflows.base import CHECKPOINTS, EVALUATION, RecipeRun, recipe_run
 from ..workflows.recipe import RECIPES, load_recipe
 from ..workflows.time_budget import seconds_of, stage_times, stages_of, steps_of, steps_within, with_steps
@@ -96,7 +96,7 @@ def _steps(run: RecipeRun, seconds: float, asked: int | None, console: Console) 
         console.print(f"{run.output} was begun with {begun} steps, and keeps to them.", highlight=False)
         return begun
     steps = asked or _fitting_steps(run, seconds, own, console)
-    with written_whole(run.output / CHECKPOINTS) as scratch:
+    with atomic_directory(run.output / CHECKPOINTS) as scratch:
         (scratch / _CHOSEN).write_text(json.dumps({"steps": steps}), encoding="utf-8")
     return steps
 

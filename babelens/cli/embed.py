@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import typer
 
 from ..configuration.errors import CorpusError
-from ..configuration.files import written_file
+from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
 from ..data.corpus.images import refuse_mostly_bad
 from ..data.corpus.text_files import read_texts
@@ -129,7 +129,7 @@ def _check_names(folder: Path) -> None:
 
 def _write(output: Path, columns: dict[str, list[str]], embeddings: np.ndarray) -> None:
     embeddings = np.ascontiguousarray(embeddings)
-    with written_file(output) as path:
+    with atomic_file(output) as path:
         if output.suffix == ".npy":
             with path.open("wb") as file:  # numpy's own writing does not say that the disk is full
                 np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(embeddings))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ..configuration.errors import HubUnreachableError, ModelFolderError, ModelKindError
-from ..configuration.files import written_file
+from ..configuration.files import atomic_file
 from ..configuration.pretrained import load_config
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.loading import load_captions
@@ -138,7 +138,7 @@ def evaluate(
             raise typer.BadParameter(str(error)) from error
         results = benchmark.report()
         if gallery:
-            with written_file(gallery) as path:
+            with atomic_file(gallery) as path:
                 benchmark.gallery().save(path, "PNG")
     else:
         corpus = load_captions(data, split=split)
@@ -155,7 +155,7 @@ def evaluate(
 def _show(results: Mapping[str, Any], output: Path | None, as_json: bool, draw: Callable[[], None]) -> None:
     text = json.dumps(results, ensure_ascii=False, indent=2)
     if output:
-        with written_file(output) as path:
+        with atomic_file(output) as path:
             path.write_text(text, "utf-8")
     if as_json:
         typer.echo(text)

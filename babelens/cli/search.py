@@ -8,7 +8,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from ..configuration.files import written_file
+from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
 from ..data.corpus.images import refuse_mostly_bad
 from ..data.emoji.benchmark import DEFAULT_CACHE
@@ -72,7 +72,7 @@ def search(
         drawn = contact_sheet(
             [open_image(path) for path, _ in found], [f"{score:.3f}" for _, score in found], cell=192
         )
-        with written_file(sheet) as path:
+        with atomic_file(sheet) as path:
             drawn.save(path, "PNG")
     if as_json:
         results = [{"file": str(path), "score": score} for path, score in found]

@@ -35,7 +35,7 @@ from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.checkpoints import has_checkpoint
 from ..trainers.mla import MlaTrainer
 from ..trainers.output_lock import is_first_process
-from ..trainers.saving import prepare_saving, written_whole
+from ..trainers.saving import atomic_directory, prepare_saving
 from .acquired_model import M_BERT as M_BERT, load_learner
 from .acquisition_choices import AcquisitionChoices
 from .argument_checks import made_arguments
@@ -192,7 +192,7 @@ class Acquisition(AcquisitionChoices):
         """Writes the whole model with its processor into `output/model`, for `AutoModel.from_pretrained`."""
         folder = self.output / MODEL
         if PartialState().is_main_process:
-            with written_whole(folder) as scratch:
+            with atomic_directory(folder) as scratch:
                 self.model.save_pretrained(scratch)
                 self.processor.save_pretrained(scratch)
         return folder
@@ -206,7 +206,7 @@ class Acquisition(AcquisitionChoices):
         """
         if not PartialState().is_main_process:
             return
-        with written_whole(self.output) as scratch:
+        with atomic_directory(self.output) as scratch:
             if self._embedding.startswith("./"):
                 save_embedding(self.model, scratch / EMBEDDING)
                 self.processor.multilingual_tokenizer.save_pretrained(scratch / EMBEDDING)

@@ -10,7 +10,7 @@ from transformers import set_seed
 
 from ..configuration.errors import RecipeError
 from ..configuration.pretrained import refuse_kernels
-from ..trainers.saving import written_whole
+from ..trainers.saving import atomic_directory
 from .building import ModelBuilder
 from .data import RecipeData
 from .recipe import DualEncoderRecipe, Recipe, workflow_of
@@ -121,7 +121,7 @@ class RecipeRun:
             record_start(self, processor)
         trainer, model = self.training.train(model, processor)
         if trainer.is_world_process_zero():
-            with written_whole(self.output) as scratch:
+            with atomic_directory(self.output) as scratch:
                 model.save_pretrained(scratch)
                 processor.save_pretrained(scratch)
             write_evaluation(self.output, "tokenizer", self.builder.unknown_rates(processor))

@@ -7,9 +7,9 @@ from datasets import Dataset, IterableDataset
 
 from ..configuration.errors import RecipeError
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..data.batching.task_data import TaskData
 from ..data.batching.views import image_text_pairs, translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
-from ..trainers.contrastive import TaskData
 from .recipe import Recipe, Stage
 from .record import corpus_digest
 

@@ -22,7 +22,7 @@ from ..modeling.modeling_mla_student import MlaStudentModel
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.masked_language import train_masked_language
 from ..trainers.precision import PrecisionTrainingArguments
-from ..trainers.saving import written_whole
+from ..trainers.saving import atomic_directory
 from .argument_checks import check_arguments, made_arguments
 from .base import Workflow
 from .mla import MlaBuilder, MlaData
@@ -157,7 +157,7 @@ class MlaStudentBuilder(MlaBuilder):
             config = load_preset(source.preset, text_config=text).text_config
             trained = train_masked_language(config, tokenizer, self.data.documents(), args)
             if args.process_index == 0:
-                with written_whole(finished) as scratch:
+                with atomic_directory(finished) as scratch:
                     trained.save_pretrained(scratch)
                     tokenizer.save_pretrained(scratch)
             return trained

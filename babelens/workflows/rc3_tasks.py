@@ -12,12 +12,12 @@ from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import ModelKindError, RecipeError
 from ..configuration.languages import language_id
 from ..configuration.pretrained import load_config, load_model, load_processor
+from ..data.batching.task_data import TaskData
 from ..evaluation.tasks import Results
 from ..model_cards.emoji import emoji_sources
 from ..model_cards.facts import DataSource as CardSource, Result
 from ..model_cards.task_facts import TaskCardFacts
 from ..trainers.arguments import Rc3TaskTrainingArguments
-from ..trainers.contrastive import TaskData
 from ..trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer
 from .base import Workflow
 from .data import RecipeData

@@ -16,7 +16,7 @@ from ..model_cards.emoji import emoji_results, emoji_sources
 from ..model_cards.facts import DataSource as CardSource, ModelCardFacts, Result, retrieval_results, training_run
 from ..model_cards.licenses import OTHER
 from ..registry import METHODS
-from ..trainers.saving import written_whole
+from ..trainers.saving import atomic_directory
 from .data import RecipeData
 from .recipe import EMOJI, WEAK_EMOJI, Recipe
 
@@ -28,7 +28,7 @@ _WATCHED = "The model was evaluated on these data during its training as well."
 
 def write_evaluation(output: Path, name: str, content: Any) -> None:
     """Writes results as JSON to `output/evaluation/<name>.json`."""
-    with written_whole(output / EVALUATION) as scratch:
+    with atomic_directory(output / EVALUATION) as scratch:
         (scratch / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from transformers import AutoProcessor, ProcessorMixin
 
 from ..configuration.pretrained import load_processor
 from ..trainers.checkpoints import newest_checkpoint
-from ..trainers.saving import written_whole
+from ..trainers.saving import atomic_directory
 from .recipe import PROCESSOR, Recipe
 from .record import RunRecord, flattened
 from .training import CHECKPOINTS
@@ -30,7 +30,7 @@ _MAY_CHANGE = re.compile(
 def record_start(run: "RecipeRun", processor: ProcessorMixin) -> None:
     """Saves the record of a run's beginning, and its processor, beside the checkpoints."""
     _record(run).write(run.output / CHECKPOINTS)
-    with written_whole(run.output / CHECKPOINTS / PROCESSOR) as scratch:
+    with atomic_directory(run.output / CHECKPOINTS / PROCESSOR) as scratch:
         processor.save_pretrained(scratch)
 
 

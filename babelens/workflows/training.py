@@ -10,7 +10,7 @@ from ..configuration.errors import RecipeError
 from ..configuration.pretrained import load_model
 from ..registry import METHODS, imported
 from ..trainers.checkpoints import has_checkpoint, newest_checkpoint
-from ..trainers.saving import finish_saving, prepare_saving, written_whole
+from ..trainers.saving import atomic_directory, finish_saving, prepare_saving
 from .argument_checks import made_arguments
 from .building import ModelBuilder
 from .data import RecipeData
@@ -123,7 +123,7 @@ class StagedTraining:
             if not is_finished(finished):
                 trainer = self._train_stage(stage, model, processor)
                 if trainer.is_world_process_zero():
-                    with written_whole(finished) as scratch:
+                    with atomic_directory(finished) as scratch:
                         model.save_pretrained(scratch)
                 trainer.accelerator.wait_for_everyone()
             attention = self.recipe.model.attn_implementation

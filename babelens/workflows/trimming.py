@@ -26,7 +26,7 @@ from ..data.corpus.text_files import read_lines
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.output_lock import locked
-from ..trainers.saving import prepare_saving, written_whole
+from ..trainers.saving import atomic_directory, prepare_saving
 from .base import recipe_data
 from .recipe import load_recipe
 
@@ -114,7 +114,7 @@ def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code
     )
     if name:
         setattr(processor, name, trimmed)
-    with written_whole(output) as scratch:
+    with atomic_directory(output) as scratch:
         smaller.save_pretrained(scratch)
         (processor if name else trimmed).save_pretrained(scratch)
     return report

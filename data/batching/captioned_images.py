@@ -1,28 +1,32 @@
-"""Images with all that is said of them, for methods that learn from several sentences of an image at once."""
+"""Images with all of their captions, for methods that learn from several captions of an image at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
+from torch import Tensor
 
 from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
 from ..corpus.corpus import describe, languages_of
+from .collators import identity_label
 from .views import ImageFeatures, Images, images_of
 
 
 class CaptionedImages:
-    """Examples {image, image_id, captions: {language: [texts]}}: the images that have captions in all languages.
-    Where the corpus has features in the place of images, examples have `image_features` in that of `image`.
+    """Examples {image, image_id, captions: {language: [texts]}} of the images that have captions in all languages.
+
+    If the corpus has features instead of images, the examples have a column `image_features` instead of `image`.
 
     Args:
-        corpus: a caption corpus, or a translation corpus, whose examples have no image.
-        languages: of the captions; by default all.
-        with_images: read the images, or their features.
+        corpus: a caption corpus; or a translation corpus, whose examples have no image.
+        languages: languages of the captions; by default all languages of the corpus.
+        with_images: whether to read the images or their features.
 
     Raises:
-        CorpusError: when no row has captions in all of the languages.
+        CorpusError: if no row has captions in all of the languages.
         LanguageTagError: for an unknown language.
     """
 
@@ -40,9 +44,9 @@ class CaptionedImages:
         self._captions = [_by_language(captions[row], self.languages) for row in self.rows]
         names = corpus["image_id"] if "image_id" in corpus.column_names else [str(row) for row in range(len(corpus))]
         self._names = [names[row] for row in self.rows]
-        found = images_of(corpus) if with_images and {"image", "features"} & set(corpus.column_names) else None
-        self.images = found if isinstance(found, Images) else None
-        self.features = found if isinstance(found, ImageFeatures) else None
+        images = images_of(corpus) if with_images and {"image", "features"} & set(corpus.column_names) else None
+        self.images = images if isinstance(images, Images) else None
+        self.features = images if isinstance(images, ImageFeatures) else None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -60,13 +64,68 @@ class CaptionedImages:
         return [example | {"image": image} for example, image in zip(examples, read, strict=True)]
 
     def without_images(self) -> "CaptionedImages":
-        """The same examples, of which no image is read."""
+        """The same examples without their images."""
         return CaptionedImages(self.corpus, self.languages, with_images=False)
 
 
 def _by_language(captions: list[dict[str, str]], languages: list[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {language: [] for language in languages}
+    texts: dict[str, list[str]] = {language: [] for language in languages}
     for caption in captions:
-        if caption["language"] in found:
-            found[caption["language"]].append(caption["text"])
-    return found
+        if caption["language"] in texts:
+            texts[caption["language"]].append(caption["text"])
+    return texts
+
+
+class SentenceCollator:
+    """Turns examples of `CaptionedImages` into the inputs of a word-level dual encoder and `positives`.
+
+    Args:
+        processor: the processor of the model.
+        transform: (images, seeds) -> pixel values [M, 3, H, W].
+        sentences: number of captions that are sampled for each image in each language. An image with fewer captions
+            repeats them.
+        languages: number of languages that are sampled for each batch; by default all languages.
+    """
+
+    def __init__(
+        self,
+        processor: Any,
+        transform: Callable[[list[Any], list[int]], Tensor],
+        sentences: int,
+        languages: int | None = None,
+    ) -> None:
+        self.processor, self.transform, self.sentences = processor, transform, sentences
+        self.languages = languages
+
+    def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
+        texts, languages, language_ids, labels = [], [], [], []
+        sampled = self._sample_languages(list(examples[0]["captions"]), seeds[0])
+        for example, seed in zip(examples, seeds, strict=True):
+            rng = np.random.Generator(np.random.PCG64(seed))
+            for k, language in sampled.items():
+                captions = example["captions"][language]
+                order = rng.permutation(len(captions))
+                texts += [captions[order[n % len(order)]] for n in range(self.sentences)]
+                languages += [language] * self.sentences
+                language_ids += [k] * self.sentences
+                labels += [identity_label(example["image_id"])] * self.sentences
+        encoded = self.processor(text=texts, language=languages, return_tensors="pt")
+        # A processor with a vocabulary for each language returns language_ids of its own.
+        batch = {"language_ids": torch.tensor(language_ids)} | dict(encoded)
+        if "image" in examples[0]:
+            batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
+        if "image_features" in examples[0]:
+            batch["image_features"] = torch.from_numpy(np.stack([example["image_features"] for example in examples]))
+        if batch.keys() & {"pixel_values", "image_features"}:
+            batch["text_labels"] = torch.tensor(labels)
+            batch["image_labels"] = torch.tensor([identity_label(example["image_id"]) for example in examples])
+        batch["positives"] = torch.tensor([labels])
+        return batch
+
+    def _sample_languages(self, languages: list[str], seed: int) -> dict[int, str]:
+        """Index -> language of the languages in a batch, sampled with the seed of its first example."""
+        if self.languages is None or self.languages >= len(languages):
+            return dict(enumerate(languages))
+        rng = np.random.default_rng([seed, len(languages)])
+        chosen = sorted(rng.choice(len(languages), self.languages, replace=False).tolist())
+        return {k: languages[k] for k in chosen}

@@ -1,5 +1,5 @@
-"""From examples to batches: images through the training transform, texts through the processor, right pairs
-marked."""
+"""Collators of contrastive training: they turn examples into the inputs of a dual encoder, with labels of the positive
+pairs."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -9,24 +9,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Features that were computed before stand in for what they were computed from.
+from .mixture import ExampleKey
+
+# Columns of precomputed features, which take the place of the images or texts that they were computed from.
 _FEATURES = ("image_features", "paired_text_features")
-# Which text columns become which inputs of a dual encoder.
+# Text column -> the column of its language, and the prefix of its inputs to a dual encoder.
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
 
 
-# Examples and the seeds of their random transforms -> a batch.
+# (examples, seeds of their random transforms) -> a batch.
 Collator = Callable[[list[dict[str, Any]], list[int]], dict[str, Tensor]]
 
 
 class ContrastiveCollator:
-    """Examples of one task -> a dual encoder's inputs and `positives`.
+    """Turns examples of one task into the inputs of a dual encoder and `positives`, the labels of positive pairs.
 
     Args:
-        processor: a dual encoder's processor.
-        transform: images and their seeds -> pixel values [N, 3, H, W].
-        paired_processor: of texts' translations, where another model reads them.
-        segment: texts, seeds and a column's number -> token ids, in place of the processor's tokenizer.
+        processor: the processor of the dual encoder.
+        transform: (images, seeds) -> pixel values [N, 3, H, W].
+        paired_processor: the processor of the translations, if another model reads them.
+        segment: (texts, seeds, index of the text column) -> token ids, in place of the processor's tokenizer.
     """
 
     def __init__(
@@ -46,15 +48,13 @@ class ContrastiveCollator:
             batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
         for name in columns & set(_FEATURES):
             batch[name] = torch.from_numpy(np.stack([example[name] for example in examples]))
-        for number, (column, (language, prefix)) in enumerate(_TEXT_COLUMNS.items()):
+        for k, (column, (language, prefix)) in enumerate(_TEXT_COLUMNS.items()):
             if column in columns and f"{prefix}text_features" not in columns:
-                texts, languages = (
-                    [example[column] for example in examples],
-                    [example[language] for example in examples],
-                )
+                texts = [example[column] for example in examples]
+                languages = [example[language] for example in examples]
                 processor = self.paired_processor if prefix else self.processor
                 if self.segment:
-                    encoded = self.segment(texts, seeds, number)
+                    encoded = self.segment(texts, seeds, k)
                 else:
                     encoded = processor(text=texts, language=languages, return_tensors="pt")
                 batch |= {prefix + name: value for name, value in encoded.items()}
@@ -65,24 +65,28 @@ class ContrastiveCollator:
 
     @staticmethod
     def _identities(columns: Any) -> list[str]:
-        # Two pairs with the same image, or with the same text on either side, are right for each other as well.
+        # Two pairs with the same image, or with the same text on either side, are positives of each other.
         return [column for column in ("image_id", *_TEXT_COLUMNS) if column in columns]
 
 
 class TaskCollator:
-    """A batch of draws over several tasks -> {task: its batch}."""
+    """Turns the sampled examples of several tasks into a dict task -> batch.
+
+    Args:
+        collators: task -> collator of its examples.
+    """
 
     def __init__(self, collators: dict[str, Collator]) -> None:
         self.collators = collators
 
-    def __call__(self, drawn: list[tuple[Any, dict[str, Any]]]) -> dict[str, dict[str, Tensor]]:
+    def __call__(self, sampled: list[tuple[ExampleKey, dict[str, Any]]]) -> dict[str, dict[str, Tensor]]:
         batches = {}
         for task, collate in self.collators.items():
-            mine = [(draw, example) for draw, example in drawn if draw.task == task]
-            batches[task] = collate([example for _, example in mine], [draw.seed for draw, _ in mine])
+            own = [(key, example) for key, example in sampled if key.task == task]
+            batches[task] = collate([example for _, example in own], [key.seed for key, _ in own])
         return batches
 
 
 def identity_label(value: str) -> int:
-    """A 63-bit label of a string, the same in every process."""
+    """A 63-bit label of a string, which is the same in every process."""
     return int.from_bytes(blake2b(value.encode(), digest_size=8).digest(), "big") >> 1

@@ -1,25 +1,21 @@
-"""Batches for several tasks at once: every training step takes one batch of each.
+"""Batches for several tasks at once: every training step takes one batch of each task.
 
-An epoch is one pass over the first task's data; the other tasks' data run in step, reshuffled whenever they have been
-seen. What a batch holds is a function of the seed, the epoch and the batch's number, so that a resumed run sees what
-an unbroken one would have seen.
+An epoch is one pass over the data of the first task. The data of the other tasks are read alongside, and shuffled
+again after each pass. The content of a batch is a function of the seed, the epoch and the index of the batch, so that
+a resumed run gets the batches that an uninterrupted run would have got.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
-from transformers import TrainingArguments
-from transformers.trainer_utils import seed_worker
+from torch.utils.data import Dataset, Sampler
 
 from ...configuration.errors import CorpusError
 
 
 class SizedView(Protocol):
-    """A map-style dataset that can be asked for many examples at once."""
+    """A map-style dataset that returns several examples at once."""
 
     def __len__(self) -> int: ...
     def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]: ...
@@ -29,9 +25,9 @@ class GroupedView:
     """Several views as one dataset.
 
     Args:
-        groups: the views by name, such as one for each language.
-        one_at_a_time: every training step takes its examples from a single group, each group as often as the others;
-            else from all of them at once.
+        groups: the views by name, such as one view for each language.
+        one_at_a_time: if true, all examples of a training step come from a single group, and each group is chosen as
+            often as the others; if false, a step mixes examples of all groups.
     """
 
     def __init__(self, groups: dict[str, SizedView], *, one_at_a_time: bool) -> None:
@@ -47,52 +43,60 @@ class GroupedView:
         chosen = np.asarray(indices)
         group = np.searchsorted(self._ends, chosen, side="right")
         examples: list[dict[str, Any]] = [{}] * len(chosen)
-        for number, view in enumerate(self.groups.values()):
-            mine = np.flatnonzero(group == number)
-            local = chosen[mine] - (self._ends[number] - self.sizes[number])
-            for place, example in zip(mine, view.__getitems__(local.tolist()) if len(mine) else [], strict=True):
-                examples[place] = example
+        for k, view in enumerate(self.groups.values()):
+            positions = np.flatnonzero(group == k)
+            local = chosen[positions] - (self._ends[k] - self.sizes[k])
+            own = view.__getitems__(local.tolist()) if len(positions) else []
+            for position, example in zip(positions, own, strict=True):
+                examples[position] = example
         return examples
 
 
-class Draw(NamedTuple):
-    """One example of a batch: its task, its place in the task's data, and the seed of its random transforms."""
+class ExampleKey(NamedTuple):
+    """Identifies one example of a batch.
+
+    Attributes:
+        task: name of its task.
+        position: its index in the data of the task.
+        seed: seed of its random transforms.
+    """
 
     task: str
-    place: int
+    position: int
     seed: int
 
 
 class TaskMixture(Dataset):
-    """Several tasks' data as one dataset that is indexed by `Draw`s."""
+    """The data of several tasks as one dataset, whose indices are `ExampleKey`s."""
 
     def __init__(self, tasks: dict[str, SizedView]) -> None:
         self.tasks = tasks
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by the data loader's wrapper when an epoch begins, also after a resume."""
+        """Sets the epoch that is sampled next; accelerate's data loader calls it when an epoch begins or resumes."""
         self.epoch = epoch
 
     def __len__(self) -> int:
         return len(next(iter(self.tasks.values())))
 
-    def __getitems__(self, draws: list[Draw]) -> list[tuple[Draw, dict[str, Any]]]:
-        examples: list[tuple[Draw, dict[str, Any]]] = []
+    def __getitems__(self, keys: list[ExampleKey]) -> list[tuple[ExampleKey, dict[str, Any]]]:
+        examples: list[tuple[ExampleKey, dict[str, Any]]] = []
         for task, data in self.tasks.items():
-            mine = [draw for draw in draws if draw.task == task]
-            examples += zip(mine, data.__getitems__([draw.place for draw in mine]), strict=True) if mine else []
+            own = [key for key in keys if key.task == task]
+            examples += zip(own, data.__getitems__([key.position for key in own]), strict=True) if own else []
         return examples
 
 
-class TaskBatchSampler(Sampler[list[Draw]]):
-    """Batches of `Draw`s, `batch_size` of each task; only full batches, and as many as every process can have equally.
+class TaskBatchSampler(Sampler[list[ExampleKey]]):
+    """Samples batches of `ExampleKey`s with `batch_size` examples of each task. Incomplete batches are left out, and
+    every process gets the same number of batches.
 
     Args:
-        mixture: whose `epoch` says which epoch is drawn.
-        batch_size: examples of each task in a batch, for one process; or a dict task -> examples.
-        seed: of the shuffling and of the examples' transforms.
-        num_processes: consecutive batches go to consecutive processes.
+        mixture: the data; its `epoch` is the epoch that is sampled.
+        batch_size: number of examples of each task in a batch of one process, or a dict task -> number of examples.
+        seed: seed of the shuffling and of the random transforms of the examples.
+        num_processes: number of processes; consecutive batches go to consecutive processes.
     """
 
     drop_last = True
@@ -102,9 +106,9 @@ class TaskBatchSampler(Sampler[list[Draw]]):
     ) -> None:
         self.sizes = {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in mixture.tasks}
         for task, data in mixture.tasks.items():
-            check_sizes({task: data}, self.sizes[task])
+            check_batch_size({task: data}, self.sizes[task])
         self.mixture, self.seed, self.num_processes = mixture, seed, num_processes
-        # accelerate shares out only batches that have as many draws as the sampler says.
+        # accelerate distributes only batches whose number of examples is the sampler's batch_size.
         self.batch_size = sum(self.sizes.values())
         first = next(iter(self.sizes.values()))
         self.length = max(len(mixture) // (first * num_processes), 1) * num_processes
@@ -112,7 +116,7 @@ class TaskBatchSampler(Sampler[list[Draw]]):
     def __len__(self) -> int:
         return self.length
 
-    def __iter__(self) -> Iterator[list[Draw]]:
+    def __iter__(self) -> Iterator[list[ExampleKey]]:
         orders = {
             task: batch_order(data, self.sizes[task], [self.seed, k], self.num_processes)
             for k, (task, data) in enumerate(self.mixture.tasks.items())
@@ -120,77 +124,61 @@ class TaskBatchSampler(Sampler[list[Draw]]):
         first = self.mixture.epoch * self.length
         for batch in range(first, first + self.length):
             yield [
-                draw
+                key
                 for k, (task, order) in enumerate(orders.items())
-                for draw in draws(task, k, order(batch), batch, self.seed)
+                for key in example_keys(task, k, order(batch), batch, self.seed)
             ]
 
 
-def data_seed(args: TrainingArguments) -> int:
-    """The seed of what the batches hold."""
-    return args.data_seed if args.data_seed is not None else args.seed
+def example_keys(task: str, task_index: int, positions: Sequence[int], batch: int, seed: int) -> list[ExampleKey]:
+    """The keys of the examples that one batch has of one task, each with a seed of its own.
+
+    Args:
+        task: name of the task.
+        task_index: index of the task among all tasks.
+        positions: indices of the examples in the data of the task.
+        batch: index of the batch in the run.
+        seed: seed of the run.
+    """
+    # The seeds are neighbouring numbers. numpy mixes the bits of a seed, so that their random numbers are unrelated.
+    first = (seed << 48) + (task_index << 44) + batch * len(positions)
+    return [ExampleKey(task, position, first + k) for k, position in enumerate(positions)]
 
 
-def loader_options(args: TrainingArguments) -> dict[str, Any]:
-    """What the arguments say of data loaders."""
-    return {
-        "pin_memory": args.dataloader_pin_memory and torch.accelerator.is_available(),
-        "persistent_workers": args.dataloader_persistent_workers,
-        "prefetch_factor": args.dataloader_prefetch_factor,
-        "worker_init_fn": partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
-    }
+def check_batch_size(tasks: dict[str, SizedView], batch_size: int) -> None:
+    """Checks that the data of each task fill a batch.
 
-
-def mixture_loader(
-    sampler: TaskBatchSampler, collate: Callable[[list[Any]], Any], args: TrainingArguments
-) -> DataLoader:
-    """The batches of a sampler, collated."""
-    # Workers that live on are seeded once. A resumed run would draw their seed again, from dropout's numbers.
-    generator = torch.Generator().manual_seed(sampler.seed) if args.dataloader_persistent_workers else None
-    return DataLoader(
-        sampler.mixture,
-        batch_sampler=sampler,
-        collate_fn=collate,
-        num_workers=args.dataloader_num_workers,
-        generator=generator,
-        **loader_options(args),
-    )
-
-
-def draws(task: str, number: int, places: Sequence[int], batch: int, seed: int) -> list[Draw]:
-    """The draws of a batch, of the task of that number, each with a seed of its own."""
-    # numpy's seeding mixes the words of a seed well, so that neighbouring positions draw unrelated numbers.
-    first = (seed << 48) + (number << 44) + batch * len(places)
-    return [Draw(task, place, first + position) for position, place in enumerate(places)]
-
-
-def check_sizes(tasks: dict[str, SizedView], batch_size: int) -> None:
-    """Raises a `CorpusError` that names the task whose data do not fill a batch."""
+    Raises:
+        CorpusError: if they do not; the message names the task.
+    """
     for task, data in tasks.items():
         for name, part in data.groups.items() if _one_at_a_time(data) else [("", data)]:
             if len(part) < batch_size:
                 which = f"task {task!r}" + (f" has in {name!r}" if name else " has")
                 raise CorpusError(
                     f"{which} {len(part)} examples, fewer than a batch of {batch_size} "
-                    "(per_device_train_batch_size): bring more data, or take smaller batches"
+                    "(per_device_train_batch_size): add data, or choose a smaller batch size"
                 )
 
 
 def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes: int) -> Callable[[int], list[int]]:
-    """The places of a batch's examples in a task's data, by the batch's number; consecutive batches go to consecutive
-    processes."""
+    """Returns a function from the index of a batch to the positions of its examples in the data of a task.
+
+    Consecutive batches go to consecutive processes.
+    """
     if not _one_at_a_time(data):
-        shuffle = _Shuffle(len(data), seed)
-        return lambda batch: shuffle.batch(batch, batch_size)
-    shuffles = [_Shuffle(size, [*seed, number]) for number, size in enumerate(data.sizes)]
+        permutations = _Permutations(len(data), seed)
+        return lambda batch: permutations.batch(batch, batch_size)
+    by_group = [_Permutations(size, [*seed, k]) for k, size in enumerate(data.sizes)]
     starts = np.cumsum([0, *data.sizes[:-1]])
-    turns = _Turns(len(shuffles), seed)
+    schedule = _GroupSchedule(len(by_group), seed)
 
     def order(batch: int) -> list[int]:
         # The batches of a step, one for each process, are all of one group.
         step, process = divmod(batch, num_processes)
-        group, turn = turns[step]
-        return [starts[group] + place for place in shuffles[group].batch(turn * num_processes + process, batch_size)]
+        group, earlier = schedule[step]
+        own = by_group[group].batch(earlier * num_processes + process, batch_size)
+        return [starts[group] + position for position in own]
 
     return order
 
@@ -199,36 +187,36 @@ def _one_at_a_time(data: SizedView) -> TypeGuard[GroupedView]:
     return isinstance(data, GroupedView) and data.one_at_a_time
 
 
-class _Turns:
-    """Which of several groups has its turn in a step, each as often as the others, and how often it had before."""
+class _GroupSchedule:
+    """Step -> the group that its examples come from, sampled uniformly, and the number of earlier steps of it."""
 
     def __init__(self, count: int, seed: list[int]) -> None:
         self.count, self.seed = count, seed
-        self.groups = self.turns = np.empty(0, dtype=np.int64)
+        self.groups = self.earlier = np.empty(0, dtype=np.int64)
 
     def __getitem__(self, step: int) -> tuple[int, int]:
         if step >= len(self.groups):
-            # The first of the groups that the seed draws, however many.
+            # A longer sequence from the same seed begins with the shorter one.
             self.groups = np.random.default_rng(self.seed).integers(self.count, size=2 * step + 1024)
-            self.turns = np.empty_like(self.groups)
+            self.earlier = np.empty_like(self.groups)
             for group in range(self.count):
-                self.turns[self.groups == group] = np.arange(np.count_nonzero(self.groups == group))
-        return int(self.groups[step]), int(self.turns[step])
+                self.earlier[self.groups == group] = np.arange(np.count_nonzero(self.groups == group))
+        return int(self.groups[step]), int(self.earlier[step])
 
 
-class _Shuffle:
-    """An endless sequence of permutations of `range(size)`, addressable by position."""
+class _Permutations:
+    """An endless sequence of permutations of `range(size)`, of which any part can be computed by itself."""
 
     def __init__(self, size: int, seed: list[int]) -> None:
         self.size, self.seed = size, seed
         self.round, self.order = -1, np.empty(0, dtype=np.int64)
 
     def __getitem__(self, position: int) -> int:
-        round_, place = divmod(position, self.size)
+        round_, within = divmod(position, self.size)
         if round_ != self.round:
             self.round, self.order = round_, np.random.default_rng([*self.seed, round_]).permutation(self.size)
-        return int(self.order[place])
+        return int(self.order[within])
 
-    def batch(self, number: int, size: int) -> list[int]:
-        """The `number`-th `size` of them."""
-        return [self[position] for position in range(number * size, (number + 1) * size)]
+    def batch(self, index: int, size: int) -> list[int]:
+        """The batch of that index, when the sequence is cut into batches of `size`."""
+        return [self[position] for position in range(index * size, (index + 1) * size)]

@@ -1,7 +1,7 @@
-"""From examples to the batches of RC3's pre-training: a batch for each data set (Zhou et al. 2023, section 2.3).
+"""Collators of RC3's pre-training, which make a batch of each data set (Zhou et al. 2023, section 2.3).
 
-Which of an example's two texts is x_i and which x_j, and which words are masked, is drawn from the example's own seed,
-so that both languages of a pair have anchors, masked words and targets; who is whose partner, from the first one's.
+The seed of an example decides which of its two texts is x_i and which is x_j, and which words are masked, so that both
+languages of a pair have anchors, masked words and targets. The seed of the first example decides the partners.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,19 +21,19 @@ _TEXT_INPUTS = ("input_ids", "attention_mask")
 
 
 class TripletCollator:
-    """Images with two texts -> a strictly or a weakly aligned batch of `Rc3ForPreTraining`.
+    """Turns images with two texts into a strictly or a weakly aligned batch of `Rc3ForPreTraining`.
+
+    An example has an `image`, `regions` [R, region_size], or both, which become the visual inputs. If it has several
+    versions of its regions, [V, R, region_size], one of them is sampled.
 
     Args:
         processor: an `Rc3Processor`.
-        mask_probability: of a word of x_i; then x_j is also encoded for the decoder. None: neither, as on weakly
-            aligned data.
-        transform: images and their seeds -> pixel values [B, 3, H, W]; by default the processor's.
-
-    An example has an `image`, `regions` [R, region_size], or both; what it has becomes the visual inputs. Of several
-    versions of its regions, [V, R, region_size], one is drawn.
+        mask_probability: the probability that a word of x_i is masked; x_j is then also encoded for the decoder. None,
+            for weakly aligned data, does neither.
+        transform: (images, seeds) -> pixel values [B, 3, H, W]; by default the processor's.
 
     Raises:
-        InputError: when more than half of a batch are images of one thing.
+        InputError: if more than half of a batch are images of the same thing.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TripletCollator:
         return inputs
 
     def _masked(self, texts: dict[str, Tensor], rngs: list[np.random.Generator]) -> dict[str, Tensor]:
-        """Each text masked by its own random numbers, whatever else is in the batch."""
+        """Masks each text with random numbers of its own, which do not depend on the rest of the batch."""
         rows = []
         for row, rng in enumerate(rngs):
             generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
@@ -84,10 +84,9 @@ class TripletCollator:
 
 
 class TranslationCollator:
-    """Two texts that say the same -> a parallel batch of `Rc3ForPreTraining`.
+    """Turns translation pairs into a parallel batch of `Rc3ForPreTraining`.
 
-    Pairs of which two texts are equal, or that are about the same (`image_id`, where there is one), share an identity
-    and are not each other's negatives.
+    Pairs that have a text in common, or the same `image_id`, share an identity and are not negatives of each other.
 
     Args:
         processor: an `Rc3Processor`.
@@ -104,21 +103,29 @@ class TranslationCollator:
 
 
 def partners(image_ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
-    """A random partner for each, of another image, a permutation [B].
+    """Samples a partner with another image_id for each example.
+
+    Args:
+        image_ids: what each example shows [B].
+        rng: the random generator.
+
+    Returns:
+        The index of each example's partner, a permutation [B].
 
     Raises:
-        InputError: when there is no such permutation, because one image is more than half of them.
+        InputError: if more than half of the examples have the same image_id, so that there is no such permutation.
     """
-    places = rng.permutation(len(image_ids))
-    ids, group, counts = np.unique(np.asarray(image_ids)[places], return_inverse=True, return_counts=True)
+    order = rng.permutation(len(image_ids))
+    ids, group, counts = np.unique(np.asarray(image_ids)[order], return_inverse=True, return_counts=True)
     largest = int(counts.max())
     if 2 * largest > len(image_ids):
         raise InputError(
             f"{largest} of the {len(image_ids)} images of a batch show {str(ids[counts.argmax()])!r}: not each can "
             "have a partner that shows something else"
         )
-    # Image by image in a circle; who stands as far away as the largest group is long belongs to another one.
-    circle = places[np.argsort(rng.permutation(len(ids))[group], kind="stable")]
+    # The examples are arranged in a circle, sorted by image. An example and the one that is as many steps away as the
+    # largest group has members are of different groups.
+    circle = order[np.argsort(rng.permutation(len(ids))[group], kind="stable")]
     partner = np.empty_like(circle)
     partner[circle] = np.roll(circle, largest)
     return partner

@@ -1,7 +1,7 @@
-"""From the rows of a task's data to a visio-textual model's inputs: texts with their languages, images and regions.
+"""Turns the data of RC3's tasks into the inputs of a model: texts with their languages, images and regions.
 
-The tasks are IGLUE's and multimodal translation (Zhou et al. 2023, RC3, appendix B); `iglue`, `multi30k` and
-`emoji_tasks` read their data. A batch that is trained on also carries `labels`; one that is evaluated does not.
+The tasks are those of IGLUE, and multimodal translation (Zhou et al. 2023, RC3, appendix B); `data.readers` and
+`data.emoji.tasks` read their data. Batches for training also have `labels`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,31 +18,33 @@ from ..corpus.corpus import describe
 from ..corpus.images import read_image
 from .views import Example
 
-# Of images by `image_id`, such as `RegionFeatures`; or what finds those of several images, such as a
-# `RegionExtractor`, whenever they are read.
+# A mapping image_id -> regions, such as `RegionFeatures`; or a function from images to their regions, such as a
+# `RegionExtractor`, which computes them for every batch.
 Regions = Mapping[str, np.ndarray] | Callable[[Sequence[Any]], np.ndarray]
 
-# The columns of a text's images and of their names, by how many there are.
+# Number of images with each text -> the columns of the images.
 IMAGE_COLUMNS = {1: ("image",), 2: ("left_image", "right_image")}
 
 
 class LabelledExamples:
-    """Rows with `text`, `language`, `label` and images as examples, in all their languages or some.
+    """Examples with `text`, `language`, `label` and images.
 
     Args:
-        dataset: as the readers of the tasks give it.
-        languages: of the texts; default: all.
+        dataset: the data of a task, as its reader returns them.
+        languages: languages of the texts; by default all.
 
     Raises:
-        CorpusError: for columns that are missing, a language without a row.
+        CorpusError: if a column is missing, or a language has no row.
         LanguageTagError: for an unknown language.
-        BadImageError: for an image that cannot be read, when it is.
+        BadImageError: for an image that cannot be read, when it is accessed.
     """
 
     def __init__(self, dataset: Dataset, languages: Sequence[str] | None = None) -> None:
         missing = [name for name in ("text", "language", "label") if name not in dataset.column_names]
         if missing or not isinstance(dataset.features["label"], ClassLabel):
-            raise CorpusError(f"a task's data need text, language and a ClassLabel label; here are {dataset.features}")
+            raise CorpusError(
+                f"the data of a task need text, language and a ClassLabel label, and have {dataset.features}"
+            )
         tags = np.array(dataset["language"])
         if languages is not None:
             wanted = normalize_languages(list(languages))
@@ -56,7 +58,7 @@ class LabelledExamples:
         self._rows = dataset
         self.languages: list[str] = list(dataset["language"])
         self.answers: list[str] = dataset.features["label"].names
-        # The answer of each row, None where it has none.
+        # The answer of each row; None if it has none.
         self.labels: list[str | None] = [None if k is None else self.answers[k] for k in dataset["label"]]
 
     def __len__(self) -> int:
@@ -65,25 +67,26 @@ class LabelledExamples:
     def __getitems__(self, indices: list[int]) -> list[Example]:
         columns = self._rows[indices]
         examples = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        for place, example in zip(indices, examples, strict=True):
-            example["label"] = self.labels[place]
-            example |= {name: read_image(example[name], f"row {place}") for name in self._images}
+        for row, example in zip(indices, examples, strict=True):
+            example["label"] = self.labels[row]
+            example |= {name: read_image(example[name], f"row {row}") for name in self._images}
         return examples
 
 
 class TaskInputs:
-    """Examples -> the inputs of a model that reads texts beside images.
+    """Turns examples into the inputs of a model that reads texts with images.
 
     Args:
         processor: an `Rc3Processor`.
-        config: the model's: whether it reads regions, patches or both, and how many images with a text.
-        regions: of images.
-        transform: images and their seeds -> pixel values [N, 3, H, W], for training; default: the processor's.
-        training_regions: images and their seeds -> regions [N, R, region_size], for training; default: `regions`.
+        config: the configuration of the model, which tells whether it reads regions, patches or both, and how many
+            images with each text.
+        regions: the regions of images.
+        transform: (images, seeds) -> pixel values [N, 3, H, W], for training; by default the processor's.
+        training_regions: (images, seeds) -> regions [N, R, region_size], for training; by default `regions`.
 
     Raises:
-        InputError: for examples with one image where the model reads two, or the reverse.
-        InputError: for examples without anything that the model sees.
+        InputError: for examples with one image where the model reads two, or the reverse; and for examples with
+            neither images nor regions that the model can read.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class TaskInputs:
         self._columns = IMAGE_COLUMNS[config.images_per_text]
 
     def __call__(self, examples: list[Example], seeds: list[int] | None = None) -> dict[str, Tensor]:
-        """Inputs [N, …], to train with where there are seeds."""
+        """The inputs [N, …] of examples; with seeds, they are augmented for training."""
         return self.texts(examples) | self.visuals(examples, seeds)
 
     def texts(self, examples: list[Example]) -> dict[str, Tensor]:
@@ -112,8 +115,8 @@ class TaskInputs:
         if self.config.has_patches and self._columns[0] in examples[0]:
             inputs |= self._pixels(examples, seeds)
         if self.config.has_regions and self.regions is not None:
-            found = self._find(self.regions, examples, seeds)
-            inputs |= self.processor(regions=self._by_text(found), return_tensors="pt")
+            regions = self._regions(self.regions, examples, seeds)
+            inputs |= self.processor(regions=self._by_text(regions), return_tensors="pt")
         if not inputs:
             raise InputError(
                 f"the model reads {self.config.visual}, and the examples have {', '.join(examples[0])}"
@@ -121,8 +124,8 @@ class TaskInputs:
             )
         return inputs
 
-    def _find(self, regions: Regions, examples: list[Example], seeds: list[int] | None) -> Sequence[np.ndarray]:
-        """Those of all images of the examples."""
+    def _regions(self, regions: Regions, examples: list[Example], seeds: list[int] | None) -> Sequence[np.ndarray]:
+        """The regions of all images of the examples."""
         images = [example.get(name) for example in examples for name in self._columns]
         if self.training_regions is not None and seeds is not None:
             return list(self.training_regions(images, self._image_seeds(seeds)))
@@ -131,7 +134,7 @@ class TaskInputs:
 
     def _image_seeds(self, seeds: list[int]) -> list[int]:
         count = len(self._columns)
-        return [count * seed + place for seed in seeds for place in range(count)]
+        return [count * seed + k for seed in seeds for k in range(count)]
 
     def _pixels(self, examples: list[Example], seeds: list[int] | None) -> dict[str, Tensor]:
         count = len(self._columns)
@@ -142,7 +145,7 @@ class TaskInputs:
         return {"pixel_values": pixels if count == 1 else pixels.unflatten(0, (-1, count))}
 
     def _by_text(self, flat: Sequence[Any]) -> list[Any]:
-        """What belongs to the texts one after the other, as the processor takes it: in pairs where there are two."""
+        """A flat list of images or regions as the processor takes it: in pairs if there are two for each text."""
         count = len(self._columns)
         return list(flat) if count == 1 else [list(flat[k : k + count]) for k in range(0, len(flat), count)]
 
@@ -156,37 +159,36 @@ class TaskInputs:
 
 
 class LabelCollator:
-    """Labelled examples -> inputs and `labels`: numbers [N], or scores [N, answers] of a model with a score for each.
+    """Turns labelled examples into inputs and `labels`.
 
     Args:
-        inputs: of the model.
-        answers: of the model, in order.
-        as_scores: whether its labels are scores.
+        inputs: makes the inputs of the model.
+        answers: the answers of the model, in the order of its labels.
+        as_scores: whether labels are scores [N, answers], rather than indices [N].
 
     Raises:
-        CorpusError: for an answer that is none of the model's, or none at all.
+        CorpusError: for an example without an answer, or with one that the model does not have.
     """
 
     def __init__(self, inputs: TaskInputs, answers: Sequence[str], *, as_scores: bool = False) -> None:
         self.inputs, self.as_scores = inputs, as_scores
-        self.numbers = {answer: number for number, answer in enumerate(answers)}
+        self.indices = {answer: index for index, answer in enumerate(answers)}
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
         for example in examples:
-            check_answer(example["label"], self.numbers, f"{example['text']!r}")
-        labels = torch.tensor([self.numbers[example["label"]] for example in examples])
+            check_answer(example["label"], self.indices, f"{example['text']!r}")
+        labels = torch.tensor([self.indices[example["label"]] for example in examples])
         if self.as_scores:
-            labels = torch.nn.functional.one_hot(labels, len(self.numbers)).float()
+            labels = torch.nn.functional.one_hot(labels, len(self.indices)).float()
         return self.inputs(examples, seeds) | {"labels": labels}
 
 
 class TargetCollator:
-    """Texts with their translations and images -> inputs, and what the decoder reads and is to say.
-
-    Examples are those of `triplets`: `text_a` is translated to `text_b`.
+    """Turns examples of `triplets` into inputs, the decoder's inputs and its labels: `text_a` is translated to
+    `text_b`.
 
     Args:
-        inputs: of the model.
+        inputs: makes the inputs of the model.
     """
 
     def __init__(self, inputs: TaskInputs) -> None:
@@ -199,7 +201,7 @@ class TargetCollator:
 
 
 def regions_of(regions: Regions, image_ids: Sequence[str], images: Sequence[Any]) -> Sequence[np.ndarray]:
-    """The regions of images, [R, region_size] each, looked up or found."""
+    """The regions of images, [R, region_size] each, looked up or computed."""
     return [regions[image_id] for image_id in image_ids] if isinstance(regions, Mapping) else list(regions(images))
 
 

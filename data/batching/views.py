@@ -1,15 +1,15 @@
-"""Views of a corpus: what a task eats, made from the rows when asked for.
+"""Views of a corpus: the examples that a task trains on, made from the rows of the corpus when they are read.
 
-    image_text_pairs   image, image_id, text, language                      one for every caption
-    translation_pairs  text_a, language_a, text_b, language_b, (image_id)   one for every two texts that say the same
-    triplets           the columns of both                                  one for every image and two such texts
-    weak_pairs         the same                                             and two texts in different languages
-    retrieval_set      the queries, images and right answers of one language
+    image_text_pairs   image, image_id, text, language                      one example for each caption
+    translation_pairs  text_a, language_a, text_b, language_b, (image_id)   one for each translation pair
+    triplets           the columns of both                                  one for each image and translation pair
+    weak_pairs         the columns of both                                  one for each image and two languages
+    retrieval_set      the queries, images and correct answers of one language
 
-A view holds two or three numbers for each example, found with Arrow in the captions alone: the row, and which of the
-row's captions it takes. Images stay on disk until an example is read, and come as upright RGB. A view of a stream
-gives the same examples, block by block of its rows. Examples carry a corpus's `features` beside the image, or in its
-place without one.
+A view stores two or three integers for each example: its row, and the indices of its captions in the row. They are
+computed with Arrow from the captions alone. Images stay on disk until an example is read, and are upright RGB. A view
+of a stream makes the same examples from one block of rows after the other. If a corpus has `features`, the examples
+have them as well, beside the image or instead of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from ...configuration.languages import normalize_language, normalize_languages
 from ..corpus.caption_index import (
     CaptionIndex,
     LanguagePair,
-    Places,
+    Positions,
     Selection,
     merged,
     pairs_in,
@@ -40,38 +40,46 @@ from ..corpus.corpus import describe, languages_of
 from ..corpus.images import image_bytes, read_image
 
 Example = dict[str, Any]
-Select = Callable[[pa.Table], dict[str, Selection]]  # the examples of rows, for every language or pair of languages
+Languages = str | list[str] | tuple[str, ...]
+Select = Callable[[pa.Table], dict[str, Selection]]  # rows -> examples of each language or language pair
 
-_STREAM_BLOCK = 256  # rows of a stream that are looked at together
+_STREAM_BLOCK = 256  # number of rows of a stream that are read together
 
 
-def image_text_pairs(
-    corpus: Dataset | IterableDataset, languages: str | list[str] | tuple[str, ...] | None = None
-) -> "View":
-    """Examples {image, image_id, text, language}: one for every caption in `languages`, by default in any.
+def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
+    """Examples {image, image_id, text, language}: one for each caption.
+
+    Args:
+        corpus: a caption corpus.
+        languages: languages of the captions; by default all.
 
     Raises:
-        CorpusError: when the corpus has no caption in one of the languages. (A stream cannot know.)
+        CorpusError: if the corpus has no caption in one of the languages (not checked for a stream).
         LanguageTagError: for an unknown language.
+
+    Example:
+        >>> view = image_text_pairs(load_captions("photos"), ["de", "fr"])
+        >>> view[0]["text"], view[0]["language"]
     """
     wanted = None if languages is None else normalize_languages(languages)
     return _view("image_text_pairs", corpus, partial(texts_in, languages=wanted), ["image", "features", "image_id"])
 
 
 def translation_pairs(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None) -> "View":
-    """Examples {text_a, language_a, text_b, language_b}, with `image_id` where the corpus has it. No image is read.
+    """Examples {text_a, language_a, text_b, language_b}, with `image_id` if the corpus has it. No image is read.
 
-    Where both languages have equally many captions in a row, the first says the same as the first, and so on; else
-    every caption is paired with every other. Rows that share an `image_id` (drawings of one thing by several artists,
-    under the same names) give every pair of texts once; a stream sees only repetitions that stand close together.
+    If a row has as many captions in one language as in the other, the first caption is paired with the first, and so
+    on; otherwise every caption is paired with every other. Rows that share an `image_id` (drawings of one thing by
+    several vendors, with the same names) give each pair of texts once; in a stream, only repetitions within a block of
+    rows are recognized.
 
     Args:
         corpus: a caption corpus or a translation corpus.
-        pairs: (language_a, language_b) tuples; by default every two languages that meet in a row,
-            in alphabetical order.
+        pairs: (language_a, language_b) tuples; by default every two languages that occur in the same row, in
+            alphabetical order.
 
     Raises:
-        CorpusError: when no row has texts in both languages of a pair. (A stream cannot know.)
+        CorpusError: if no row has texts in both languages of a pair (not checked for a stream).
         LanguageTagError: for an unknown language.
     """
     select = partial(pairs_in, pairs=_normal_pairs(pairs), once=True)
@@ -79,29 +87,28 @@ def translation_pairs(corpus: Dataset | IterableDataset, pairs: Iterable[Languag
 
 
 def triplets(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None) -> "View":
-    """Examples {image, image_id, text_a, language_a, text_b, language_b}: every image with every pair of its texts.
+    """Examples {image, image_id, text_a, language_a, text_b, language_b}: one for each translation pair of an image.
 
-    Texts are paired, and errors raised, as in `translation_pairs`.
+    Args and errors are those of `translation_pairs`.
     """
     select = partial(pairs_in, pairs=_normal_pairs(pairs), once=False)
     return _view("triplets", corpus, select, ["image", "features", "image_id"])
 
 
-def weak_pairs(
-    corpus: Dataset | IterableDataset, languages: str | list[str] | tuple[str, ...] | None = None
-) -> "View":
-    """Examples as of `triplets`: every image with every two of its texts in different languages.
+def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = None) -> "View":
+    """Examples like those of `triplets`: one for each image and two of its texts in different languages.
 
-    The texts say something of the same image and need not say the same: they are weakly aligned (Zhou et al. 2023,
-    RC3, section 2.1), as are the captions that Wikipedias in different languages write under one photograph.
-    Every text of one language meets every one of the other, however many there are.
+    The texts describe the same image but need not be translations: they are weakly aligned (Zhou et al. 2023, RC3,
+    section 2.1), like the captions of a photograph in Wikipedias of different languages. Every text in one language is
+    paired with every text in the other.
 
     Args:
         corpus: a caption corpus.
-        languages: of the texts, by default all in alphabetical order; an earlier one gives `text_a`.
+        languages: languages of the texts; by default all, in alphabetical order. The earlier of two languages gives
+            `text_a`.
 
     Raises:
-        CorpusError: when a language never meets another of them in a row. (A stream cannot know.)
+        CorpusError: if no row has texts in one of the languages and in another (not checked for a stream).
         LanguageTagError: for an unknown language.
     """
     wanted = None if languages is None else normalize_languages(languages)
@@ -111,15 +118,15 @@ def weak_pairs(
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Queries in one language, the images they search, and which images are right for which text.
+    """Queries in one language, the images that are searched, and the correct images of each query.
 
     Attributes:
-        language: of the texts.
-        images: the images [n_images], read when asked for, or their features.
-        image_ids: what each image shows [n_images].
-        texts: the captions [n_texts]; rows that share an image_id give the same text once.
-        text_image_ids: what each text describes [n_texts].
-        text_to_images: for each text, the positions of all images of what it describes [n_texts][1 or more].
+        language: the language of the texts.
+        images: the images [n_images], which are read on access, or their features.
+        image_ids: the image_id of each image [n_images].
+        texts: the captions [n_texts]; a text is listed once for all rows that share an image_id.
+        text_image_ids: the image_id that each text describes [n_texts].
+        text_to_images: for each text, the indices of all images with its image_id [n_texts][1 or more].
     """
 
     language: str
@@ -131,71 +138,74 @@ class RetrievalSet:
 
 
 def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = False) -> RetrievalSet:
-    """The captions of `language` and the images of `corpus`, for retrieval in both directions.
+    """The captions of a corpus in one language and its images, for retrieval in both directions.
 
     All languages search the same images, those of the whole corpus, so that their results can be compared.
 
     Args:
-        only_captioned: leave out images without a caption in `language` (the protocol of WIT, where every language
-            has images of its own).
+        corpus: a caption corpus.
+        language: the language of the captions.
+        only_captioned: whether to leave out images without a caption in `language` (the protocol of WIT, where every
+            language has images of its own).
 
     Raises:
-        CorpusError: when the corpus has no caption in `language`, or is a stream: ranking needs all images.
+        CorpusError: if the corpus has no caption in `language`, or is a stream, because ranking needs all images.
     """
     language = normalize_language(language)
     if isinstance(corpus, IterableDataset):
-        raise CorpusError("retrieval ranks all images at once, and a stream has no end in sight: load it as a Dataset")
+        raise CorpusError("retrieval ranks all images at once, and cannot use a stream: load it as a Dataset")
     index = CaptionIndex(_text_table(corpus))
-    numbers = index.numbers_in(language)
-    if not len(numbers):
+    captions = index.captions_in(language)
+    if not len(captions):
         raise CorpusError(f"no captions in {language}; the corpus has {describe(languages_of(corpus))}")
     if only_captioned:
-        return retrieval_set(corpus.select(np.unique(index.rows[numbers])), language)
-    numbers = numbers[~repeats(index.rows[numbers], index.concepts[index.rows[numbers]], index.text_codes[numbers])]
+        return retrieval_set(corpus.select(np.unique(index.rows[captions])), language)
+    rows = index.rows[captions]
+    captions = captions[~repeats(rows, index.concepts[rows], index.text_codes[captions])]
     image_ids = list(corpus["image_id"])
     positions: dict[str, list[int]] = {}
     for position, image_id in enumerate(image_ids):
         positions.setdefault(image_id, []).append(position)
-    text_image_ids = [image_ids[row] for row in index.rows[numbers]]
+    text_image_ids = [image_ids[row] for row in index.rows[captions]]
     return RetrievalSet(
         language=language,
         images=images_of(corpus),
         image_ids=image_ids,
-        texts=index.texts.take(pa.array(numbers)).to_pylist(),
+        texts=index.texts.take(pa.array(captions)).to_pylist(),
         text_image_ids=text_image_ids,
         text_to_images=[positions[image_id] for image_id in text_image_ids],
     )
 
 
 class CorpusView(Sequence[Example]):
-    """Examples made from the rows of a corpus when asked for; it pickles, and reads batches at once."""
+    """Examples that are made from the rows of a corpus when they are read.
 
-    def __init__(self, name: str, corpus: Dataset, columns: list[str], rows: np.ndarray, places: Places) -> None:
-        """
-        Args:
-            name: what the view is called.
-            corpus: where the examples come from.
-            columns: what they carry beside texts and languages.
-            rows: the row of each example [N].
-            places: which of its row's captions each example takes [N], by suffix of its columns text and language.
-        """
+    Args:
+        name: the name of the view.
+        corpus: the corpus.
+        columns: the columns of the examples, apart from texts and languages.
+        rows: the row of each example [N].
+        positions: suffix of the columns text and language -> index of each example's caption in its row [N].
+    """
+
+    def __init__(self, name: str, corpus: Dataset, columns: list[str], rows: np.ndarray, positions: Positions) -> None:
         self._name = name
         self._corpus = _undecoded(corpus.select_columns([*columns, "captions"])).with_format("arrow")
         self._columns = columns
         self._rows = rows
-        self._places = places
+        self._positions = positions
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def corpus(self) -> Dataset:
-        """Where the examples come from, images undecoded."""
+        """The corpus of the examples, with encoded images."""
         return self._corpus.with_format(None)
 
     @property
     def images(self) -> "Images":
-        """The images of the corpus; `rows` says which one each example has."""
+        """The images of the corpus; `rows` has the index of each example's image."""
         return Images(self.corpus)
 
     @property
@@ -204,9 +214,9 @@ class CorpusView(Sequence[Example]):
         return self._rows
 
     def without_images(self) -> "CorpusView":
-        """The same examples, of which no image is read."""
+        """The same examples without their images."""
         columns = [column for column in self._columns if column != "image"]
-        return CorpusView(self._name, self._corpus, columns, self._rows, self._places)
+        return CorpusView(self._name, self._corpus, columns, self._rows, self._positions)
 
     @overload
     def __getitem__(self, index: int) -> Example: ...
@@ -222,28 +232,28 @@ class CorpusView(Sequence[Example]):
         rows = self._rows[chosen]
         table = self._corpus[rows]
         columns = {name: table[name].to_pylist() for name in self._columns}
-        places = {suffix: places[chosen] for suffix, places in self._places.items()}
-        columns |= _text_columns(table["captions"].combine_chunks(), places)
+        positions = {suffix: positions[chosen] for suffix, positions in self._positions.items()}
+        columns |= _text_columns(table["captions"].combine_chunks(), positions)
         return [_with_image(example, row) for row, example in zip(rows, _examples(columns), strict=True)]
 
     def __repr__(self) -> str:
         columns = ", ".join(
-            [*self._columns, *(name + suffix for suffix in self._places for name in ("text", "language"))]
+            [*self._columns, *(name + suffix for suffix in self._positions for name in ("text", "language"))]
         )
         return f"{self._name}: {len(self):,} examples ({columns}) from {len(self._corpus):,} rows"
 
 
 class StreamView(Iterable[Example]):
-    """Examples made from the rows of a stream, read in passing: a block of rows becomes a `CorpusView`."""
+    """Examples that are made from the rows of a stream as they are read.
+
+    Args:
+        name: the name of the view.
+        corpus: the stream.
+        columns: the columns of the examples, apart from texts and languages.
+        select: selects the examples of a block of rows.
+    """
 
     def __init__(self, name: str, corpus: IterableDataset, columns: list[str], select: Select) -> None:
-        """
-        Args:
-            name: what the view is called.
-            corpus: where the examples come from.
-            columns: what they carry beside texts and languages.
-            select: finds the examples of rows.
-        """
         self._name = name
         self._rows = _undecoded(corpus.select_columns([*columns, "captions"]).with_format(None))
         self._columns = columns
@@ -251,11 +261,11 @@ class StreamView(Iterable[Example]):
 
     @property
     def rows(self) -> IterableDataset:
-        """The rows of the stream, their images unread."""
+        """The rows of the stream, with encoded images."""
         return self._rows
 
     def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
-        """The examples of some of the `rows`, none where they have no text in the view's languages."""
+        """The examples of some of the `rows`; none if the rows have no text in the languages of the view."""
         block = Dataset.from_list(rows, features=self._rows.features)
         return CorpusView(self._name, block, self._columns, *merged(self._select(_text_table(block))))
 
@@ -268,11 +278,11 @@ class StreamView(Iterable[Example]):
         return f"{self._name}: examples of a stream of {self._rows.num_shards:,} shards"
 
 
-View = CorpusView | Any  # a StreamView of a stream, which the type checker cannot tell from a Dataset
+View = CorpusView | Any  # a StreamView, if the corpus is a stream; the type checker does not read `datasets`
 
 
 class Images(Sequence[PIL.Image.Image]):
-    """The images of a corpus as upright RGB, each read when asked for."""
+    """The images of a corpus as upright RGB; each is read when it is accessed."""
 
     def __init__(self, corpus: Dataset) -> None:
         self._corpus = _undecoded(corpus.select_columns(["image", "image_id"]))
@@ -291,16 +301,16 @@ class Images(Sequence[PIL.Image.Image]):
         return _with_image(self._corpus[row], row)["image"]
 
     def encoded(self, row: int) -> bytes:
-        """An image as it is stored, undecoded."""
+        """The encoded image of a row."""
         stored = self._corpus[row]
         return image_bytes(stored["image"], f"image_id {stored['image_id']!r}, row {row}")
 
     def __repr__(self) -> str:
-        return f"Images: {len(self):,}, read when asked for"
+        return f"Images: {len(self):,}, read on access"
 
 
 class ImageFeatures:
-    """The features that a corpus has in the place of images, [N] rows of float32."""
+    """The features that a corpus has instead of images."""
 
     def __init__(self, corpus: Dataset) -> None:
         self._corpus = corpus.select_columns("features").with_format("numpy")
@@ -309,35 +319,31 @@ class ImageFeatures:
         return len(self._corpus)
 
     def __getitem__(self, rows: Sequence[int]) -> np.ndarray:
-        """Those of some rows, [n, F].
+        """The features of some rows, float32 [n, F].
 
         Raises:
-            CorpusError: when a row has none, or numbers that are not finite, or they are not equally long.
+            CorpusError: if the features of a row are missing, not finite, or of another length than the others.
         """
-        found = self._corpus[rows]["features"]
-        for row, features in zip(rows, found, strict=True):
+        by_row = self._corpus[rows]["features"]
+        for row, features in zip(rows, by_row, strict=True):
             if features is None or not len(features) or not np.isfinite(features).all():
-                raise CorpusError(f"row {row}: the features of an image are a list of finite numbers")
-        sizes = sorted({len(features) for features in found})
+                raise CorpusError(f"row {row}: the features of an image must be a list of finite numbers")
+        sizes = sorted({len(features) for features in by_row})
         if len(sizes) > 1:
-            raise CorpusError(f"features of images are of one length, not of {' and '.join(map(str, sizes))} numbers")
-        return np.stack(found)
+            lengths = " and ".join(map(str, sizes))
+            raise CorpusError(f"features of images must be of one length, not of {lengths} numbers")
+        return np.stack(by_row)
 
 
 def images_of(corpus: Dataset) -> Images | ImageFeatures:
-    """What a corpus has of its images: themselves or, in their place, features."""
+    """The images of a corpus, or its features if it has no images."""
     return Images(corpus) if "image" in corpus.column_names else ImageFeatures(corpus)
 
 
-def _view(
-    name: str,
-    corpus: Dataset | IterableDataset,
-    select: Select,
-    columns: list[str],
-) -> View:
-    """The view whose examples `select` finds, from the rows' captions, for every language or pair of languages."""
+def _view(name: str, corpus: Dataset | IterableDataset, select: Select, columns: list[str]) -> View:
+    """The view of the examples that `select` selects for each language or language pair."""
     if "captions" not in (corpus.column_names or []):
-        raise CorpusError("no column 'captions': bring it into form with as_caption_corpus or as_translation_corpus")
+        raise CorpusError("the corpus has no column 'captions': use as_caption_corpus or as_translation_corpus first")
     columns = [column for column in columns if column in corpus.column_names]
     if isinstance(corpus, IterableDataset):
         return StreamView(name, corpus, columns, select)
@@ -349,13 +355,13 @@ def _view(
 
 
 def _text_table(corpus: Dataset) -> pa.Table:
-    """The columns that say which examples there are; no image is read."""
+    """The columns that decide which examples there are, without images."""
     names = [name for name in ("image_id", "captions") if name in corpus.column_names]
     return corpus.select_columns(names).with_format("arrow")[:]
 
 
 def _undecoded(corpus: Dataset | IterableDataset) -> Any:
-    """With images as {bytes, path}: `read_image` opens them, with its guards."""
+    """The corpus with images as {bytes, path}, which `read_image` decodes with its checks."""
     return corpus.cast_column("image", Image(decode=False)) if "image" in corpus.column_names else corpus
 
 
@@ -365,18 +371,18 @@ def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | 
     normal = []
     for pair in pairs:
         if isinstance(pair, str) or len(pair) != 2:
-            raise CorpusError(f"{pair!r} is no pair of languages; give a list such as [('en', 'de'), ('en', 'ja')]")
+            raise CorpusError(f"{pair!r} is not a pair of languages; give a list such as [('en', 'de'), ('en', 'ja')]")
         normal.append((normalize_language(pair[0]), normalize_language(pair[1])))
     return list(dict.fromkeys(normal))
 
 
-# ------------------------------------------------------------------------------------------ what an example holds
+# ------------------------------------------------------------------------------------------ the columns of examples
 
 
-def _text_columns(captions: pa.ListArray, places: Places) -> dict[str, list[str]]:
-    """The columns text and language of examples: of each one's captions, that at its place."""
+def _text_columns(captions: pa.ListArray, positions: Positions) -> dict[str, list[str]]:
+    """The columns text and language of examples, from the captions [n] of their rows and the positions [n] in them."""
     columns = {}
-    for suffix, chosen in places.items():
+    for suffix, chosen in positions.items():
         taken = captions.values.take(pa.array(captions.offsets.to_numpy()[:-1] + chosen))
         columns["text" + suffix] = taken.field("text").to_pylist()
         columns["language" + suffix] = taken.field("language").to_pylist()

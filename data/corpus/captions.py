@@ -1,5 +1,5 @@
-"""What a caption is: a text in a named language. Captions in any of the forms people keep them in become a list of
-{language, text}, or an error that names the row."""
+"""Captions, which are texts with their languages: brings them from any accepted form into a list of {language,
+text}."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,7 @@ from ...configuration.errors import BadTextError, CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
 
 Caption = dict[str, str]  # {"language": …, "text": …}
-Place = Callable[[int], str]  # how errors call the row of that number
+Place = Callable[[int], str]  # index of a row -> its name in error messages
 
 logger = logging.getLogger(__name__)
 
@@ -21,14 +21,15 @@ class IncompleteRowError(BadTextError):
 
 @dataclass(frozen=True)
 class CaptionRules:
-    """What captions must be to enter a corpus, and which of them do.
+    """Which captions a corpus accepts, and which of them it keeps.
 
     Args:
-        language: the language of captions that come as plain text.
+        language: the language of captions that are plain text.
         languages: canonical tags of the languages to keep; rows without a caption in any of them are left out.
-        max_characters: a longer text is no caption, and is refused.
-        at_least: texts that a row must bring: one for an image, two for a translation.
-        skip_incomplete: leave rows with fewer texts out, named in a warning, instead of refusing them.
+        max_characters: maximum length of a caption; a longer text is refused.
+        at_least: minimum number of texts in a row: one for an image, two for a translation.
+        skip_incomplete: whether to leave rows with fewer texts out, with a warning that names them, instead of
+            refusing them.
     """
 
     language: str | None = None
@@ -39,11 +40,12 @@ class CaptionRules:
 
 
 def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
-    """The captions of one row, from any form they come in; an empty list when `rules.languages` keeps too few.
+    """The captions of one row; an empty list if too few of them are in `rules.languages`.
 
     Args:
-        value: a list of {language, text}, {language: text, texts or None}, or, given
-            `rules.language`, a text or texts.
+        value: a list of {language, text}; {language: text, texts or None}; or, if `rules.language` is given, a text or
+            texts.
+        rules: the rules for captions.
 
     Raises:
         LanguageTagError: for an unknown language.
@@ -60,7 +62,7 @@ def normalize_captions(value: Any, rules: CaptionRules) -> list[Caption]:
 
 
 def normalize_rows(values: Iterable[Any], rules: CaptionRules, place: Place) -> Iterator[list[Caption]]:
-    """`normalize_captions` of every row; errors name the row. An empty list stands for a row to leave out."""
+    """`normalize_captions` of every row, with errors that name the row. Rows to leave out have an empty list."""
     incomplete = []
     for row, value in enumerate(values):
         try:

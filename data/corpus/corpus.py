@@ -1,15 +1,16 @@
-"""The caption corpus: the one form in which babelens holds captioned images.
+"""The caption corpus: the one form in which babelens stores images with captions.
 
 A corpus is a `datasets.Dataset`, or an `IterableDataset` when it is larger than the disk, with the columns
 
     image       datasets.Image
-    image_id    string: what the image shows; rows that share it are never each other's negatives
+    image_id    string: what the image shows; rows that share it are never negatives of each other
     captions    list of {language, text}; languages are canonical BCP 47 tags
     features    list of float32, optional: precomputed image features
     split       string, optional
 
-in this order, and any others after them. A translation corpus has the same form without images. Here ordinary
-datasets are brought into that form and checked; `loading` reads files and the Hub, `views` derives what a task eats.
+in this order, and any other columns after them. A translation corpus has the same form without images. This module
+brings ordinary datasets into that form and checks them; `loading` reads files and the Hub, and `batching.views` makes
+the examples that a task trains on.
 """
 
 import math
@@ -37,7 +38,7 @@ CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
-_BATCH = 256  # rows read at a time: at most so many images are held as files in memory while they are checked
+_BATCH = 256  # number of rows that are read together, and of encoded images that are in memory while they are checked
 
 
 def as_caption_corpus(
@@ -48,24 +49,29 @@ def as_caption_corpus(
     split: str | None = None,
     place: Place = "row {}".format,
 ) -> AnyDataset:
-    """`dataset` as a caption corpus: columns in order, captions checked, languages canonical.
+    """Turns a dataset into a caption corpus, with its columns in order, checked captions and canonical languages.
 
-    Captions are found in the column `captions`, as a list of {language, text} or as {language: text or texts}; or,
-    given `captions.language`, as a text or list of texts in the column `captions`, `caption` or `text`. Without a
-    column `image_id` every row is taken for an image of its own, and called by its number; in a stream, which several
-    workers count each for itself, by a digest of the image.
+    Captions are read from the column `captions`, as a list of {language, text} or as {language: text or texts}; or, if
+    `captions.language` is given, as a text or a list of texts from the column `captions`, `caption` or `text`. Without
+    a column `image_id`, every row is assumed to show something else, and its image_id is the index of the row. In a
+    stream, which several workers read, it is a digest of the image.
 
     Args:
-        dataset: with a column `image` (paths, bytes or images), or `features` for training without images.
+        dataset: a dataset with a column `image` (paths, bytes or images), or `features` for training without images.
         captions: the rules for captions.
-        images: check every image by these rules, now for a `Dataset` and in passing for a stream. None leaves
-            them unread: a bad one is then an error where it is first used.
+        images: the rules by which every image is checked: now for a `Dataset`, and while it is read for a stream. With
+            None, images are not checked, and a bad image causes an error when it is first read.
         split: keep rows with this value in the column `split`.
-        place: what errors call a row.
+        place: the name of the row with an index in error messages.
 
     Raises:
-        CorpusError: for missing columns and rows that cannot be used. `BadTextError`, `BadImageError` and
-            `LanguageTagError` say more; all name the row.
+        CorpusError: for missing columns and rows that cannot be used; the message names the row. `BadTextError` and
+            `BadImageError` are special cases.
+        LanguageTagError: for an unknown language.
+
+    Example:
+        >>> rows = [{"image": "cat.jpg", "captions": {"en": "a cat", "de": "eine Katze"}}]
+        >>> corpus = as_caption_corpus(Dataset.from_list(rows))
     """
     names = _column_names(dataset)
     _refuse_other_types(dataset.features, place)
@@ -84,10 +90,16 @@ def as_translation_corpus(
     split: str | None = None,
     place: Place = "row {}".format,
 ) -> AnyDataset:
-    """`dataset` as a translation corpus: in every row texts that say the same, as `captions`, without an image.
+    """Turns a dataset into a translation corpus, whose rows have translations of each other as `captions`.
 
-    They are found in the column `captions`, in the column `translation` of `datasets.Translation`, or in columns that
-    are each called by a language tag.
+    They are read from the column `captions`, from the column `translation` of `datasets.Translation`, or from columns
+    that are named by language tags.
+
+    Args:
+        dataset: the dataset.
+        captions: the rules for texts.
+        split: keep rows with this value in the column `split`.
+        place: the name of the row with an index in error messages.
 
     Raises:
         CorpusError: as in `as_caption_corpus`.
@@ -112,11 +124,11 @@ def as_translation_corpus(
 
 
 def image_id_of(value: Any, place: str) -> str:
-    """What a row calls its image, as text.
+    """The image_id of a row as text.
 
     Raises:
-        CorpusError: for what names nothing. Taken as text, a missing name would be the same for all rows without one,
-            and none of their captions would be another's negative.
+        CorpusError: for a missing image_id. As text, it would be the same for all rows without one, so that their
+            captions would not be negatives of each other.
     """
     nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
     if nothing or isinstance(value, bool | list | dict) or not str(value).strip():
@@ -130,7 +142,7 @@ def captions_of(corpus: Dataset) -> pa.ChunkedArray:
 
 
 def languages_of(corpus: Dataset) -> dict[str, int]:
-    """How many captions each language has, the most frequent language first."""
+    """Language -> number of its captions, the most frequent language first."""
     tags = pc.value_counts(pc.struct_field(pc.list_flatten(captions_of(corpus)), "language"))
     counts = {tag["values"]: tag["counts"] for tag in tags.to_pylist()}
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -138,7 +150,7 @@ def languages_of(corpus: Dataset) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Normalizer:
-    """Makes a corpus of a dataset: by the same steps for one at hand and, batch by batch, for a stream."""
+    """Turns a dataset into a corpus: a `Dataset` as a whole, a stream batch by batch."""
 
     column: str  # where the captions are
     captions: CaptionRules
@@ -259,7 +271,7 @@ class _Normalizer:
 
     def _stream_batch(self, batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
         """A batch of the corpus: without the rows to leave out."""
-        # Each worker counts the rows that it reads: their number does not say which one of the source's it is.
+        # Each worker counts the rows that it reads, so that an index does not identify a row of the source.
         places = [self.place(row) for row in rows]
         if "image_id" in batch:
             places = [f"{place}, image_id {name!r}" for place, name in zip(places, batch["image_id"], strict=True)]
@@ -341,7 +353,7 @@ def _is_utf8(cell: pa.ChunkedArray) -> bool:
 
 def _column_names(dataset: Dataset | IterableDataset) -> list[str]:
     if dataset.column_names is None:
-        raise CorpusError("the stream does not say what columns it has; give it features: dataset.cast(Features(…))")
+        raise CorpusError("the columns of the stream are not known; give it features: dataset.cast(Features(…))")
     return dataset.column_names
 
 

@@ -1,4 +1,5 @@
-"""The image files of a corpus: which can be read, where they may lie, and what is left out if that is asked for."""
+"""The image files of a corpus: checks whether they can be read and where they are, and leaves bad ones out on
+demand."""
 
 import logging
 from collections.abc import Sequence
@@ -15,14 +16,20 @@ from ...configuration.errors import BadImageError, CorpusError, ImageError
 from ...processing.images import check_image, open_image, regular_file
 from .captions import enumeration
 
-_JUDGED = 20  # so many images tell a broken source from one with a bad image or two
+_JUDGED = 20  # minimum number of images from which a broken source is told from a few bad images
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class SkippedImage:
-    """An image left out of a corpus: where it stood in the source, its `image_id`, and what is wrong with it."""
+    """An image that was left out of a corpus.
+
+    Attributes:
+        place: its place in the source.
+        image_id: its image_id.
+        reason: why it cannot be used.
+    """
 
     place: str
     image_id: str
@@ -31,13 +38,13 @@ class SkippedImage:
 
 @dataclass(frozen=True)
 class ImageRules:
-    """What becomes of images that cannot be read.
+    """What to do with images that cannot be read.
 
     Args:
-        max_pixels: a larger image is refused before it is decoded; by default 67 million pixels.
-        skip: leave bad images out, named in a warning, instead of raising an error at the first. Of a corpus at
-            hand most must be good (`refuse_mostly_bad`); a stream cannot tell.
-        skipped: receives what was left out. A stream that is read for long grows it without end.
+        max_pixels: maximum size; a larger image is refused before it is decoded. By default 67 million pixels.
+        skip: whether to leave bad images out, with a warning that names them, instead of raising an error. At least
+            half of the images of a `Dataset` must be good (`refuse_mostly_bad`), which is not checked for a stream.
+        skipped: a list to which the skipped images are added. With a stream, it grows as long as the stream is read.
     """
 
     max_pixels: int | None = None
@@ -48,7 +55,14 @@ class ImageRules:
 def readable(
     batch: dict[str, list[Any]], places: list[str], rules: ImageRules
 ) -> tuple[list[int], list[SkippedImage]]:
-    """Which images of a batch of `image` and `image_id` can be read. The others are refused, or noted as skipped."""
+    """Checks the images of a batch with the columns `image` and `image_id`.
+
+    Returns:
+        The indices of the images that can be read, and the others, if they are skipped.
+
+    Raises:
+        BadImageError: for an image that cannot be read, if bad images are not skipped.
+    """
     with ThreadPoolExecutor() as pool:
         problems = list(pool.map(partial(_problem, max_pixels=rules.max_pixels), batch["image"]))
     skipped = [
@@ -64,22 +78,24 @@ def readable(
 
 
 def warn_of_skipped(skipped: list[SkippedImage]) -> None:
-    """Counts and names what was left out, if anything was."""
+    """Logs a warning that counts and names skipped images, if there are any."""
     if skipped:
         named = [f"{image.place}: {image.reason}" for image in skipped]
         logger.warning("left out %d images: %s", len(skipped), enumeration(named))
 
 
 def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
-    """Skipping is for a few bad images among many. Where hardly any can be read, the source itself is wrong: a disk
-    that is not there, a download that was cut off, another folder. What is left would not be what was asked for.
+    """Refuses a source most of whose images are bad.
+
+    Skipping is meant for a few bad images among many. If most cannot be read, the source itself is wrong: a disk that
+    is not mounted, an interrupted download, another folder.
 
     Args:
-        reasons: what is wrong with the bad ones, with their places.
-        checked: how many images there are, good and bad.
+        reasons: the problems of the bad images, with their places.
+        checked: number of images, good and bad.
 
     Raises:
-        BadImageError: when no image is left, or when more than half of twenty or more are bad.
+        BadImageError: if no image is left, or if more than half of twenty or more images are bad.
     """
     if reasons and (len(reasons) == checked or len(reasons) * 2 > checked >= _JUDGED):
         raise BadImageError(
@@ -89,10 +105,10 @@ def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
 
 
 def read_image(value: Any, place: str) -> PIL.Image.Image:
-    """The upright RGB image in a cell of an undecoded `datasets.Image` column ({bytes, path}).
+    """The upright RGB image in a cell {bytes, path} of a `datasets.Image` column that is not decoded.
 
     Raises:
-        BadImageError: when it cannot be read; the message starts with `place`.
+        BadImageError: if it cannot be read; the message starts with `place`.
     """
     try:
         return open_image(_image_source(value))
@@ -101,10 +117,10 @@ def read_image(value: Any, place: str) -> PIL.Image.Image:
 
 
 def image_bytes(value: Any, place: str) -> bytes:
-    """The file in such a cell, undecoded.
+    """The encoded image in such a cell.
 
     Raises:
-        BadImageError: as `read_image`.
+        BadImageError: as in `read_image`.
     """
     try:
         source = _image_source(value)
@@ -114,19 +130,19 @@ def image_bytes(value: Any, place: str) -> bytes:
 
 
 def stays_inside(name: str) -> bool:
-    """Whether a file name that came with data stays in the folder that it is relative to.
+    """Whether a file name from data stays in the folder that it is relative to.
 
-    Links in the folder are not looked at: people who keep images elsewhere make them.
+    Links in the folder are allowed, because users may keep their images elsewhere.
     """
     path = Path(name)
     return not path.anchor and ".." not in path.parts
 
 
 def path_inside(folder: str | Path, name: str, place: str) -> Path:
-    """The absolute path of a file that data name.
+    """The absolute path of a file whose name comes from data.
 
     Raises:
-        CorpusError: for a name that leaves the folder: data from elsewhere could otherwise read any file here.
+        CorpusError: for a name that leads out of the folder; otherwise, data could read any file of the machine.
     """
     if not stays_inside(name):
         raise CorpusError(f"{place}: {name!r} leaves the folder {folder}; name a file in it, without '..'")
@@ -134,7 +150,7 @@ def path_inside(folder: str | Path, name: str, place: str) -> Path:
 
 
 def _problem(value: Any, max_pixels: int | None) -> str | None:
-    """What is wrong with an image."""
+    """The problem of an image; None for a good image."""
     try:
         check_image(_image_source(value), max_pixels=max_pixels)
     except ImageError as error:

@@ -1,11 +1,11 @@
-"""Loading what people bring: captioned images and translations, from files, folders, the Hub or memory.
+"""Loads images with captions, and translations, from files, folders, the Hub or memory.
 
     load_captions      a folder of images with a metadata.jsonl, parquet files, tar shards, a saved dataset, a Hub
                        id, a dataset
     load_translations  a TSV with a header of language tags, JSON lines {"en": …, "de": …}, and all of the above
 
-What was read is a caption corpus or a translation corpus (`corpus`). What cannot be used is refused with the file and
-the line, or left out with a warning that counts and names it, where skipping was asked for.
+The result is a caption corpus or a translation corpus (`corpus`). Data that cannot be used raise an error that names
+the file and the line; if the caller asks for skipping, they are left out with a warning that counts and names them.
 """
 
 import errno
@@ -40,7 +40,7 @@ Languages = str | list[str] | tuple[str, ...] | None
 
 METADATA = "metadata.jsonl"
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-_SHARDS = 64  # of a stream that is made of a dataset: enough for the processes and workers of one machine
+_SHARDS = 64  # of a stream that is made from a dataset: enough for the processes and workers of one machine
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -59,43 +59,47 @@ def load_captions(
     max_image_pixels: int | None = None,
     max_caption_characters: int = 10_000,
 ) -> Dataset | IterableDataset:
-    """A caption corpus: the columns `image`, `image_id` and `captions`, and what else the source has.
+    """Loads a caption corpus: the columns `image`, `image_id` and `captions`, and further columns of the source.
 
     Args:
         source: one of
 
-            - a folder of images with a `metadata.jsonl`, a line for each image:
-              `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, with
-              `image_id` (by default the file name), `split` and other columns if wanted. File names are relative,
-              without `..`: data from elsewhere read no file but their own. Links in the folder are followed;
+            - a folder of images with a `metadata.jsonl`, which has a line for each image:
+              `{"file_name": "cat.jpg", "captions": {"en": ["a cat", "a small cat"], "de": "eine Katze"}}`, and
+              optionally `image_id` (by default the file name), `split` and other columns. File names are relative and
+              without `..`, so that data cannot read other files of the machine. Links in the folder are followed;
             - a parquet file, or a pattern such as `data/*.parquet`;
-            - tar shards in WebDataset's layout (`data.tar_shards`), as a stream: a folder of them, or
-              `train-{000..099}.tar`, local or a URL. A sample's `image_id` is its name;
+            - tar shards in WebDataset's layout (`data.corpus.tar_shards`), as a stream: a folder of them, or
+              `train-{000..099}.tar`, local or a URL. The `image_id` of a sample is its name;
             - a folder written by `save_to_disk`, or a folder of parquet files;
             - the id of a data set on the Hugging Face Hub;
-            - a `datasets.Dataset` or `IterableDataset`. For other column names, bring one:
+            - a `datasets.Dataset` or `IterableDataset`. If a data set has other column names, rename them first:
               `load_captions(load_dataset(…).rename_columns({"img_id": "image_id"}), language="en")`.
-        languages: keep captions in these languages, and images that have one. By default all.
-        language: of captions that come as plain text (`caption`, `text` or `captions`); never guessed.
+        languages: languages of the captions to keep; images without a caption in one of them are left out. By default
+            all.
+        language: the language of captions that are plain text (`caption`, `text` or `captions`); it is never guessed.
         name: the configuration of a Hub data set.
-        split: the split to load, where the source has several.
-        streaming: read the corpus in passing instead of preparing it on disk; an `IterableDataset`. Row numbers in
-            errors then count what the process or the data loader's worker has read.
-        check_images: open every image now (in a stream: in passing). Without it, a bad image is an error where it
-            is first used.
-        on_bad_image: what to do about an image that is missing, truncated, unreadable or too large: raise an
-            error, or leave it out with a warning that counts and names what was left out. When none can be read, or
-            fewer than half of twenty or more, that is an error in either case (not in a stream, which cannot tell).
-        skipped: a list that receives what was left out.
-        max_image_pixels: larger images are bad; by default (and never above) `PIL.Image.MAX_IMAGE_PIXELS`.
+        split: the split to load, if the source has several.
+        streaming: whether to return an `IterableDataset`, which is read while it is used, instead of preparing the
+            corpus on disk. Row indices in errors then count the rows that the process or the worker has read.
+        check_images: whether to open every image now (in a stream: while it is read). Otherwise, a bad image causes an
+            error when it is first used.
+        on_bad_image: what to do with an image that is missing, truncated, unreadable or too large: raise an error, or
+            leave it out with a warning that counts and names such images. It is an error in either case if no image
+            can be read, or fewer than half of twenty or more (not checked for a stream).
+        skipped: a list to which the skipped images are added.
+        max_image_pixels: larger images are bad; by default and at most `PIL.Image.MAX_IMAGE_PIXELS`.
         max_caption_characters: longer captions are an error.
 
     Raises:
-        CorpusError: for a source that cannot be used, and with the row `BadImageError` for an image and
-            `BadTextError` for a caption.
-        OSError: when the disk is full on which `datasets` prepares the source.
+        CorpusError: for a source that cannot be used; `BadImageError` for an image and `BadTextError` for a caption,
+            with the row.
         LanguageTagError: for an unknown language, with the row.
-        SourceUnavailableError: for a data set that the Hub does not give.
+        SaveError: if the disk on which `datasets` prepares the source is full.
+        SourceUnavailableError: for a data set that the Hub does not provide.
+
+    Example:
+        >>> corpus = load_captions("photos", languages=["en", "de"])
     """
     if on_bad_image == "skip" and not check_images:
         raise CorpusError("on_bad_image='skip' needs check_images=True: images are left out when they are checked")
@@ -128,24 +132,26 @@ def load_translations(
     on_incomplete: Literal["error", "skip"] = "error",
     max_caption_characters: int = 10_000,
 ) -> Dataset | IterableDataset:
-    """A translation corpus: the column `captions`, in every row two or more texts that say the same, and no images.
+    """Loads a translation corpus: the column `captions` has two or more translations of each other in every row.
 
     Args:
         source: a `.tsv` file with a header of language tags; a `.jsonl` file with a line such as
             `{"en": "a cat", "de": "eine Katze"}` for each row; or, as for `load_captions`, parquet files, a saved data
-            set, a Hub id or a dataset, with a `datasets.Translation`, a column for each language, or `captions`. An
-            `image_id` is kept where there is one.
-        languages: keep texts in these languages, and rows that have two of them. By default all.
+            set, a Hub id or a dataset, with a `datasets.Translation`, a column for each language, or `captions`. A
+            column `image_id` is kept.
+        languages: languages of the texts to keep; rows with fewer than two of them are left out. By default all.
         name, split, streaming: as for `load_captions`.
-        on_incomplete: what to do about a row with a single text: raise an error, or leave it out with a warning that
-            counts and names what was left out. With three or more languages a cell may be empty as long as two texts
-            remain.
+        on_incomplete: what to do with a row with a single text: raise an error, or leave it out with a warning that
+            counts and names such rows. With three or more languages, a cell may be empty if two texts remain.
         max_caption_characters: longer texts are an error.
 
     Raises:
         CorpusError: for a source that cannot be used, with the file, the line and the column.
         LanguageTagError: for an unknown language, with the line.
-        SourceUnavailableError: for a data set that the Hub does not give.
+        SourceUnavailableError: for a data set that the Hub does not provide.
+
+    Example:
+        >>> corpus = load_translations("pairs.tsv", languages=["en", "de"])
     """
     rules = CaptionRules(
         languages=_tags(languages),
@@ -174,7 +180,7 @@ def _tags(languages: Languages) -> tuple[str, ...] | None:
 def _opened(
     source: Source, name: str | None, split: str | None, streaming: bool
 ) -> tuple[Dataset | IterableDataset, str | None, Place]:
-    """The dataset a source holds, the split that its column `split` must still select, and what errors call a row."""
+    """The dataset of a source, the split that must still be selected by its column `split`, and the names of rows."""
     place: Place = "row {}".format
     if isinstance(source, str | Path):
         place = partial("{} row {}".format, source)
@@ -195,14 +201,14 @@ def _tar_shards(source: str | Path, streaming: bool) -> list[str]:
     with _datasets_errors(source):
         shards = tar_shards(str(source))
     if shards and not streaming:
-        raise CorpusError(f"{source}: tar shards are read in passing: load them with streaming=True")
+        raise CorpusError(f"{source}: tar shards are read as a stream: load them with streaming=True")
     return shards
 
 
 def _read(
     source: str, name: str | None, split: str | None, streaming: bool
 ) -> tuple[Dataset | IterableDataset | DatasetDict, str | None]:
-    """What `datasets` makes of a path or Hub id, and the split that is still to be selected."""
+    """The dataset that `datasets` loads from a path or Hub id, and the split that is still to be selected."""
     path = Path(source)
     if any((path / written).is_file() for written in ("state.json", "dataset_dict.json")):
         return datasets.load_from_disk(source), split
@@ -220,13 +226,13 @@ def _one_of(splits: list[str], split: str | None) -> str:
     if split is None and len(splits) == 1:
         return splits[0]
     if split not in splits:
-        raise CorpusError(f"say which split to load, as in split={splits[0]!r}; there are {', '.join(splits)}")
+        raise CorpusError(f"choose a split to load, as in split={splits[0]!r}; there are {', '.join(splits)}")
     return split
 
 
 @contextmanager
 def _named(source: Source) -> Iterator[None]:
-    """Names a file or folder in errors that do not yet, such as those about a whole column or a full disk."""
+    """Adds the name of a file or folder to errors that lack it, such as those about a column or a full disk."""
     try:
         yield
     except OSError as error:
@@ -245,7 +251,7 @@ def _named(source: Source) -> Iterator[None]:
 
 @contextmanager
 def _datasets_errors(source: str | Path) -> Iterator[None]:
-    """What `datasets` and the Hub say about a source, as errors that name it."""
+    """Turns errors of `datasets` and the Hub into errors of babelens that name the source."""
     try:
         yield
     except (ConnectionError, DatasetNotFoundError, HfHubHTTPError) as error:
@@ -264,7 +270,7 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
 
 
 def _image_folder(folder: Path, rules: CaptionRules) -> tuple[Dataset, Place]:
-    """The images that the metadata.jsonl of a folder names, with normal captions, and what errors call a row."""
+    """The images named in the metadata.jsonl of a folder, with normalized captions, and the names of rows."""
     file = folder / METADATA
     numbered = list(read_json_lines(file))
     if not numbered:

@@ -1,13 +1,13 @@
-"""Tar shards in WebDataset's layout: the members that share a name up to its first dot are one sample.
+"""Tar shards in WebDataset's layout: members whose names are equal up to the first dot are one sample.
 
     cats/17.jpg    the image; or .jpeg, .png, .webp
     cats/17.json   {"captions": {"en": ["a cat"], "de": "eine Katze"}}; or, in a language that the caller names,
                    {"caption": "a cat"}
     cats/17.txt    a caption in a language that the caller names, where there is no json with one
 
-Other members are passed over. Every shard is a shard of the `datasets.IterableDataset`. The reader of this layout in
-`datasets` guesses the columns from the first five samples, which would lose languages that come later, and takes a
-torn file for a short one; this one knows the columns and refuses.
+Other members are skipped. Every tar file is a shard of the `datasets.IterableDataset`. The reader of this layout in
+`datasets` guesses the columns from the first five samples, which would lose languages that occur later, and reads a
+truncated file as a shorter one. This reader has fixed columns, and refuses truncated files.
 """
 
 import re
@@ -27,10 +27,10 @@ from .corpus import CAPTIONS
 from .text_files import MAX_BYTES, parse_object
 
 IMAGES = ("jpg", "jpeg", "png", "webp")
-MAX_IMAGE_BYTES = 1 << 28  # of an image: more than one of the most pixels that are decoded takes, hardly compressed
+MAX_IMAGE_BYTES = 1 << 28  # more than an image with the maximum number of pixels has with hardly any compression
 FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
 
-# Members that say what the next one is called, which `tarfile` reads into memory at once.
+# Types of members with the name of the next member, which `tarfile` reads into memory at once.
 _HEADERS = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -43,20 +43,20 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 def tar_shards(source: str) -> list[str]:
-    """The shards that a folder, a file or URL, or a pattern such as `train-{000..099}.tar` or `*.tar` names; none when
-    the source is something else.
+    """The shards that a folder, a file or URL, or a pattern such as `train-{000..099}.tar` or `*.tar` names; an empty
+    list for another source.
 
     Raises:
-        FileNotFoundError: when no file is as the pattern says.
+        FileNotFoundError: if no file matches a pattern with `*`.
     """
     if not source.endswith(".tar"):
         return sorted(map(str, Path(source).glob("*.tar"))) if Path(source).is_dir() else []
     if "*" in source:
         pattern = Path(source)
-        found = sorted(map(str, Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))))
-        if not found:
+        files = sorted(map(str, Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))))
+        if not files:
             raise FileNotFoundError(source)
-        return found
+        return files
     between = _RANGE.split(source)  # text, first, last, text, …
     numbers = [
         [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
@@ -69,12 +69,12 @@ def tar_shards(source: str) -> list[str]:
 
 
 def tar_members(shards: list[str]) -> dict[str, tuple[str, int, int]]:
-    """Where the files of local tar archives are: name -> archive, offset and size in bytes. No file is read.
+    """The files in local tar archives: name -> (archive, offset, size in bytes). No file is read.
 
     Raises:
-        CorpusError: for an archive that cannot be read, or a name that is given twice.
+        CorpusError: for an archive that cannot be read, or a name that occurs twice.
     """
-    found: dict[str, tuple[str, int, int]] = {}
+    members_of: dict[str, tuple[str, int, int]] = {}
     for shard in shards:
         try:
             with tarfile.open(shard, "r:", tarinfo=_Member) as tar:
@@ -83,17 +83,17 @@ def tar_members(shards: list[str]) -> dict[str, tuple[str, int, int]]:
             raise CorpusError(f"{shard}: {error}") from error
         for member in members:
             name = member.name.removeprefix("./")
-            if name in found:
-                raise CorpusError(f"{shard} {name}: is given twice, also in {found[name][0]}")
-            found[name] = (str(Path(shard).absolute()), member.offset_data, member.size)
-    return found
+            if name in members_of:
+                raise CorpusError(f"{shard} {name}: is given twice, also in {members_of[name][0]}")
+            members_of[name] = (str(Path(shard).absolute()), member.offset_data, member.size)
+    return members_of
 
 
 def tar_stream(shards: list[str], rules: CaptionRules) -> IterableDataset:
-    """The samples as `image`, `image_id` (the name that the members share) and `captions`.
+    """The samples as `image`, `image_id` (the common name of the members) and `captions`.
 
     Raises:
-        CorpusError: while it is read, with the shard and the sample.
+        CorpusError: while the stream is read, with the shard and the sample.
     """
     return IterableDataset.from_generator(_rows, gen_kwargs={"shards": shards, "rules": rules}, features=FEATURES)
 
@@ -110,7 +110,7 @@ def _rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
 
 
 def _spelled(fields: dict[str, bytes], place: str) -> Any:
-    """The captions of a sample, in any form that they come in; None for none."""
+    """The captions of a sample in any accepted form; None if it has none."""
     try:
         texts = {ending: fields[ending].decode("utf-8") for ending in ("json", "txt") if ending in fields}
         record = parse_object(texts["json"]) if "json" in texts else {}
@@ -139,7 +139,7 @@ def _samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
 
 
 def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """The files of a shard that say something, in their order."""
+    """The images and captions of a shard, in their order."""
     if (local := Path(shard)).exists() and not local.is_file():  # a pipe would be waited for
         raise CorpusError(f"{shard}: not a file")
     try:
@@ -160,8 +160,8 @@ def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
 
 
 class _Member(tarfile.TarInfo):
-    """A header that must be there: `tarfile` takes a file that was cut off between members for one that ends there.
-    And one that must be small when it is only about the next."""
+    """A header with two checks. A missing header is an error, because `tarfile` would read a file that is truncated
+    between two members as complete; and a header with the name of the next member must be small."""
 
     @classmethod
     def frombuf(cls, *arguments: Any) -> Self:

@@ -1,7 +1,7 @@
-"""Text files line by line, plain or compressed: what is wrong with one names the file and the line.
+"""Reads text files line by line, plain or compressed, with errors that name the file and the line.
 
-A line ends at a line feed, with or without a carriage return before it, and nowhere else: what Unicode also takes for
-the end of a line (form feeds, U+2028) stands inside texts, and cutting there would shift all that follow.
+A line ends at a line feed, with or without a carriage return before it. Other characters that Unicode defines as ends
+of lines (form feeds, U+2028) occur inside texts; splitting there would shift all following lines.
 """
 
 import gzip
@@ -15,13 +15,14 @@ from typing import Any
 
 from ...configuration.errors import BadTextError, CorpusError
 
-MAX_BYTES = 1 << 25  # of a line or of a text in an archive: a small file can decompress to more than there is memory
+# Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
+MAX_BYTES = 1 << 25
 _MAX_DEPTH = 32  # of JSON: deeper values exhaust Python's stack, and later Arrow's
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, text) of the lines that are not blank. A file that ends in `.gz` is decompressed.
+    """Yields (line number from 1, text) of the lines that are not blank. A file that ends in `.gz` is decompressed.
 
     Raises:
         CorpusError: for a file that cannot be read, is not UTF-8, or has a line beyond `MAX_BYTES`.
@@ -30,11 +31,11 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_texts(file: Path) -> list[str]:
-    """The texts of a file that has one in every line.
+    """The texts of a file with one text in every line.
 
     Raises:
-        CorpusError: as `read_lines`.
-        BadTextError: for a blank line: left out, all texts behind it would belong to something else.
+        CorpusError: as in `read_lines`.
+        BadTextError: for a blank line; without it, the following texts would belong to other images.
     """
     texts = []
     for number, text in _lines(file):
@@ -45,10 +46,10 @@ def read_texts(file: Path) -> list[str]:
 
 
 def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, object) of a file of JSON lines.
+    """Yields (line number, object) of a file of JSON lines.
 
     Raises:
-        CorpusError: as `read_lines`, and for a line that is no JSON object.
+        CorpusError: as in `read_lines`, and for a line that is not a JSON object.
     """
     for line, text in read_lines(file):
         try:

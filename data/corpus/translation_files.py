@@ -1,4 +1,4 @@
-"""Translations as people write them: a table between tabs under a header of language tags, or JSON lines."""
+"""Reads files of translations: tab-separated tables with a header of language tags, and JSON lines."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,14 +16,15 @@ from .corpus import CAPTIONS, image_id_of
 from .text_files import line_of, read_json_lines, read_lines
 
 TRANSLATION_FILES = (".tsv", ".jsonl")
-_PART = 10_000  # rows that are held as Python objects
+_PART = 10_000  # number of rows that are held as Python objects
 
 
 def translation_file(file: Path, rules: CaptionRules, streaming: bool) -> Dataset | IterableDataset:
-    """The rows of a translation file, their texts normal.
+    """The rows of a translation file, with normalized captions.
 
     Raises:
-        CorpusError, LanguageTagError: for what cannot be used, with the file and line; of a stream, as it is read.
+        CorpusError, LanguageTagError: for a row that cannot be used, with the file and the line; for a stream, while
+            it is read.
     """
     if not file.is_file():
         raise CorpusError(f"{file}: no such file")
@@ -37,7 +38,7 @@ def translation_file(file: Path, rules: CaptionRules, streaming: bool) -> Datase
     if streaming:
         return IterableDataset.from_generator(read, features=features)
     rows, parts = read(), []
-    while part := list(islice(rows, _PART)):  # compact in Arrow before more lines are read
+    while part := list(islice(rows, _PART)):  # stored compactly in Arrow before more lines are read
         parts.append(Dataset.from_list(part, features=features))
     if not parts:
         raise CorpusError(f"{file}: no row has two texts")

@@ -1,9 +1,9 @@
-"""The emoji benchmark: what four artists drew and what 120 languages call it, ready for training and evaluation.
+"""The emoji benchmark: emoji by four vendors with their names in 120 languages, for training and evaluation.
 
 Names come from Unicode CLDR, images from Twemoji, OpenMoji, Fluent and Noto. The first call fetches the pinned
-packages and builds one parquet file in the Hugging Face cache; later calls read it. The benchmark asks four questions
-about a model that learns languages: does it know unseen concepts, unseen vendors, languages that had translations
-only, and languages it never saw?
+packages and builds one parquet file in the Hugging Face cache; later calls read it. The benchmark measures four kinds
+of generalization of a model that learns languages: to unseen concepts, to unseen vendors, to languages that had
+translation pairs only, and to languages that were never trained on.
 """
 
 import hashlib
@@ -38,33 +38,38 @@ def load_emoji(
     image_size: int = 64,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
-    """The emoji benchmark as a caption corpus: one row for each vendor and concept that it draws.
+    """The emoji benchmark as a caption corpus with one row for each vendor and each concept that the vendor draws.
 
     Columns:
         image: RGB, on white.
-        image_id: the concept's code points, as `1f600`; the vendors share it.
-        captions: the concept's CLDR name in each language.
+        image_id: the code points of the concept, such as `1f600`; the same for all vendors.
+        captions: the CLDR name of the concept in each language.
         split: `train`, `validation` or `test`, by groups of concepts that resemble each other.
         vendor: `twemoji`, `openmoji`, `fluent` or `noto`.
-        emoji: the characters.
-        category: Unicode's, such as `Animals & Nature`; `Flags` are better reported apart.
+        emoji: the characters of the emoji.
+        category: Unicode's category, such as `Animals & Nature`. Results for `Flags` are best reported separately.
         keywords: CLDR's keywords in each language, joined by `, `.
 
     Args:
-        vendors: whose images; all by default.
-        split: one side of the split; all by default.
-        languages: whose names and keywords to keep; all by default.
-        keyword_captions: give every image so many more captions in each language, each of its name and two of its
-            keywords, or of three keywords, drawn for that image. They suit training: those of two languages speak of
-            the same thing, but do not translate each other. No question of the benchmark asks with them.
-        image_size: side of the images in pixels; each size is built once. Noto's have 64 pixels and are resized.
-        cache_dir: where packages and tables are kept, by default `DEFAULT_CACHE`, in the cache of `datasets`.
+        vendors: the vendors of the images; by default all.
+        split: one of the splits; by default all.
+        languages: languages of the names and keywords; by default all.
+        keyword_captions: number of further captions for each image and language. Each has the name and two keywords,
+            or three keywords, sampled for that image. They are meant for training: the captions of two languages
+            describe the same thing, but are not translations. The evaluation does not use them.
+        image_size: width and height of the images in pixels; each size is built once. Noto's images have 64 pixels
+            and are resized to other sizes.
+        cache_dir: the folder of packages and tables; by default `DEFAULT_CACHE`, in the cache of `datasets`.
 
     Raises:
         CorpusError: for a language, vendor or split that the benchmark does not have, or a size below one.
-        LanguageTagError: for a string that names no language.
-        SourceUnavailableError: the first time, when a package cannot be fetched.
-        ImportError: the first time, when `babelens[emoji]` is not installed.
+        LanguageTagError: for an unknown language.
+        SourceUnavailableError: at the first call, if a package cannot be fetched.
+        ImportError: at the first call, if `babelens[emoji]` is not installed.
+
+    Example:
+        >>> corpus = load_emoji(["twemoji"], split="train", languages=["en", "de"])
+        >>> corpus[0]["captions"]
     """
     vendors = _listed("vendor", vendors, VENDORS)
     splits = _listed("split", split, SPLITS)
@@ -80,24 +85,25 @@ def load_emoji(
 
 
 def emoji_manifest(image_size: int = 64, cache_dir: str | Path | None = None) -> dict[str, Any]:
-    """What is in the benchmark: sources, images, splits, languages with their number of names, a digest of all."""
+    """The contents of the benchmark: sources, images, splits, languages with their number of names, and a digest."""
     metadata = pq.read_schema(_table_path(image_size, cache_dir)).metadata
     return json.loads(metadata[MANIFEST_KEY])
 
 
 def published_manifest() -> dict[str, Any]:
-    """The manifest at 64 pixels that came with this version of babelens: what everybody's build should come to."""
+    """The manifest at 64 pixels that comes with this version of babelens; every build should have the same."""
     return json.loads(files(__package__).joinpath("manifest.json").read_text("utf-8"))
 
 
 def emoji_licenses() -> list[dict[str, str]]:
-    """Whom to name where the benchmark is used: name, package, version, license, attribution, url of each source."""
+    """The name, package, version, license, attribution and url of each source, to be named where the benchmark is
+    used."""
     keys = {"title": "name", **{key: key for key in ("package", "version", "license", "attribution", "url")}}
     return [{name: source[key] for key, name in keys.items()} for source in read_sources().values()]
 
 
 def _table_path(image_size: int, cache_dir: str | Path | None) -> Path:
-    """The benchmark's file for this image size, built if it is not there."""
+    """The file of the benchmark with images of this size, which is built if it is missing."""
     if image_size < 1:
         raise CorpusError(f"image_size is the side of an image in pixels, not {image_size}")
     folder = Path(cache_dir or DEFAULT_CACHE)
@@ -125,26 +131,26 @@ def _keep_languages(table: pa.Table, languages: list[str]) -> pa.Table:
 
 
 def _with_keyword_captions(table: pa.Table, count: int) -> pa.Table:
-    """The table with `count` captions of keywords behind every row's own, in each language that has keywords."""
+    """The table with `count` further captions made of keywords for each row and each language that has keywords."""
     columns = (table[name].to_pylist() for name in ("image_id", "vendor", "captions", "keywords"))
     captions = []
     for image_id, vendor, own, keywords in zip(*columns, strict=True):
         names = {caption["language"]: caption["text"] for caption in own}
-        drawn = []
+        added = []
         for entry in keywords:
             language, words = entry["language"], entry["text"].split(KEYWORD_SEPARATOR)
             if language in names:
-                draw = random.Random(f"{image_id} {vendor} {language}")  # the same wherever the benchmark is loaded
-                texts = (_keyword_caption(names[language], words, draw) for _ in range(count))
-                drawn += [{"language": language, "text": text} for text in texts]
-        captions.append(own + drawn)
+                rng = random.Random(f"{image_id} {vendor} {language}")  # the same wherever the benchmark is loaded
+                texts = (_keyword_caption(names[language], words, rng) for _ in range(count))
+                added += [{"language": language, "text": text} for text in texts]
+        captions.append(own + added)
     field = table.field("captions")
     return table.set_column(table.column_names.index("captions"), field, pa.array(captions, field.type))
 
 
-def _keyword_caption(name: str, keywords: list[str], draw: random.Random) -> str:
-    chosen = draw.sample(keywords, min(3, len(keywords)))
-    return " ".join([name, *chosen[:2]] if draw.random() < 0.5 else chosen)
+def _keyword_caption(name: str, keywords: list[str], rng: random.Random) -> str:
+    chosen = rng.sample(keywords, min(3, len(keywords)))
+    return " ".join([name, *chosen[:2]] if rng.random() < 0.5 else chosen)
 
 
 def _info() -> DatasetInfo:
@@ -158,7 +164,7 @@ def _info() -> DatasetInfo:
 
 
 def _listed(what: str, chosen: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """What was chosen as a list; None stands for all that are known."""
+    """The chosen values as a list; None stands for all known values."""
     values = list(known) if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
     if unknown := [value for value in values if value not in known]:
         raise CorpusError(f"unknown {what} {', '.join(map(repr, unknown))}; there are {', '.join(known)}")

@@ -1,7 +1,7 @@
-"""Builds the emoji benchmark from its pinned packages: the table, and the manifest that says what is in it.
+"""Builds the emoji benchmark from its pinned packages: the table, and a manifest that describes it.
 
-The tarballs are read in one pass each; nothing is unpacked. The manifest travels in the table's metadata, so that one
-file is the whole benchmark, and is there completely or not at all.
+Each tarball is read in one pass, without unpacking it. The manifest is stored in the metadata of the table, so that
+the whole benchmark is one file, which is written atomically.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from datasets import Dataset, Features, Image, Value
 from datasets.utils import tqdm
 
-from ...configuration.files import written_file
+from ...configuration.files import atomic_file
 from ..corpus.corpus import CAPTIONS
 from ..npm import Package, fetch_package, read_package
 from .concepts import SPLITS, Concept, concept_id, group_concepts, split_concepts
 from .images import VENDORS, encode_png, read_drawings, render
 from .names import Annotation, read_annotations
 
-# Raise it when the same sources come to give another table.
+# To be raised when a change of this code makes another table from the same sources.
 TABLE_VERSION = 1
 KEYWORD_SEPARATOR = ", "
 MANIFEST_KEY = b"babelens_emoji_manifest"
@@ -45,17 +45,22 @@ Annotations = Mapping[str, Mapping[str, Annotation]]  # language -> concept id -
 
 
 def read_sources() -> dict[str, dict[str, str]]:
-    """The pinned packages by role (`names`, `derived_names`, or a vendor): what to fetch, and whom to thank for it."""
+    """The pinned packages by role (`names`, `derived_names`, or a vendor), with their licenses and attributions."""
     return json.loads(files(__package__).joinpath("sources.json").read_text("utf-8"))
 
 
 def build_emoji(path: Path, package_folder: Path, image_size: int) -> None:
-    """Fetch the sources into `package_folder` and write the benchmark to `path`, completely or not at all.
+    """Fetches the sources into `package_folder`, and writes the benchmark to `path` atomically.
+
+    Args:
+        path: the parquet file to write.
+        package_folder: the folder of the fetched packages.
+        image_size: width and height of the images in pixels.
 
     Raises:
-        SourceUnavailableError: a package could not be had.
-        ImportError: the npm client or the rasteriser is missing.
-        OSError: `path` cannot be written.
+        SourceUnavailableError: if a package cannot be fetched.
+        ImportError: if the npm client or the SVG rasterizer is not installed.
+        SaveError: if `path` cannot be written.
     """
     tarballs = {}
     for role, source in tqdm(read_sources().items(), desc="Fetching emoji", unit="package"):
@@ -65,12 +70,12 @@ def build_emoji(path: Path, package_folder: Path, image_size: int) -> None:
     table = _build_table(concepts, annotations, tarballs, image_size)
     manifest = _describe(table, concepts, annotations, image_size)
     table = table.replace_schema_metadata({**table.schema.metadata, MANIFEST_KEY: manifest.encode("utf-8")})
-    with written_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         pq.write_table(table, unfinished, compression="zstd")
 
 
 def content_digest(corpus: Dataset) -> str:
-    """SHA-256 over the rows in order: their texts, and their images as pixels, however the files are compressed."""
+    """SHA-256 of the texts and the pixels of all rows in order; it does not depend on the compression of files."""
     digest = hashlib.sha256()
     for row in corpus:
         image = row.pop("image")
@@ -80,7 +85,7 @@ def content_digest(corpus: Dataset) -> str:
 
 
 def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], Annotations]:
-    """The concepts in Unicode's order, and what languages call them."""
+    """The concepts in Unicode's order, and their names and keywords in each language."""
     ((_, listing),) = read_package(tarballs["noto"], lambda path: str(path) == "package/emoji.json")
     entries = sorted(json.loads(listing), key=lambda entry: entry["sort_order"])
     emoji = ["".join(chr(int(point, 16)) for point in entry["unified"].split("-")) for entry in entries]
@@ -95,38 +100,38 @@ def _read_concepts(tarballs: Mapping[str, Path]) -> tuple[list[Concept], Annotat
 def _build_table(
     concepts: Sequence[Concept], annotations: Annotations, tarballs: Mapping[str, Path], image_size: int
 ) -> pa.Table:
-    """One row for each vendor, in the order of `VENDORS`, and concept that it draws, in the order given."""
+    """One row for each vendor and concept that it draws, in the order of `VENDORS` and `concepts`."""
     drawings = {vendor: read_drawings(vendor, tarballs[vendor], concepts) for vendor in VENDORS}
-    number_of = {concept.id: number for number, concept in enumerate(concepts)}
-    numbers, vendors, images = [], [], []
+    index_of = {concept.id: index for index, concept in enumerate(concepts)}
+    indices, vendors, images = [], [], []
     with tqdm(total=sum(map(len, drawings.values())), desc="Drawing emoji", unit="image") as bar:
         for vendor in VENDORS:
             for identifier, drawing in drawings[vendor].items():
-                numbers.append(number_of[identifier])
+                indices.append(index_of[identifier])
                 vendors.append(vendor)
                 images.append({"bytes": encode_png(render(drawing, image_size)), "path": None})
                 bar.update()
-    columns = _concept_columns(concepts, annotations).take(numbers)
+    columns = _concept_columns(concepts, annotations).take(indices)
     columns = columns.append_column("image", pa.array(images, FEATURES.arrow_schema.field("image").type))
     columns = columns.append_column("vendor", pa.array(vendors))
     return columns.select(list(FEATURES)).cast(FEATURES.arrow_schema)
 
 
 def _concept_columns(concepts: Sequence[Concept], annotations: Annotations) -> pa.Table:
-    """The columns that all vendors share, one row for each concept."""
+    """The columns that do not depend on the vendor, one row for each concept."""
     split_of = split_concepts(concepts)
     rows = []
     for concept in concepts:
-        found = [(tag, by_id[concept.id]) for tag, by_id in annotations.items() if concept.id in by_id]
+        named = [(tag, by_id[concept.id]) for tag, by_id in annotations.items() if concept.id in by_id]
         rows.append(
             {
                 "image_id": concept.id,
-                "captions": [{"language": tag, "text": annotation.name} for tag, annotation in found],
+                "captions": [{"language": tag, "text": annotation.name} for tag, annotation in named],
                 "split": split_of[concept.id],
                 "emoji": concept.emoji,
                 "category": concept.category,
                 "keywords": [
-                    {"language": tag, "text": KEYWORD_SEPARATOR.join(annotation.keywords)} for tag, annotation in found
+                    {"language": tag, "text": KEYWORD_SEPARATOR.join(annotation.keywords)} for tag, annotation in named
                 ],
             }
         )
@@ -134,7 +139,7 @@ def _concept_columns(concepts: Sequence[Concept], annotations: Annotations) -> p
 
 
 def _describe(table: pa.Table, concepts: Sequence[Concept], annotations: Annotations, image_size: int) -> str:
-    """The manifest as JSON text: sources, counts, and a digest of the content. The same table has the same text."""
+    """The manifest as JSON: sources, counts, and a digest of the content. It is a function of the table."""
     corpus = Dataset(table)
     split_of = split_concepts(concepts)
     manifest = {

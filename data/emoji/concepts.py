@@ -1,10 +1,10 @@
-"""What the emoji benchmark is about: its concepts, which of them are variants of each other, and how they are split.
+"""The concepts of the emoji benchmark: how they are grouped into variants of each other, and split.
 
-A concept is an emoji without skin tone, named by its code points (`1f468-200d-1f692`). Concepts that look alike for a
-reason that Unicode or a vendor built in form a group: a man and a woman doing the same thing, a runner facing right,
-the colours of a heart, the hours of a clock, countries that share a flag. A group lies on one side of the split, so
-that what is tested as unseen has no near copy in training. The split follows from the concepts alone: it is the same
-for all vendors, languages and image sizes.
+A concept is an emoji without skin tone, identified by its code points (`1f468-200d-1f692`). Concepts that look alike
+by design of Unicode or of a vendor form a group: a man and a woman doing the same thing, a runner facing right, the
+colours of a heart, the hours of a clock, countries that share a flag. All concepts of a group are in the same split,
+so that the unseen concepts of the test have no near copy in training. The split depends on the concepts alone: it is
+the same for all vendors, languages and image sizes.
 """
 
 import hashlib
@@ -12,11 +12,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import networkx as nx
+
 SPLITS = ("train", "validation", "test")
 
 VARIATION_SELECTOR = "\ufe0f"
 
-# Words of an English CLDR name that tell the variants of a drawing apart.
+# Words of English CLDR names in which the variants of a drawing differ.
 _GENDERS = "man men woman women person people boy girl child adult male female and mr mrs mx santa"
 _COLOURS = "red orange yellow green blue purple brown black white grey pink light dark"
 _DIRECTIONS = """left right up down leftwards rightwards upwards downwards forward reverse next last first front facing
@@ -28,7 +30,7 @@ _QUALIFIERS = frozenset(f"{_GENDERS} {_COLOURS} {_DIRECTIONS} {_STATES}".split()
 # Subcategories of Unicode's list of emoji that are one drawing in many versions.
 _SERIES_SUBCATEGORIES = frozenset({"arrow", "keycap", "skin-tone"})
 _SERIES = (
-    # Variants that the names do not show.
+    # Variants whose names have nothing in common.
     "🕛 🕧 🕐 🕜 🕑 🕝 🕒 🕞 🕓 🕟 🕔 🕠 🕕 🕡 🕖 🕢 🕗 🕣 🕘 🕤 🕙 🕥 🕚 🕦",
     "🌑 🌒 🌓 🌔 🌕 🌖 🌗 🌘",
     "🌚 🌛 🌜 🌝",
@@ -63,7 +65,14 @@ _SERIES = (
 
 @dataclass(frozen=True)
 class Concept:
-    """An emoji without skin tone. `emoji` is fully qualified; `name` is its English CLDR name."""
+    """An emoji without skin tone.
+
+    Args:
+        emoji: the emoji, fully qualified.
+        category: its category in Unicode's list of emoji.
+        subcategory: its subcategory there.
+        name: its English CLDR name.
+    """
 
     emoji: str
     category: str
@@ -81,27 +90,28 @@ def concept_id(emoji: str) -> str:
 
 
 def group_concepts(concepts: Sequence[Concept]) -> list[list[Concept]]:
-    """Concepts that share a trait, directly or through others; groups and their members in the order given."""
-    parent: dict[str, str] = {}
+    """Groups concepts that share a trait, directly or through other concepts.
 
-    def root(node: str) -> str:
-        while (above := parent.setdefault(node, node)) != node:
-            parent[node] = node = parent[above]
-        return node
-
+    Groups and their members keep the order of `concepts`.
+    """
+    graph = nx.Graph((concept.id, trait) for concept in concepts for trait in _traits(concept))
+    group_of = {node: group for group, nodes in enumerate(nx.connected_components(graph)) for node in nodes}
+    groups: dict[int, list[Concept]] = {}
     for concept in concepts:
-        for trait in _traits(concept):
-            parent[root(trait)] = root(concept.id)
-    groups: dict[str, list[Concept]] = {}
-    for concept in concepts:
-        groups.setdefault(root(concept.id), []).append(concept)
+        groups.setdefault(group_of[concept.id], []).append(concept)
     return list(groups.values())
 
 
 def split_concepts(concepts: Sequence[Concept], test: int = 450, validation: int = 176) -> dict[str, str]:
-    """Concept id -> `test`, `validation` or `train`; the first two get the number of concepts given, `train` the rest.
+    """Assigns each concept id to the split `test`, `validation` or `train`.
 
-    Whole groups, in the order of a hash of their members, go where they still fit, first to test, then to validation.
+    Whole groups are assigned in the order of a hash of their members: to `test` if they still fit, or else to
+    `validation`, or else to `train`.
+
+    Args:
+        concepts: all concepts.
+        test: number of concepts of the test split.
+        validation: number of concepts of the validation split.
     """
     room = {"test": test, "validation": validation, "train": len(concepts)}
     split_of: dict[str, str] = {}
@@ -117,7 +127,7 @@ def _group_order(group: Sequence[Concept]) -> bytes:
 
 
 def _traits(concept: Concept) -> Iterator[str]:
-    """What ties a concept to its variants: two concepts with a trait in common belong to one group."""
+    """The traits of a concept; two concepts with a trait in common belong to one group."""
     words = re.findall(r"\w+", concept.name.lower())
     yield "name: " + " ".join(word for word in words if word not in _QUALIFIERS and not word[0].isdigit())
     if concept.subcategory in _SERIES_SUBCATEGORIES:

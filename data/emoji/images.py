@@ -1,10 +1,10 @@
-"""How vendors draw emoji: the drawings found in their packages, and their images as RGB PNGs of one size.
+"""Reads the emoji of a vendor from its package, and renders them as RGB PNGs of one size.
 
-Images lie on white. Left transparent, their background would be black or white depending on who opens the file.
-Twemoji, OpenMoji (colour) and Fluent come as SVG and are rasterised at the size asked for; Noto comes as PNG of 64
-pixels and is resized when another size is asked for. Of Fluent's two colour sets we take the shaded one ("modern"): in
-this package some flat drawings stand for another emoji (🐱 shows 😺, 🔳 shows ◼). Fluent draws no flags of countries,
-no couples and no families; the newest emoji are missing from it and from Twemoji.
+Images have a white background. A transparent one would be shown as black or white, depending on the program that opens
+the file. Twemoji, OpenMoji (colour) and Fluent are SVG files, which are rasterized at the requested size; Noto has PNG
+files of 64 pixels, which are resized to other sizes. Of Fluent's two colour sets, the shaded one ("modern") is used:
+in this package some flat drawings show another emoji (🐱 shows 😺, 🔳 shows ◼). Fluent has no flags of countries, no
+couples and no families; Fluent and Twemoji lack the newest emoji.
 """
 
 import io
@@ -26,7 +26,7 @@ _FOLDERS = {
     "fluent": "package/icons/modern",
     "noto": "package/img/google/64",
 }
-# Fluent's files are called after English names; these differ from CLDR's.
+# Fluent's files are named after English names, of which these differ from CLDR's.
 _FLUENT_NAMES = {
     "black bird": "blackbird",
     "deaf man": "man deaf",
@@ -66,7 +66,8 @@ _WRONG = {("noto", "1f1e8-1f1f6")}
 
 
 def read_drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> dict[str, bytes]:
-    """Concept id -> SVG or PNG file, for the concepts that `vendor` draws, in the order of `concepts`."""
+    """Concept id -> content of its SVG or PNG file, for the concepts that a vendor draws, in the order of
+    `concepts`."""
     concept_of = _fluent_concepts(concepts).get if vendor == "fluent" else _concept_of_code_points
     wanted = {concept.id for concept in concepts if (vendor, concept.id) not in _WRONG}
 
@@ -79,10 +80,14 @@ def read_drawings(vendor: str, tarball: Path, concepts: Sequence[Concept]) -> di
 
 
 def render(drawing: bytes, size: int) -> Image.Image:
-    """An SVG or PNG file as an RGB image of `size` x `size` pixels on white; what is not square is centred.
+    """Renders an SVG or PNG file as an RGB image on white; a drawing that is not square is centred.
+
+    Args:
+        drawing: the content of the file.
+        size: width and height of the image in pixels.
 
     Raises:
-        ImportError: `resvg_py` is needed and not installed.
+        ImportError: if `resvg_py` is needed and not installed.
     """
     if drawing.startswith(b"\x89PNG"):
         image = Image.open(io.BytesIO(drawing)).convert("RGBA")

@@ -1,11 +1,11 @@
-"""What emoji are called: names and keywords in some 120 languages, from Unicode CLDR's annotations (UTS #35, part 2).
+"""Reads the names and keywords of emoji in about 120 languages from Unicode CLDR's annotations (UTS #35, part 2).
 
 CLDR gives each emoji one short name (`tts`) and a list of keywords (`default`), in one package for base emoji and in
-another for sequences ("derived"). A benchmark of languages wants names that somebody wrote in that language. Left out
-are therefore
+another for sequences ("derived"). The benchmark uses names that were written in the language itself. It therefore
+leaves out
 
-- regional locales (`en-GB`, `es-MX`, `pt-PT`): they write down what differs and inherit the rest;
-- locales that name fewer than half of the concepts themselves.
+- regional locales (`en-GB`, `es-MX`, `pt-PT`), which list differences and inherit everything else;
+- locales that name fewer than half of the concepts.
 """
 
 import json
@@ -22,18 +22,21 @@ _LANGUAGE_AND_SCRIPT = re.compile(r"[a-z]{2,3}(-[A-Z][a-z]{3})?")
 
 
 class Annotation(NamedTuple):
-    """What one language calls an emoji."""
+    """The name and the keywords of an emoji in one language."""
 
     name: str
     keywords: list[str]
 
 
 def read_annotations(tarballs: Collection[Path], concept_ids: Collection[str]) -> dict[str, dict[str, Annotation]]:
-    """Language -> concept id -> annotation, for the languages that name at least half of `concept_ids`, sorted by tag.
+    """Reads the annotations of all languages that name at least half of the concepts.
 
     Args:
         tarballs: CLDR's npm packages of annotations and derived annotations.
-        concept_ids: the concepts wanted, as `concept_id` writes them.
+        concept_ids: the concepts, as `concept_id` writes them.
+
+    Returns:
+        Language -> concept id -> annotation, sorted by language tag.
     """
     languages: dict[str, dict[str, Annotation]] = {}
     for tarball in tarballs:

@@ -1,11 +1,11 @@
-"""Two tasks made of the emoji benchmark: is this its name, and questions about what is drawn.
+"""Two tasks from the emoji benchmark: visual entailment (is this the name of the image?) and visual questions.
 
-Each takes a corpus from `load_emoji`, which chooses vendors, split and languages, and asks about its images alone:
-what is held out there is held out here. The same questions are asked in every language, so that accuracies compare. No
-draw depends on anything but the seed and the corpus.
+Each task takes a corpus from `load_emoji`, with the vendors, the split and the languages chosen there, and uses its
+images alone, so that held-out images stay held out. The questions are the same in every language, so that accuracies
+can be compared. Random choices depend on the seed and the corpus alone.
 
-A question that its words answer measures no seeing. `text_only_accuracy` says how far words alone lead: exactly one
-half for entailment, near the share of the most frequent answer for questions.
+A question that can be answered from its text alone does not test vision. `text_only_accuracy` is the accuracy that the
+text alone allows: exactly one half for entailment, and about the share of the most frequent answer for questions.
 """
 
 import json
@@ -38,39 +38,39 @@ CATEGORIES = (
     "Symbols",
     "Travel & Places",
 )
-# The first hue, in degrees, of every colour around the circle: red begins again at 335.
+# Colour -> its smallest hue in degrees. Red covers the hues from 335 degrees as well.
 _HUES = {"red": 0, "orange": 12, "yellow": 40, "green": 70, "blue": 170, "purple": 250}
 _RED_AGAIN = 335
 COLOURS = (*_HUES, "grey")
 ANSWERS = (*CATEGORIES, *COLOURS, "no", "yes")
 
-_PAPER = 240  # a pixel whose channels are all this light is the white that drawings lie on
-_PAINTED = 0.05  # of the pixels: with less there is nothing to name a colour of
+_PAPER = 240  # a pixel with all channels at least this high is white background
+_PAINTED = 0.05  # minimum share of painted pixels of an image whose main colour is determined
 _GROUPING = ("vendor", "split", "category")
-_ATTEMPTS = 100  # at a circle in which nobody sits beside one who is alike
+_ATTEMPTS = 100  # number of random orders that are tried to find one without similar neighbours
 
 
 def emoji_entailment(
     corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, hard_negatives: bool = False, seed: int = 0
 ) -> Dataset:
-    """Is this the image's name? For every image, in every language, once its own and once another emoji's.
+    """Visual entailment: each image in each language, once with its own name and once with that of another emoji.
 
     Columns: `image`, `image_id`, `text` (the name), `language`, `label` (0 false, 1 true).
 
-    Another's names are dealt out among the drawings of a vendor and a split such that each is used once: every name is
-    as often true as false, and every image too, so that neither alone says anything. The other emoji is the same in
-    all languages. It is never one of the same name, or whose drawing is the same pixel for pixel (flags of Norway and
-    of Bouvet Island).
+    Within a vendor and a split, the name of each image is the wrong name of exactly one other image. Every name and
+    every image is therefore as often true as false, so that neither alone reveals the label. The other emoji is the
+    same in all languages. It never has the same name or exactly the same pixels (as the flags of Norway and of Bouvet
+    Island have).
 
     Args:
-        corpus: from `load_emoji`. Images without a name in one of the languages are left out.
-        languages: whose names to ask with.
-        hard_negatives: deal names out within a category: is this face one of these twenty? An image that is alone in
-            its category is left out.
-        seed: of the dealing. The images of every draw are copied.
+        corpus: a corpus from `load_emoji`. Images without a name in one of the languages are left out.
+        languages: languages of the names.
+        hard_negatives: whether the other emoji is of the same category. An image that is alone in its category is left
+            out.
+        seed: seed of the random choice. Images are copied for each of their examples.
 
     Raises:
-        CorpusError: when no two images with names in all of the languages are left.
+        CorpusError: if there are no two images with names in all of the languages.
         LanguageTagError: for an unknown language.
     """
     tags = normalize_languages(languages)
@@ -87,7 +87,7 @@ def emoji_entailment(
     others: dict[int, int] = {}
     for group, rows in groups.items():
         if len(rows) > 1:
-            others |= _dealt(rows, alike, random.Random(f"{seed} {group}"))
+            others |= _others(rows, alike, random.Random(f"{seed} {group}"))
     if not others:
         raise CorpusError(f"no two images that can be told apart have names in {', '.join(tags)}")
     examples = [
@@ -100,43 +100,44 @@ def emoji_entailment(
 
 
 def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...], *, seed: int = 0) -> Dataset:
-    """Short questions about the images, in English, German, French, Czech, Japanese, Chinese and Indonesian.
+    """Visual questions in English, German, French, Czech, Japanese, Chinese and Indonesian.
 
-    Columns: `image`, `image_id`, `text` (the question), `language`, `label` (among `ANSWERS`), `question`, one of
+    Columns: `image`, `image_id`, `text` (the question), `language`, `label` (one of `ANSWERS`), `question`, one of
 
-        kind      "What kind of thing is this?": one of nine, Unicode's groups of emoji
-        colour    "What colour is mostly seen?": one of seven, see `main_colour`; asked where one covers half of what
-                  is painted. It is computed from this very drawing: vendors paint the same thing differently
-        category  "Is this a flag?" and the like for five of Unicode's groups: yes or no. Whether there is a face is
-                  not asked: the groups do not say, since that of the smileys has hearts in it and others have faces
+        kind      "What kind of thing is this?" Nine answers, Unicode's categories of emoji.
+        colour    "What colour is mostly seen?" Seven answers, see `main_colour`; for images of which one colour covers
+                  at least half. The colour is computed from the image, as vendors use different colours.
+        category  "Is this a flag?" and the like for five of Unicode's categories, with the answers yes and no. There
+                  is no question about faces: the category of smileys also has hearts, and other categories have faces.
 
-    Of `kind` and `colour` each image is asked once, in one of two wordings; no answer is more frequent than the
-    median one, so that a rare answer costs few images. Every question of `category` has as many yes as no.
+    There is one question of `kind` and one of `colour` about each image, in one of two wordings. Images are left out
+    until no answer is more frequent than the median answer. Every question of `category` is answered as often with yes
+    as with no.
 
     Args:
-        corpus: from `load_emoji`; names are not needed, and no language of it plays a role.
-        languages: to ask in, each the same questions.
-        seed: of the draws. The images of every draw are copied.
+        corpus: a corpus from `load_emoji`; its captions are not used.
+        languages: languages of the questions; each has the same questions.
+        seed: seed of the random choices. Images are copied for each of their questions.
 
     Raises:
-        CorpusError: for a language without questions, and a corpus none of whose images can be asked about.
+        CorpusError: for a language without questions, or a corpus without images that questions can be asked about.
         LanguageTagError: for an unknown language.
     """
     tags = normalize_languages(languages)
     wordings = _wordings()
     if absent := [tag for tag in tags if tag not in wordings]:
         raise CorpusError(f"there are no questions in {', '.join(absent)}; there are in {', '.join(wordings)}")
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     categories = {row: category for row, category in enumerate(corpus["category"]) if category in CATEGORIES}
     colours = {row: main_colour(image) for row, image in enumerate(corpus["image"])}
-    asked = [("kind", row, answer) for row, answer in _balanced(categories, draw)]
-    asked += [("colour", row, answer) for row, answer in _balanced(colours, draw)]
+    asked = [("kind", row, answer) for row, answer in _balanced(categories, rng)]
+    asked += [("colour", row, answer) for row, answer in _balanced(colours, rng)]
     for category in CATEGORIES:
         if category in wordings["en"]:
-            asked += [(category, row, answer) for row, answer in _yes_or_no(categories, category, draw)]
+            asked += [(category, row, answer) for row, answer in _yes_or_no(categories, category, rng)]
     if not asked:
         raise CorpusError("the images have no category and no colour that could be asked about")
-    chosen = [draw.randrange(len(wordings["en"][about])) for about, _, _ in asked]
+    chosen = [rng.randrange(len(wordings["en"][about])) for about, _, _ in asked]
     examples = [
         _Example(row, wordings[tag][about][wording], tag, answer)
         for tag in tags
@@ -147,7 +148,7 @@ def emoji_questions(corpus: Dataset, languages: str | list[str] | tuple[str, ...
 
 
 def text_only_accuracy(dataset: Dataset) -> float:
-    """How often the most frequent label of its text is right: what can be had without looking, between 0 and 1."""
+    """The accuracy, from 0 to 1, of always answering a text with its most frequent label, without the image."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for text, label in zip(dataset["text"], dataset["label"], strict=True):
         counts[text][label] += 1
@@ -155,11 +156,11 @@ def text_only_accuracy(dataset: Dataset) -> float:
 
 
 def main_colour(image: PIL.Image.Image) -> str | None:
-    """The colour, of `COLOURS`, of at least half of what is painted: of all pixels that are not white.
+    """The colour, one of `COLOURS`, of at least half of the pixels that are not white.
 
-    By hue in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40, green from 70, blue from 170,
-    purple (with pink) from 250; without regard to hue, grey for a saturation below .2 or a value below .25. None when
-    no colour covers half, or next to nothing is painted.
+    Colours are defined by their hue in HSV: red from 335 degrees, orange (with brown) from 12, yellow from 40, green
+    from 70, blue from 170, purple (with pink) from 250. Pixels with a saturation below 0.2 or a value below 0.25 are
+    grey. The result is None if no colour covers half of these pixels, or if nearly all pixels are white.
     """
     rgb = np.asarray(image.convert("RGB"))
     painted = rgb.min(axis=-1) < _PAPER  # [H, W]
@@ -173,7 +174,7 @@ def main_colour(image: PIL.Image.Image) -> str | None:
     return COLOURS[counts.argmax()] if 2 * counts.max() >= counts.sum() else None
 
 
-# ------------------------------------------------------------------------------------------------------------ draws
+# -------------------------------------------------------------------------------------------------- random choices
 
 
 class _Example(NamedTuple):
@@ -185,37 +186,38 @@ class _Example(NamedTuple):
 
 @cache
 def _wordings() -> dict[str, dict[str, list[str]]]:
-    """Language -> what is asked about -> wordings, as many in every language."""
+    """Language -> subject of the question -> its wordings, as many in every language."""
     return json.loads(files(__package__).joinpath("questions.json").read_text("utf-8"))
 
 
-def _dealt(rows: Sequence[int], alike: Callable[[int, int], bool], draw: random.Random) -> dict[int, int]:
-    """For every row another that is not like it, each of them once: the next one on a random circle."""
+def _others(rows: Sequence[int], alike: Callable[[int, int], bool], rng: random.Random) -> dict[int, int]:
+    """Assigns to each row another row that is not `alike`, each exactly once: the next row in a random circle."""
     for _ in range(_ATTEMPTS):
-        circle = draw.sample(rows, len(rows))
+        circle = rng.sample(rows, len(rows))
         others = dict(zip(circle, circle[1:] + circle[:1], strict=True))
         if not any(alike(a, b) for a, b in others.items()):
             return others
     raise CorpusError(f"too many of {len(rows)} images are alike to give each the name of another")
 
 
-def _balanced(answers: dict[int, Any], draw: random.Random) -> list[tuple[int, str]]:
-    """(row, answer) for as many rows as leave no answer more frequent than the median one. None is no answer."""
+def _balanced(answers: dict[int, Any], rng: random.Random) -> list[tuple[int, str]]:
+    """Samples (row, answer) such that no answer is more frequent than the median answer. Rows with the answer None are
+    left out."""
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, answer in answers.items():
         if answer is not None:
             rows_of[answer].append(row)
     most = median_low(map(len, rows_of.values())) if rows_of else 0
-    return sorted((row, answer) for answer, rows in rows_of.items() for row in draw.sample(rows, min(most, len(rows))))
+    return sorted((row, answer) for answer, rows in rows_of.items() for row in rng.sample(rows, min(most, len(rows))))
 
 
-def _yes_or_no(categories: dict[int, str], category: str, draw: random.Random) -> list[tuple[int, str]]:
-    """(row, answer) with as many images of the category as of all others."""
+def _yes_or_no(categories: dict[int, str], category: str, rng: random.Random) -> list[tuple[int, str]]:
+    """Samples (row, answer) with as many images of the category as of all other categories."""
     inside = [row for row, its in categories.items() if its == category]
     outside = [row for row, its in categories.items() if its != category]
     count = min(len(inside), len(outside))
     return sorted(
-        (row, answer) for answer, rows in (("yes", inside), ("no", outside)) for row in draw.sample(rows, count)
+        (row, answer) for answer, rows in (("yes", inside), ("no", outside)) for row in rng.sample(rows, count)
     )
 
 

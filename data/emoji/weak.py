@@ -1,8 +1,8 @@
 """Weakly aligned texts from the emoji benchmark: a name in one language beside keywords in another.
 
-CLDR's keywords are what its volunteers type to find an emoji. Each language has its own, and they are no translation
-of the name: 🧑‍🌾 is `Bauer/Bäuerin` in German, and `farmer, gardener, rancher` are its English keywords. That is how
-the captions of one image in several Wikipedias stand to one another (Zhou et al. 2023, RC3, section 2.1).
+CLDR's keywords are search words for an emoji. Each language has its own, and they are not translations of the name:
+🧑‍🌾 is `Bauer/Bäuerin` in German, and its English keywords are `farmer, gardener, rancher`. The captions of one image
+in several Wikipedias are related in the same way (Zhou et al. 2023, RC3, section 2.1).
 """
 
 import random
@@ -16,40 +16,40 @@ from ...configuration.errors import CorpusError
 from ..corpus.captions import Caption
 from .build import KEYWORD_SEPARATOR
 
-_KEYWORDS = 5  # in a text; languages have about so many for an emoji, some four times as many
+_KEYWORDS = 5  # in a text; most languages have about five for an emoji, some have four times as many
 
 
 def weakly_aligned_emoji(corpus: Dataset, *, pairs: int = 1, seed: int = 0) -> Dataset:
-    """A caption corpus whose rows say two things of an image: its name, and in another language some keywords.
+    """A caption corpus whose rows have two captions: the name of the image, and keywords in another language.
 
-    `weak_pairs` of it gives every row once. Keywords that are the name in their own language are left out, and at most
-    five are drawn. (Flags of countries have the word for `flag` and no more; select rows by `category` to leave them
-    out.)
+    `weak_pairs` of this corpus has one example for each row. A keyword that equals the name in its language is left
+    out, and at most five keywords are sampled. (The only keyword of a flag is the word for `flag`; select rows by
+    `category` to leave flags out.)
 
     Args:
-        corpus: from `load_emoji`, which chooses vendors, split and languages.
-        pairs: rows for each image, of different (language of the name, language of the keywords); fewer where the
-            image has no more. The image is copied for each.
-        seed: of the draws. They depend on the image and the languages, not on what else is in the corpus.
+        corpus: a corpus from `load_emoji`.
+        pairs: number of rows for each image, each with another pair (language of the name, language of the keywords);
+            fewer if the image has fewer such pairs. The image is copied for each row.
+        seed: seed of the random choices, which depend on the image and the languages, not on the rest of the corpus.
 
     Raises:
-        CorpusError: for less than one pair, and when no image has a name in one language and keywords in another.
+        CorpusError: if `pairs` is less than one, or no image has a name in one language and keywords in another.
     """
     if pairs < 1:
         raise CorpusError(f"pairs is the number of rows for each image, not {pairs}")
     concepts = corpus.select_columns(["image_id", "vendor", "captions", "keywords"])
-    drawn = [(row, texts) for row, concept in enumerate(concepts) for texts in _draws(concept, pairs, seed)]
-    if not drawn:
+    sampled = [(row, texts) for row, concept in enumerate(concepts) for texts in _sampled(concept, pairs, seed)]
+    if not sampled:
         raise CorpusError("no image has a name in one language and keywords in another; load two languages or more")
-    rows, captions = zip(*drawn, strict=True)
+    rows, captions = zip(*sampled, strict=True)
     table = corpus.with_format("arrow")[:].take(pa.array(rows))
     field = table.field("captions")
     table = table.set_column(table.column_names.index("captions"), field, pa.array(captions, field.type))
     return Dataset(table, info=corpus.info)
 
 
-def _draws(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Caption]]:
-    """A name and, in another language, keywords; for each of `pairs` drawn pairs of languages."""
+def _sampled(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Caption]]:
+    """A name and keywords in another language, for each of `pairs` sampled pairs of languages."""
     names = {caption["language"]: caption["text"] for caption in concept["captions"]}
     keywords = {
         entry["language"]: [
@@ -58,7 +58,7 @@ def _draws(concept: dict[str, Any], pairs: int, seed: int) -> Iterator[list[Capt
         for entry in concept["keywords"]
     }
     languages = [(a, b) for a in sorted(names) for b in sorted(keywords) if a != b and keywords[b]]
-    draw = random.Random(f"{concept['image_id']} {concept['vendor']} {seed}")  # the same in any corpus
-    for a, b in draw.sample(languages, min(pairs, len(languages))):
-        words = draw.sample(keywords[b], min(_KEYWORDS, len(keywords[b])))
+    rng = random.Random(f"{concept['image_id']} {concept['vendor']} {seed}")  # the same in any corpus
+    for a, b in rng.sample(languages, min(pairs, len(languages))):
+        words = rng.sample(keywords[b], min(_KEYWORDS, len(keywords[b])))
         yield [{"language": a, "text": names[a]}, {"language": b, "text": KEYWORD_SEPARATOR.join(words)}]

@@ -3,12 +3,12 @@
     load_xvnli      does the image entail the sentence?            XVNLI; SNLI-VE to fine-tune on
     load_xgqa       a question about the image, 1842 answers        xGQA; GQA to fine-tune on
     load_nlvr2      is the sentence true of the two images?         NLVR2, to fine-tune on
-    load_marvl      the same, in five languages                       MaRVL
+    load_marvl      the same task in five languages                   MaRVL
     load_xflickrco  captions of images, for retrieval               xFlickr&CO; Flickr30K to fine-tune on
 
-Each reads one file as it is published and gives a `datasets.Dataset`. Images are found in a folder and opened when
-used; without a folder there is no `image`, and `image_id` is the name by which the benchmark's region features know
-the image. `label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
+Each function reads one file as it is published, and returns a `datasets.Dataset`. Images are files in a folder, which
+are opened on access; without a folder there is no column `image`, and `image_id` is the key of the image in the region
+features of the benchmark. `label` is a `ClassLabel`: `dataset.features["label"].names` are the answers in order.
 """
 
 from collections.abc import Iterator
@@ -41,17 +41,18 @@ def load_xvnli(
     """Visual entailment: JSON lines with `gold_label`, `sentence2`, `Flikr30kID`, as in SNLI-VE and XVNLI.
 
     Columns: `image` (`<Flikr30kID>.jpg` in the folder), `image_id` (without `.jpg`), `text` (the hypothesis,
-    `sentence2`), `language`, `label` (0 contradiction, 1 neutral, 2 entailment), `pair_id`. The image is the
-    premise, in place of the caption `sentence1`, which is not read.
+    `sentence2`), `language`, `label` (0 contradiction, 1 neutral, 2 entailment), `pair_id`. The premise is the image;
+    its caption, `sentence1`, is not read.
 
     Args:
-        language: of the sentences; the file does not say.
+        file: the file.
+        language: the language of the sentences, which is not in the file.
         images: the folder of Flickr30K's images.
-        on_unlabelled: what to do about sentences on which the annotators did not agree (`gold_label` is `-`): raise an
+        on_unlabelled: what to do with sentences on which the annotators did not agree (`gold_label` is `-`): raise an
             error, or leave them out with a warning that counts and names them.
 
     Raises:
-        CorpusError: with the file and the line, for another label and for missing fields.
+        CorpusError: for another label and for missing fields; the message names the file and the line.
         BadTextError: for a missing or empty sentence.
         BadImageError: for an image that is not in the folder.
     """
@@ -85,15 +86,15 @@ def load_xvnli(
 def load_answers(file: str | Path) -> list[str]:
     """GQA's answers in the order of their labels, from `trainval_ans2label.json`: `{"yes": 0, "pipe": 1, …}`.
 
-    IGLUE has the same as a pickle, which is not read: loading a pickle runs whatever it says.
+    IGLUE also has them as a pickle, which is not read, because loading a pickle can run any code.
 
     Raises:
-        CorpusError: when the labels are not 0, 1, 2, …
+        CorpusError: if the labels are not 0, 1, 2, …
     """
-    numbers = _json(file)
-    if not isinstance(numbers, dict) or sorted(map(str, numbers.values())) != sorted(map(str, range(len(numbers)))):
+    labels = _json(file)
+    if not isinstance(labels, dict) or sorted(map(str, labels.values())) != sorted(map(str, range(len(labels)))):
         raise CorpusError(f"{file}: expected an object that gives every answer a label of its own, 0, 1, 2, …")
-    return sorted(numbers, key=lambda answer: int(numbers[answer]))
+    return sorted(labels, key=lambda answer: int(labels[answer]))
 
 
 def load_xgqa(
@@ -104,7 +105,7 @@ def load_xgqa(
     images: Folder = None,
     on_unknown_answer: Literal["error", "unlabelled"] = "error",
 ) -> Dataset:
-    """Visual question answering from a file of GQA's form or of LXMERT's.
+    """Visual question answering from a file in the format of GQA or of LXMERT.
 
         {"201307251": {"question": "Is it overcast?", "answer": "no", "imageId": "n161313", …}, …}
         [{"question_id": "201307251", "sent": "Is it overcast?", "label": {"no": 1.0}, "img_id": "n161313"}, …]
@@ -113,16 +114,18 @@ def load_xgqa(
     answer among `answers`), `question_id`. Answers are English in every language of xGQA.
 
     Args:
-        answers: the vocabulary, as `load_answers` gives it: 1842 answers for GQA.
-        language: of the questions; the file does not say.
+        file: the file.
+        answers: the answers of the model, as returned by `load_answers`; 1842 for GQA.
+        language: the language of the questions, which is not in the file.
         images: the folder of GQA's images.
-        on_unknown_answer: what to do about a question whose answer is not in the vocabulary: raise an error, or keep
-            it with the label None, with a warning that counts and names it. A model cannot answer it, and an
-            evaluation has to count it as wrong.
+        on_unknown_answer: what to do with a question whose answer is not among `answers`: raise an error, or keep it
+            with the label None and a warning that counts and names it. A model cannot answer it, so that an evaluation
+            must count it as wrong.
 
     Raises:
-        CorpusError: with the file and the question's number.
-        CorpusError, BadTextError, BadImageError: likewise, for fields and images that are missing.
+        CorpusError: for an unknown answer and for missing fields; the message names the file and the question.
+        BadTextError: for a missing or empty question.
+        BadImageError: for an image that is not in the folder.
     """
     language = normalize_language(language)
     known = set(answers)
@@ -159,12 +162,13 @@ def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None)
     1 true), `example_id`. The example `dev-850-0-1` is about the images `dev-850-0-img0` and `dev-850-0-img1`.
 
     Args:
-        language: of the sentences: English, or that of IGLUE's machine translations.
-        images: the folder of this split's images (`….png`); a record with a `directory`, as in training, has its own
-            in a folder of that name.
+        file: the file.
+        language: the language of the sentences: English, or that of one of IGLUE's machine translations.
+        images: the folder of the images of this split (`….png`). The images of a record with a `directory`, as in
+            training, are in a folder of that name in it.
 
     Raises:
-        CorpusError, BadTextError, BadImageError: with the file and the line.
+        CorpusError, BadTextError, BadImageError: the message names the file and the line.
     """
     language = normalize_language(language)
 
@@ -188,13 +192,14 @@ def load_nlvr2(file: str | Path, *, language: str = "en", images: Folder = None)
 def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
     """Two images and a sentence: MaRVL's JSON lines with `caption`, `language`, `left_img`, `right_img`, `label`.
 
-    Columns: as of `load_nlvr2`. The image `39-Panci/39-n-5.jpg` is called `39-n-5`.
+    Columns: those of `load_nlvr2`. The image_id of `39-Panci/39-n-5.jpg` is `39-n-5`.
 
     Args:
-        images: the folder of the language's images, with a folder for each concept.
+        file: the file.
+        images: the folder of the images of the language, with a folder for each concept.
 
     Raises:
-        LanguageTagError, CorpusError, BadTextError, BadImageError: with the file and the line.
+        LanguageTagError, CorpusError, BadTextError, BadImageError: the message names the file and the line.
     """
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -218,15 +223,16 @@ def load_marvl(file: str | Path, *, images: Folder = None) -> Dataset:
 def load_xflickrco(file: str | Path, *, language: str, images: Folder = None) -> Dataset:
     """A caption corpus from JSON lines with `sentences` and `img_path`: xFlickr&CO, or Flickr30K's training data.
 
-    Columns: `image` (`img_path` in the folder), `image_id` (`img_path`), `captions`: what `retrieval_set` and
-    `image_text_pairs` take.
+    Columns: `image` (`img_path` in the folder), `image_id` (`img_path`), `captions`, for `retrieval_set` and
+    `image_text_pairs`.
 
     Args:
-        language: of the captions; the file does not say.
-        images: the folder of the images, of Flickr30K and COCO together.
+        file: the file.
+        language: the language of the captions, which is not in the file.
+        images: the folder of the images of Flickr30K and COCO.
 
     Raises:
-        CorpusError, BadTextError, BadImageError: with the file and the line.
+        CorpusError, BadTextError, BadImageError: the message names the file and the line.
     """
     rules = CaptionRules(language=normalize_language(language))
 
@@ -260,7 +266,7 @@ def _lines(file: str | Path) -> Iterator[Record]:
 
 def _json(file: str | Path) -> Any:
     if Path(file).suffix == ".pkl":
-        raise CorpusError(f"{file}: pickles are not read, as loading one runs whatever it says; convert it to JSON")
+        raise CorpusError(f"{file}: pickles are not read, because loading one can run any code; convert it to JSON")
     try:
         return parse_json(Path(file).read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -268,7 +274,7 @@ def _json(file: str | Path) -> Any:
 
 
 def _questions(file: str | Path) -> Iterator[Record]:
-    """GQA's records `{question_id, question, answer, imageId}`, from either form."""
+    """The records `{question_id, question, answer, imageId}` of GQA, from either format."""
     content = _json(file)
     if not isinstance(content, dict | list):
         raise CorpusError(f"{file}: expected an object or a list of questions")

@@ -1,8 +1,8 @@
-"""Multi30K for multimodal translation (Elliott et al. 2016): Flickr30K's images with the same sentence in several
-languages, from the files of its repository.
+"""Multi30K for multimodal translation (Elliott et al. 2016): Flickr30K's images with translations of a sentence in
+several languages, from the files of its repository.
 
-    train.en.gz  train.de.gz  train.fr.gz       one sentence a line, plain or compressed; line by line the same
-    train.txt or train_images.txt               the file name of each line's image
+    train.en.gz  train.de.gz  train.fr.gz       one sentence in each line, plain or compressed; the lines correspond
+    train.txt or train_images.txt               the file name of the image of each line
 
 Other splits are `val`, `test_2016_flickr`, `test_2017_flickr`, `test_2017_mscoco`, `test_2018_flickr`.
 """
@@ -25,21 +25,21 @@ def load_multi30k(
     *,
     images: str | Path | None = None,
 ) -> Dataset:
-    """A caption corpus with one sentence in each language for every image: what `triplets` takes to translate.
+    """A caption corpus with one sentence in each language for each image, for `triplets`.
 
-    Columns: `image` (where `images` is given), `image_id` (the name of the image's file), `captions`.
+    Columns: `image` (if `images` is given), `image_id` (the file name of the image), `captions`.
 
     Args:
-        folder: with the files above, or the folder `task1` of the repository, where the sentences are in `raw` and the
-            names of the images in `image_splits`.
-        split: as the files are called.
-        languages: whose files to read.
-        images: the folder of the images. Their names in `test_2017_mscoco` carry the caption's number behind a `#`,
-            which is left out.
+        folder: the folder of the files above; or the folder `task1` of the repository, in which the sentences are in
+            `raw` and the names of the images in `image_splits`.
+        split: the split, as in the names of the files.
+        languages: the languages to read.
+        images: the folder of the images. In `test_2017_mscoco`, the number of the caption follows their names after a
+            `#`, and is left out.
 
     Raises:
-        CorpusError: when files are missing or not equally long.
-        BadTextError: for an empty sentence, with the file and the line.
+        CorpusError: if files are missing, or have different numbers of lines.
+        BadTextError: for an empty sentence; the message names the file and the line.
         BadImageError: for an image that is not in the folder.
     """
     tags = normalize_languages(list(languages))
@@ -63,8 +63,7 @@ def load_multi30k(
 
 
 def _found(folder: str | Path, names: list[str], subfolder: str) -> Path:
-    places = [Path(folder) / within / name for within in ("", subfolder) for name in names]
-    for place in places:
-        if place.is_file():
-            return place
+    for path in (Path(folder) / within / name for within in ("", subfolder) for name in names):
+        if path.is_file():
+            return path
     raise CorpusError(f"{folder}: there is no {' or '.join(names)}, here or in {subfolder}")

@@ -1,7 +1,6 @@
-"""What the readers of published task files share: records with their place, images by folder, datasets with labels.
+"""Helpers of the readers of published task files.
 
-A reader turns each record of a file into a row, and whatever is wrong with one into an error that names the file and
-the line or the key.
+A reader turns each record of a file into a row. Its errors name the file, and the line or the key of the record.
 """
 
 import logging
@@ -18,14 +17,14 @@ from ..corpus.images import path_inside
 logger = logging.getLogger(__name__)
 
 TRUTH = ("false", "true")  # the answers to a yes-or-no task, in the order of their labels
-Record = tuple[str, dict[str, Any]]  # the place of a record in its file, for errors; and the record
+Record = tuple[str, dict[str, Any]]  # (place of a record in its file, for error messages; the record)
 
 
 def text_of(record: dict[str, Any], key: str, place: str) -> str:
-    """The text that a record has under a key.
+    """The text of a record under a key.
 
     Raises:
-        BadTextError: when there is no text, or an empty one.
+        BadTextError: if there is no text, or an empty text.
     """
     text = record.get(key)
     if not isinstance(text, str) or not text.strip():
@@ -34,10 +33,10 @@ def text_of(record: dict[str, Any], key: str, place: str) -> str:
 
 
 def identifier_of(record: dict[str, Any], key: str, place: str) -> str:
-    """The name or number that a record has under a key, as text.
+    """The name or number of a record under a key, as text.
 
     Raises:
-        CorpusError: when it is no string or number.
+        CorpusError: if it is neither a string nor a number.
     """
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
@@ -46,11 +45,11 @@ def identifier_of(record: dict[str, Any], key: str, place: str) -> str:
 
 
 def image_path(folder: str | Path, name: str, place: str) -> str:
-    """The path of an image, which is opened when it is used.
+    """The path of an image, which is opened on access.
 
     Raises:
-        CorpusError: when the name leaves the folder.
-        BadImageError: when it is not there.
+        CorpusError: if the name leads out of the folder.
+        BadImageError: if there is no such file.
     """
     path = path_inside(folder, name, place)
     if not path.is_file():
@@ -59,10 +58,15 @@ def image_path(folder: str | Path, name: str, place: str) -> str:
 
 
 def task_dataset(rows: Iterable[dict[str, Any]], features: dict[str, Any], source: str | Path) -> Dataset:
-    """The rows, which all have the same columns, as a dataset with those of `features` that they have.
+    """A dataset of rows that have the same columns.
+
+    Args:
+        rows: the rows.
+        features: features of columns; those that the rows do not have are left out.
+        source: name of the source, for the error message.
 
     Raises:
-        CorpusError: when there is no row.
+        CorpusError: if there is no row.
     """
     table = list(rows)
     if not table:
@@ -72,6 +76,6 @@ def task_dataset(rows: Iterable[dict[str, Any]], features: dict[str, Any], sourc
 
 
 def warn_of(what: str, places: list[str]) -> None:
-    """Say how many there were and where, if any."""
+    """Logs a warning that counts and names rows, if there are any."""
     if places:
         logger.warning("%s in %d rows: %s", what, len(places), enumeration(places))

@@ -1,12 +1,12 @@
-"""WIT, Wikipedia's images with the captions of many languages (Srinivasan et al. 2021), as a stream of weakly
-aligned texts.
+"""WIT, images of Wikipedia with captions in many languages (Srinivasan et al. 2021), as a stream of weakly aligned
+texts.
 
-A row of WIT is one image on one page, and an image stands on pages in several languages. As appendix A of RC3 (Zhou
-et al. 2023) has it, rows are brought together by the image's address: `load_wit` gives a caption corpus with all
-texts of an image in one row, for `weak_pairs`. The files are sorted once (`wit_index`); after that a stream reads one
-part at a time, and every part is a shard.
+A row of WIT is one image on one page, and an image may be on pages in several languages. As in appendix A of RC3 (Zhou
+et al. 2023), rows are joined by the address of the image: `load_wit` returns a caption corpus with all texts of an
+image in one row, for `weak_pairs`. The files are sorted once (`wit_index`); a stream then reads one part after the
+other, and every part is a shard.
 
-Wikipedia's images are not among WIT's files. They are looked for in one of
+The images of Wikipedia are not in WIT's files. They are read from one of
 
     a folder       at the path of their address: `wikipedia/commons/9/93/Name.jpg`, as
                    `wget --force-directories --no-host-directories` keeps them
@@ -36,7 +36,7 @@ FEATURES = Features(image=Image(), image_id=Value("string"), captions=CAPTIONS)
 
 Part: TypeAlias = tuple[Path, Path | None]  # texts, and pixel data of the same images
 
-_IMAGES = 64  # of the pixel data that are held at a time
+_IMAGES = 64  # number of images of the pixel data that are read together
 
 
 def load_wit(
@@ -52,26 +52,27 @@ def load_wit(
     skipped: list[SkippedImage] | None = None,
     cache_dir: str | Path | None = None,
 ) -> IterableDataset:
-    """A caption corpus of WIT: `image`, `image_id` (the image's address) and `captions`, all texts found for it.
+    """A caption corpus of WIT with the columns `image`, `image_id` (the address of the image) and `captions`, all of
+    its texts.
 
-    The first call with the same files and options reads all of `source` and sorts it into a cache of about the size of
-    the texts that are kept; so it does with pixel data. Addresses that differ in `http` and `https` are one. A text
-    that a language has twice for an image is given once.
+    The first call with the same files and options reads all of `source`, and sorts it into a cache of about the size
+    of the selected texts; the same is done with pixel data. Addresses that differ only in `http` and `https` are the
+    same. If an image has a text twice in a language, it is returned once.
 
     Args:
-        source: WIT's files `….tsv` or `….tsv.gz`: one, a folder of them, or a pattern such as `wit_v1.train.all-*`.
-        images: where the images are: a folder, `….tar` or pixel data `….csv.gz`, also as a pattern (see above).
-        languages: whose texts to keep; by default all.
-        texts: which of a row's texts are captions: `reference` (under the image on that page), `page` (the first
-            words of the page), `section`, `alt`, and `attribution` (with the image, on Wikimedia Commons; where WIT
-            found it to be in the page's language).
-        min_languages: images with texts in fewer languages are left out.
-        on_bad_row: what to do about a row that has other than WIT's columns, no address, no known language or a
-            text longer than a caption can be: raise an error, or leave it out with a warning that counts and names it,
-            at this and every later call.
-        check_images, on_bad_image, skipped: as for `load_captions`, in passing. An image that is not there is bad:
-            with a part of the images at hand, skip.
-        cache_dir: by default `DEFAULT_CACHE`.
+        source: WIT's files `….tsv` or `….tsv.gz`: one file, a folder, or a pattern such as `wit_v1.train.all-*`.
+        images: the images: a folder, `….tar` or pixel data `….csv.gz`, also as a pattern (see above).
+        languages: languages of the texts; by default all.
+        texts: which texts of a row are captions: `reference` (under the image on the page), `page` (the beginning of
+            the page), `section`, `alt`, and `attribution` (the description on Wikimedia Commons, if WIT found that it
+            is in the language of the page).
+        min_languages: minimum number of languages of an image; other images are left out.
+        on_bad_row: what to do with a row that does not have WIT's columns, has no address or no known language, or has
+            a text longer than a caption can be: raise an error, or leave it out with a warning that counts and names
+            it, at this and every later call.
+        check_images, on_bad_image, skipped: as for `load_captions`, while the stream is read. A missing image is a bad
+            image: if you have a part of the images only, use `on_bad_image="skip"`.
+        cache_dir: the folder of the cache; by default `DEFAULT_CACHE`.
 
     Raises:
         ValueError: for an unknown kind of text.
@@ -99,13 +100,13 @@ def load_wit(
 
 @dataclass(frozen=True)
 class _Images:
-    """Where the images are: in a folder, or as members of tar files."""
+    """The images, in a folder or as members of tar files."""
 
     folder: Path | None
     members: dict[str, tuple[str, int, int]] = field(default_factory=dict)  # name -> file, offset, size
 
     def __getitem__(self, url: str) -> dict[str, Any] | None:
-        """A cell of the column `image`. The path of a file that is not there is an error when it is opened."""
+        """A cell of the column `image`. A missing file causes an error when it is opened."""
         path = urlsplit(url).path.lstrip("/")
         names = [name for name in dict.fromkeys((path, unquote(path))) if stays_inside(name)]
         if self.folder is not None and names:
@@ -131,7 +132,7 @@ def _images(images: str | Path) -> _Images:
 
 
 def _files(source: str | Path, endings: tuple[str, ...]) -> list[Path]:
-    """The files of a kind that a path, a folder or a pattern names."""
+    """The files with certain endings that a path, a folder or a pattern names."""
     path = Path(source)
     inside = path.iterdir() if path.is_dir() else Path(path.anchor).glob(str(path.relative_to(path.anchor)))
     files = sorted(file for file in inside if file.name.endswith(endings))
@@ -152,12 +153,12 @@ def _rows(parts: list[Part], images: _Images, min_languages: int) -> Iterator[di
 
 def _captions(part: Path, min_languages: int) -> dict[str, list[dict[str, str]]]:
     """Address -> captions, each once, of the images with texts in enough languages."""
-    found: dict[str, dict[tuple[str, str], None]] = {}
+    by_url: dict[str, dict[tuple[str, str], None]] = {}
     for row in pq.read_table(part).to_pylist():
-        found.setdefault(row["url"], {})[row["language"], row["text"]] = None
+        by_url.setdefault(row["url"], {})[row["language"], row["text"]] = None
     return {
         url: [{"language": language, "text": text} for language, text in texts]
-        for url, texts in found.items()
+        for url, texts in by_url.items()
         if len({language for language, _ in texts}) >= min_languages
     }
 

@@ -1,8 +1,8 @@
-"""WIT's rows sorted by image, so that all texts of one are found together without holding the whole in memory.
+"""Sorts WIT's rows by image, so that all texts of an image can be read together without holding WIT in memory.
 
-Every row goes to one of `PARTS` files by a hash of the image's address; so do Wikimedia's pixel data, which makes
-the parts match. An index appears in the cache completely or not at all, under a name that stands for the files it was
-made of and the rules.
+Every row is written to one of `PARTS` files by a hash of the image's address, and so are Wikimedia's pixel data, so
+that the parts correspond. An index is written to the cache atomically; its name is a digest of its source files and
+rules.
 """
 
 import base64
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from datasets.utils import tqdm
 
 from ...configuration.errors import BadImageError, CorpusError, LanguageTagError
-from ...configuration.files import written_folder
+from ...configuration.files import atomic_folder
 from ...configuration.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
 from ..corpus.text_files import read_lines
@@ -62,17 +62,24 @@ _TEXTS = {
 }
 _TEXT_SCHEMA = pa.schema({"url": pa.string(), "language": pa.string(), "text": pa.string()})
 _PIXEL_SCHEMA = pa.schema({"url": pa.string(), "image": pa.binary()})
-_VERSION = 2  # raise it when the same files come to give another index
+_VERSION = 2  # to be raised when a change of this code makes another index from the same files
 _SKIPPED = "skipped.json"
-_BUFFER = 1 << 20  # bytes or characters that are collected for a part before they are written
+_BUFFER = 1 << 20  # number of bytes or characters that are collected for a part before they are written
 
-Row = tuple[Any, ...]  # of an index, the address first
-Lines = Iterator[tuple[str, list[str] | CorpusError]]  # (place, cells or what is wrong) of the lines of a file
+Row = tuple[Any, ...]  # a row of an index; the address comes first
+Lines = Iterator[tuple[str, list[str] | CorpusError]]  # (place, cells or an error) of the lines of a file
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is sorted: how its files are read, and what each line gives to the index."""
+    """What is sorted.
+
+    Args:
+        name: name of the index.
+        schema: its columns.
+        lines: reads the lines of a file.
+        rows: the rows of the index that a line gives.
+    """
 
     name: str
     schema: pa.Schema
@@ -85,9 +92,9 @@ class WitRules:
     """Which texts of WIT are captions.
 
     Args:
-        languages: canonical tags; None for all.
-        texts: names of `_TEXTS`.
-        skip_bad_rows: leave them out, named in a warning.
+        languages: canonical language tags; None for all.
+        texts: kinds of texts, keys of `_TEXTS`.
+        skip_bad_rows: whether to leave bad rows out with a warning that names them.
     """
 
     languages: tuple[str, ...] | None
@@ -100,20 +107,20 @@ class WitRules:
 
 
 def index_texts(files: list[Path], rules: WitRules, cache: Path) -> list[Path]:
-    """The parts of the texts (`url`, `language`, `text`), made when they are not in the cache.
+    """The files of the index of texts (`url`, `language`, `text`), which is made if it is not in the cache.
 
     Raises:
-        CorpusError, LanguageTagError: for a bad row, with the file and the line.
+        CorpusError, LanguageTagError: for a bad row; the message names the file and the line.
     """
     kind = _Kind("texts", _TEXT_SCHEMA, _text_lines, partial(_texts, rules=rules))
     return _index(files, kind, repr(astuple(rules)), rules.skip_bad_rows, cache)
 
 
 def index_pixels(files: list[Path], skip_bad_rows: bool, cache: Path) -> list[Path]:
-    """The parts of the images (`url`, `image`), made when they are not in the cache.
+    """The files of the index of images (`url`, `image`), which is made if it is not in the cache.
 
     Raises:
-        CorpusError: for a bad row, with the file and the line.
+        CorpusError: for a bad row; the message names the file and the line.
     """
     return _index(
         files, _Kind("pixels", _PIXEL_SCHEMA, _pixel_lines, _pixels), repr(skip_bad_rows), skip_bad_rows, cache
@@ -126,12 +133,12 @@ def _texts(cells: list[str], rules: WitRules) -> list[Row]:
     language, url = normalize_language(row["language"]), _address(row["image_url"])
     if rules.languages is not None and language not in rules.languages:
         return []
-    texts = [" ".join(row[_TEXTS[name]].split()) for name in rules.texts if _says_something(row, name)]
+    texts = [" ".join(row[_TEXTS[name]].split()) for name in rules.texts if _is_caption(row, name)]
     captions = normalize_captions({language: texts}, CaptionRules(at_least=0))
     return [(url, language, caption["text"]) for caption in captions]
 
 
-def _says_something(row: dict[str, str], name: str) -> bool:
+def _is_caption(row: dict[str, str], name: str) -> bool:
     foreign = name == "attribution" and row["attribution_passes_lang_id"].lower() != "true"
     return bool(row[_TEXTS[name]].strip()) and not foreign
 
@@ -161,7 +168,7 @@ def _index(files: list[Path], kind: _Kind, rules: str, skip: bool, cache: Path) 
     key = blake2b(repr((_VERSION, PARTS, rules, state)).encode(), digest_size=8).hexdigest()
     folder = cache / f"{kind.name}-{key}"
     if not folder.exists():
-        with written_folder(folder) as unfinished:
+        with atomic_folder(folder) as unfinished:
             skipped = _sort(files, kind, skip, unfinished)
             (unfinished / _SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), "utf-8")
     skipped = json.loads((folder / _SKIPPED).read_text("utf-8"))
@@ -170,7 +177,7 @@ def _index(files: list[Path], kind: _Kind, rules: str, skip: bool, cache: Path) 
 
 
 def _sort(files: list[Path], kind: _Kind, skip: bool, folder: Path) -> list[str]:
-    """Write the parts. Returns what was left out, each with its place."""
+    """Writes the parts, and returns the errors of the rows that were left out."""
     skipped = []
     with ExitStack() as stack:
         parts = [stack.enter_context(_Part(path, kind.schema)) for path in _parts(folder)]
@@ -213,7 +220,7 @@ def _text_lines(file: Path) -> Lines:
 
 
 def _next_cells(lines: Any) -> list[str] | CorpusError | None:
-    """The cells of the next line of a CSV reader, or what is wrong with it; None at the end."""
+    """The cells of the next line of a CSV reader, or an error; None at the end."""
     try:
         return next(lines, None)
     except csv.Error as error:
@@ -227,7 +234,7 @@ def _pixel_lines(file: Path) -> Lines:
 
 
 class _Part:
-    """A parquet file that is written as rows come."""
+    """A parquet file that is written while rows are added."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._writer = pq.ParquetWriter(path, schema, compression="zstd")
@@ -255,5 +262,5 @@ class _Part:
                 self._write()
             self._writer.close()
             return
-        with suppress(OSError):  # a full disk is full for the end of the file, too
+        with suppress(OSError):  # on a full disk, the end of the file cannot be written either
             self._writer.close()

@@ -173,8 +173,11 @@ def test_the_rows_of_the_benchmark_differ_in_one_thing(name):
         "regions": {"visual": "regions"},
     }
     assert recipe.model.overrides == pretrain.model.overrides | expected.get(name, {})
-    visual = {"strict_visual": "both", "weak_visual": "both"} if name == "both" else {}
-    assert recipe.training == pretrain.training | visual
+    training = {
+        "both": {"strict_visual": "both", "weak_visual": "both"},
+        "patches": {"augmented_regions": 0},  # there are none
+    }
+    assert recipe.training == pretrain.training | training.get(name, {})
     load_preset(recipe.model.preset, **recipe.model.overrides)  # which refuses unknown keys
 
 

@@ -21,7 +21,7 @@ from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.trainers.output_lock import locked
-from babelens.trainers.saving import written_whole
+from babelens.trainers.saving import atomic_directory
 from babelens.workflows.base import recipe_run
 from babelens.workflows.recipe import find_recipe, load_recipe
 from babelens.workflows.recipe_checks import check_arguments_fit
@@ -140,7 +140,7 @@ def test_a_save_that_was_killed_is_refused_and_then_repaired(trained, recipe_fil
     before = (folder / "model.safetensors").read_bytes()
 
     def save():
-        with written_whole(folder) as scratch:
+        with atomic_directory(folder) as scratch:
             for name in ("config.json", "model.safetensors", "processor_config.json", "tokenizer.json"):
                 shutil.copy(trained / name, scratch)
 
@@ -164,7 +164,7 @@ def test_a_stage_whose_save_was_killed_is_not_taken_for_finished(recipe_file, tm
 
 
 def _save_half(folder):
-    with written_whole(folder) as scratch:
+    with atomic_directory(folder) as scratch:
         (scratch / "config.json").write_text("{}")
 
 

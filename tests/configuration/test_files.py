@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from babelens.configuration.files import errors_naming, written_file, written_folder
+from babelens.configuration.files import atomic_file, atomic_folder, errors_naming
 
 
 def names_in(folder: Path) -> list[str]:
@@ -17,7 +17,7 @@ def names_in(folder: Path) -> list[str]:
 def test_a_file_takes_its_place_when_the_block_ends(tmp_path: Path) -> None:
     target = tmp_path / "new" / "folder" / "x.txt"
     for text in ("first", "second"):
-        with written_file(target) as path:
+        with atomic_file(target) as path:
             assert path.name == "x.txt"
             path.write_text(text)
             assert not target.exists() or target.read_text() == "first"
@@ -32,7 +32,7 @@ def test_a_file_takes_its_place_when_the_block_ends(tmp_path: Path) -> None:
 def test_what_was_there_stays_when_the_block_fails(tmp_path: Path, failure: BaseException) -> None:
     target = tmp_path / "x.txt"
     target.write_text("old")
-    with pytest.raises(type(failure)) as caught, written_file(target) as path:
+    with pytest.raises(type(failure)) as caught, atomic_file(target) as path:
         path.write_text("half")
         raise failure
     assert target.read_text() == "old"
@@ -47,7 +47,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "x.txt").write_text("old")
     (tmp_path / "x.txt").symlink_to("elsewhere/x.txt")
-    with written_file(tmp_path / "x.txt") as path:
+    with atomic_file(tmp_path / "x.txt") as path:
         path.write_text("new")
     assert (tmp_path / "x.txt").is_symlink()
     assert (tmp_path / "elsewhere" / "x.txt").read_text() == "new"
@@ -57,25 +57,25 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder"):
-        with pytest.raises(OSError, match=rf"{name} could not be written.*not a file"), written_file(tmp_path / name):
+        with pytest.raises(OSError, match=rf"{name} could not be written.*not a file"), atomic_file(tmp_path / name):
             pytest.fail("the block should not run")
     assert names_in(tmp_path) == ["folder", "pipe"]
 
 
 def test_a_name_that_fills_all_of_its_length(tmp_path: Path) -> None:
-    with written_file(tmp_path / ("x" * 255)) as path:
+    with atomic_file(tmp_path / ("x" * 255)) as path:
         path.write_text("x")
-    with pytest.raises(OSError, match="too long"), written_file(tmp_path / ("x" * 256)) as path:
+    with pytest.raises(OSError, match="too long"), atomic_file(tmp_path / ("x" * 256)) as path:
         path.write_text("x")
     assert names_in(tmp_path) == ["x" * 255]
 
 
 def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="out could not be written"), written_folder(tmp_path / "out") as folder:
+    with pytest.raises(OSError, match="out could not be written"), atomic_folder(tmp_path / "out") as folder:
         (folder / "a").write_text("a")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert not names_in(tmp_path)
-    with written_folder(tmp_path / "out") as folder:
+    with atomic_folder(tmp_path / "out") as folder:
         (folder / "deep").mkdir()
         (folder / "deep" / "a").write_text("a")
         assert not (tmp_path / "out").exists()
@@ -84,7 +84,7 @@ def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_process_that_was_first_is_kept(tmp_path: Path) -> None:
-    with written_folder(tmp_path / "out") as folder:
+    with atomic_folder(tmp_path / "out") as folder:
         (folder / "a").write_text("mine")
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "a").write_text("theirs")

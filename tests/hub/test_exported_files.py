@@ -5,6 +5,7 @@ import pytest
 import babelens
 from babelens.configuration.hub_code import export_code
 from babelens.modeling.peft_mla import MlaAdapterModel
+from babelens.processing.image_processing_mural import MuralImageProcessor
 
 EVERY_MODEL = {"errors", "hub_code", "languages", "strict_config", "suggestions", "weights_as_made"}
 PROCESSOR = {
@@ -49,7 +50,7 @@ FILES = {
     | {"losses_smalr", "losses_triplet", "smalr_layers", "word_embedding", "word_vocabulary"},
     "liwe": WORDS | {"configuration_liwe", "losses_hinge", "modeling_liwe", "processing_liwe"},
     "rc3": METHOD
-    | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining"}
+    | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining", "visual_inputs"}
     | {"modeling_rc3_retrieval", "modeling_rc3_tasks", "processing_rc3", "rc3_tokenizer"}
     | {"exporting", "length_groups", "losses_interpolated", "probabilities", "processing_per_language"}
     | {"region_arrays", "running_probability", "word_masking"},
@@ -60,7 +61,7 @@ FILES = {
 def test_a_folder_holds_the_code_of_its_method_alone(name, tmp_path):
     method = babelens.METHODS[name]
     for model in method.models:
-        for cls in (model, method.processor, method.image_processor):
+        for cls in (model, method.processor, MuralImageProcessor):
             export_code(cls, tmp_path / model.__name__)
         assert {path.stem for path in (tmp_path / model.__name__).iterdir()} == FILES[name]
 

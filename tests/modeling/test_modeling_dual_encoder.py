@@ -88,8 +88,7 @@ def test_texts_in_groups_of_similar_length_are_embedded_alike(make_mural):
         model.text_model.register_forward_hook(
             lambda module, inputs, output: calls.append(output.last_hidden_state.shape[1])
         )
-        model.text_length_groups = 3
-        grouped = model(**batch)
+        grouped = model(**batch, text_length_groups=3)
     for name in ("text_embeds", "paired_text_embeds"):
         torch.testing.assert_close(grouped[name], together[name], rtol=0, atol=1e-6)
     assert len(calls) == 6 and calls[:3] == sorted(calls[:3]) and calls[0] < calls[2] == batch["input_ids"].shape[1]

@@ -303,9 +303,8 @@ def test_rows_in_groups_of_similar_length_are_the_same_rows(groups):
         lambda module, args, inputs: widths.append(inputs["input_ids"].shape[1]), with_kwargs=True
     )
     whole, together = model(**given), set(widths)
-    model.text_length_groups = groups
     widths.clear()
-    grouped = model(**given)
+    grouped = model(**given, text_length_groups=groups)
     assert min(widths) < min(together)
     for name, value in whole.items():
         torch.testing.assert_close(grouped[name], value, rtol=1e-9, atol=1e-12, msg=name)
@@ -374,9 +373,7 @@ def test_averages_are_those_of_previous_steps_of_training():
 
 def test_accumulated_batches_make_one_step():
     model, given = make_model(dropout=0.0).train(), batches()
-    model.ends_step = False
-    first = model(**given)
-    model.ends_step = True
+    first = model(**given, ends_step=False)
     second = model(**given)
     assert first.loss == second.loss
     assert model.textual_probability.steps == model.visio_textual_probability.steps == 1

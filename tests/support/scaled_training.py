@@ -18,7 +18,7 @@ from tiny_training import VISION, DieAt, shapes_trainer
 from torch.utils.data import DataLoader
 
 from babelens import SmalrConfig, SmalrModel
-from babelens.data.batching.mixture import Draw, TaskBatchSampler
+from babelens.data.batching.mixture import ExampleKey, TaskBatchSampler
 from babelens.modeling.losses import contrastive_loss
 from babelens.trainers.contrastive import ContrastiveTrainer
 from babelens.trainers.gathering import gather_labels, gather_rows, row_counts
@@ -112,11 +112,11 @@ def divide(trainer: ContrastiveTrainer, shares: list[int]) -> None:
         def __len__(self) -> int:
             return len(sampler)
 
-        def __iter__(self) -> Iterator[list[Draw]]:
+        def __iter__(self) -> Iterator[list[ExampleKey]]:
             for batch in sampler:
                 yield [draw for task in trainer.tasks for draw in _of(batch, task)[start : start + shares[rank]]]
 
-    def _of(batch: list[Draw], task: str) -> list[Draw]:
+    def _of(batch: list[ExampleKey], task: str) -> list[ExampleKey]:
         return [draw for draw in batch if draw.task == task]
 
     trainer.get_train_dataloader = lambda: DataLoader(
@@ -222,7 +222,7 @@ def smalr_loss_and_gradients(shares: list[int]) -> tuple[float, dict[str, np.nda
         return_logits=False,
     )
     counts = row_counts(len(texts), texts.device)
-    trainer = SimpleNamespace(model=model, args=SimpleNamespace(gather_negatives=True, loss_tile_size=None))
+    trainer = SimpleNamespace(model=model, args=SimpleNamespace(gather_negatives=True), objective_options=dict)
     loss = ContrastiveTrainer._objective(trainer, output, texts[None], counts)
     loss.backward()
     return loss.item(), {n: p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}

@@ -60,12 +60,12 @@ def test_a_file_of_zeros_is_noticed(tmp_path, caplog):
     older, newest = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10)
     (newest / "weights").write_bytes(bytes(10))
     assert newest_checkpoint(tmp_path) == older
-    assert "checkpoint-10 is damaged, and not what was saved: weights; it is passed over" in caplog.text
+    assert "checkpoint-10 is damaged, and not what was saved: weights; it is skipped" in caplog.text
 
 
 def test_damage_to_all_of_them_is_not_passed_over(tmp_path):
     (_checkpoint(tmp_path, 5) / "weights").write_bytes(bytes(5))
-    with pytest.raises(DamagedCheckpointError, match="no other checkpoint to go on from"):
+    with pytest.raises(DamagedCheckpointError, match="no other checkpoint to resume from"):
         newest_checkpoint(tmp_path)
 
 

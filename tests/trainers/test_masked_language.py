@@ -9,7 +9,7 @@ from transformers import BertConfig
 
 from babelens.configuration.errors import NonFiniteError, TrainingSetupError
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.trainers.masked_language import MaskedGuessing, train_masked_language
+from babelens.trainers.masked_language import MaskedLanguageModel, train_masked_language
 from babelens.trainers.precision import PrecisionTrainingArguments
 
 SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -17,7 +17,7 @@ SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "nu
 
 def test_guessing_at_masked_places_is_guessing_everywhere():
     torch.manual_seed(0)
-    guessing = MaskedGuessing(BertConfig(vocab_size=40, initializer_range=0.5, **SIZES)).eval()
+    guessing = MaskedLanguageModel(BertConfig(vocab_size=40, initializer_range=0.5, **SIZES)).eval()
     ids = torch.randint(5, 40, (3, 8))
     mask = torch.ones_like(ids)
     mask[1, 5:] = 0

@@ -11,10 +11,10 @@ from tiny_training import PoisonGradient, shapes_corpus
 from transformers import set_seed
 
 from babelens import MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
-from babelens.configuration.errors import NonFiniteError
+from babelens.configuration.errors import NonFiniteError, TrainingSetupError
 from babelens.data.batching import views
+from babelens.data.batching.task_data import TaskData
 from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.trainers.contrastive import TaskData
 
 SETTINGS = {
     "per_device_train_batch_size": 4,
@@ -28,8 +28,9 @@ SETTINGS = {
     "precision": "float32",  # the same on every machine
     "seed": 3,
 }
-# No mirror images and no warm-up: the first step alone already shows what training does.
-STILL = {"image_augmentation": {"horizontal_flip": 0.0}, "warmup_steps": 0}
+# No warm-up: the first step alone already shows what training does. And no mirror images, as in the cache.
+COLD = {"warmup_steps": 0}
+STILL = {"image_augmentation": {"horizontal_flip": 0.0}, **COLD}
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +127,8 @@ def assert_close(found, expected):
 @pytest.mark.parametrize("mixed", [False, True])
 def test_features_from_the_cache_are_those_of_the_model(make_trainer, monkeypatch, task, objective, mixed):
     """Loss and every gradient of a step, computed, cached, and found again."""
-    settings = {"mix_languages": mixed, f"{task}_objective": objective, **STILL}
-    expected = first_gradients(make_trainer([task], cache_frozen_features=False, **settings))
+    settings = {"mix_languages": mixed, f"{task}_objective": objective, **COLD}
+    expected = first_gradients(make_trainer([task], cache_frozen_features=False, **settings | STILL))
     assert_close(first_gradients(make_trainer([task], **settings)), expected)
     monkeypatch.setattr("babelens.inference.embedder.Embedder._encode", None)  # from here on all must be found
     assert_close(first_gradients(make_trainer([task], **settings)), expected)
@@ -187,6 +188,12 @@ def test_a_run_whose_features_were_cached_before_takes_the_same_course(make_trai
     assert not changed(trainers[1].model, weights(trainers[0].model))
 
 
+def test_augmentation_of_images_whose_features_are_kept_is_refused(make_trainer):
+    with pytest.raises(TrainingSetupError, match="image_augmentation is not read for task 'image_text'"):
+        make_trainer(["image_text"], **STILL)
+    make_trainer(["text_text"], **STILL)
+
+
 @pytest.mark.parametrize("tower", ["siglip", "clip"])
 def test_images_come_fresh_without_the_cache(make_trainer, clip_mla, tower):
     """Through the native model's own sizes and statistics; a SigLIP's are resized without a crop."""
@@ -195,7 +202,7 @@ def test_images_come_fresh_without_the_cache(make_trainer, clip_mla, tower):
     assert_close(
         first_gradients(make_trainer(["image_text"], parts=parts, cache_frozen_features=False, **STILL)),
         first_gradients(
-            make_trainer(["image_text"], parts=clip_mla(native=native, native_processor=native_processor), **STILL)
+            make_trainer(["image_text"], parts=clip_mla(native=native, native_processor=native_processor), **COLD)
         ),
     )
 
@@ -318,7 +325,7 @@ def test_a_step_has_one_language_unless_they_are_mixed(make_trainer, task):
 
 @pytest.mark.parametrize(("task", "cached"), [("text_text", True), ("text_text", False), ("image_text", True)])
 def test_gradient_caching_changes_nothing(make_trainer, task, cached):
-    settings = {"mix_languages": True, "cache_frozen_features": cached, f"{task}_objective": "nce", **STILL}
+    settings = {"mix_languages": True, "cache_frozen_features": cached, f"{task}_objective": "nce", **COLD}
     whole = first_gradients(make_trainer([task], **settings))
     chunked = first_gradients(make_trainer([task], embed_chunk_size=3, **settings))
     assert_close(chunked, whole)

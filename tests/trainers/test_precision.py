@@ -179,7 +179,7 @@ def test_a_change_of_precision_is_said(processor, tmp_path, unbroken, caplog):
     trainer = shapes_trainer(tmp_path, precision="float32", max_steps=5)
     trainer.train(resume_from_checkpoint=str(folder / "checkpoint-4"))
     assert trainer.accelerator.mixed_precision == "no"
-    assert "was trained in bfloat16; training goes on in float32, as precision='float32' says" in caplog.text
+    assert "was trained in bfloat16; training continues in float32, as precision='float32' says" in caplog.text
 
 
 def test_a_checkpoint_of_earlier_versions_says_nothing(processor, tmp_path, unbroken, caplog):
@@ -190,7 +190,7 @@ def test_a_checkpoint_of_earlier_versions_says_nothing(processor, tmp_path, unbr
     file.write_text(json.dumps(state))
     trainer = shapes_trainer(tmp_path, precision="float32", max_steps=9)
     trainer.train(resume_from_checkpoint=str(folder / "checkpoint-8"))
-    assert "does not say in which precision it was trained" in caplog.text
+    assert "does not record in which precision it was trained" in caplog.text
 
 
 # ---- Several processes ----

@@ -33,16 +33,16 @@ from babelens.data import image_text_pairs, triplets
 from babelens.data.batching.retrieval_candidates import (
     CANDIDATES,
     CandidateCollator,
-    NumberedRows,
+    WithRowIndex,
     image_vectors,
-    nearest,
+    most_similar,
 )
+from babelens.data.batching.task_data import TaskData
 from babelens.data.batching.task_inputs import LabelCollator, LabelledExamples, TargetCollator, TaskInputs
 from babelens.evaluation.tasks import label_accuracy, translation_quality
 from babelens.inference.region_extraction import RegionExtractor
 from babelens.processing.image_augmentation import TrainingTransform
 from babelens.trainers.arguments import Rc3TaskTrainingArguments
-from babelens.trainers.contrastive import TaskData
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
 
 TRUTH = {"id2label": {0: "false", 1: "true"}}
@@ -153,9 +153,9 @@ def test_sources_are_read_and_targets_said(inputs):
 def test_a_caption_has_four_candidates_of_its_own_language(inputs):
     view = image_text_pairs(CORPUS, ["en", "de"])
     ids = list(CORPUS["image_id"])
-    like = nearest(image_vectors(None, ids, REGIONS), ids, count=1)
+    like = most_similar(image_vectors(None, ids, REGIONS), ids, count=1)
     collate = CandidateCollator(inputs, view, like)
-    examples = NumberedRows(view).__getitems__([0, 3])
+    examples = WithRowIndex(view).__getitems__([0, 3])
     batch = collate(examples, [1, 2])
     assert batch["labels"].tolist() == [0, 0] and len(batch["input_ids"]) == 2 * CANDIDATES
     texts = inputs.processor.batch_decode(batch["input_ids"])
@@ -173,13 +173,13 @@ def test_a_caption_has_four_candidates_of_its_own_language(inputs):
 
 def test_nearest_images_show_something_else():
     vectors = np.array([[1, 0], [2, 0.1], [1, 1], [-1, 0]], dtype=np.float32)
-    assert nearest(vectors, ["a", "b", "c", "d"], count=1).ravel().tolist() == [1, 0, 1, 2]
-    assert nearest(vectors, ["a", "a", "c", "d"], count=1).ravel().tolist() == [2, 2, 1, 2]
+    assert most_similar(vectors, ["a", "b", "c", "d"], count=1).ravel().tolist() == [1, 0, 1, 2]
+    assert most_similar(vectors, ["a", "a", "c", "d"], count=1).ravel().tolist() == [2, 2, 1, 2]
     assert np.array_equal(
-        np.sort(nearest(vectors, list("abcd")), axis=1), [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+        np.sort(most_similar(vectors, list("abcd")), axis=1), [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
     )
     with pytest.raises(CorpusError, match="all images show the same"):
-        nearest(vectors, ["a"] * 4)
+        most_similar(vectors, ["a"] * 4)
 
 
 # -------------------------------------------------------------------------------------------------------- training

@@ -12,10 +12,10 @@ from tiny_training import PoisonGradient, assert_same, shapes_corpus
 
 from babelens import Rc3ForPreTraining
 from babelens.configuration.errors import NonFiniteError
+from babelens.data.batching.task_data import TaskData
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.modeling.modeling_rc3_pretraining import Passes
 from babelens.trainers.checkpoints import newest_checkpoint
-from babelens.trainers.contrastive import TaskData
 
 OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")
 
@@ -129,9 +129,17 @@ def test_training_draws_from_the_regions_of_augmented_images(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"data": {"strict": None}}, "learn from weak, parallel"),
+        ({"data": {"strict": None}}, "also trained on weak, parallel"),
         ({"augmented_regions": 2}, "augmented_regions=2 counts versions that image_augmentation, which is None"),
-        ({"augmented_regions": 2, "image_augmentation": {}}, "augmented_regions: there are no images to change"),
+        (
+            {"augmented_regions": 2, "image_augmentation": {}},
+            "augmented_regions: regions that come from files cannot be computed",
+        ),
+        ({"model": {"visual": "regions"}, "image_augmentation": {}}, "image_augmentation is not read"),
+        (
+            {"model": {"visual": "patches"}, "image_augmentation": {}, "augmented_regions": 1},
+            "augmented_regions is not read",
+        ),
         ({"text_length_groups": 0}, "text_length_groups=0 must be"),
         ({"data": {**dict.fromkeys(["strict", "weak", "parallel"]), "image_text": None}}, "no data set 'image_text'"),
         ({"model": {"visual": "patches"}, "strict_visual": "both"}, "strict_visual='both', and the model has layers"),

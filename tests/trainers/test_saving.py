@@ -17,7 +17,7 @@ from transformers import AutoModel
 
 from babelens.configuration.errors import ModelFolderError
 from babelens.inference.embedder import Embedder
-from babelens.trainers.saving import finish_saving, prepare_saving, written_whole
+from babelens.trainers.saving import atomic_directory, finish_saving, prepare_saving
 
 OLD = {
     "config.json": "old",
@@ -53,14 +53,14 @@ def _seen(folder):
 
 
 def _save(folder, files=NEW):
-    with written_whole(folder) as scratch:
+    with atomic_directory(folder) as scratch:
         _write(scratch, files)
 
 
 def test_a_block_that_fails_leaves_nothing(tmp_path):
     with (
         pytest.raises(OSError, match=r"could not save to .*model, and nothing of it was left there: .*No space left"),
-        written_whole(tmp_path / "deep" / "model") as scratch,
+        atomic_directory(tmp_path / "deep" / "model") as scratch,
     ):
         (scratch / "half").write_text("half")
         raise OSError(28, "No space left on device")
@@ -69,14 +69,14 @@ def test_a_block_that_fails_leaves_nothing(tmp_path):
 
 def test_a_block_that_fails_leaves_the_older_model(tmp_path):
     _write(tmp_path, OLD)
-    with pytest.raises(OSError, match="No space left"), written_whole(tmp_path) as scratch:
+    with pytest.raises(OSError, match="No space left"), atomic_directory(tmp_path) as scratch:
         _write(scratch, NEW)
         raise Exception("No space left on device (os error 28)")  # as tokenizers raises it
     assert _seen(tmp_path) == OLD
 
 
 def test_other_exceptions_stay_what_they_are(tmp_path):
-    with pytest.raises(ValueError, match="a mistake"), written_whole(tmp_path / "model"):
+    with pytest.raises(ValueError, match="a mistake"), atomic_directory(tmp_path / "model"):
         raise ValueError("a mistake")
     assert list(tmp_path.iterdir()) == []
 
@@ -145,7 +145,7 @@ def test_whatever_loads_after_a_kill_is_one_model(tmp_path, over):
             shutil.copytree(older, folder)
 
     def save():
-        with written_whole(folder) as scratch:
+        with atomic_directory(folder) as scratch:
             new.model.save_pretrained(scratch)
             new.processing_class.save_pretrained(scratch)
 
@@ -287,7 +287,7 @@ def test_a_full_disk_is_one_sentence_whoever_writes(tmp_path):
 
     def full():
         resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-        with written_whole(tmp_path / "model") as scratch:
+        with atomic_directory(tmp_path / "model") as scratch:
             trainer.processing_class.tokenizer.save_pretrained(scratch)
 
     assert _in_a_process(full) == errno.EFBIG

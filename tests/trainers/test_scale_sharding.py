@@ -80,7 +80,11 @@ def test_deepspeed_trains_as_one_process(tmp_path, settings):
     [
         ({"fsdp_version": 1}, {}, "fsdp_version=1 must be 2"),
         ({"state_dict_type": "SHARDED_STATE_DICT"}, {}, "fsdp_state_dict_type=SHARDED_STATE_DICT must be FULL"),
-        ({}, {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}}, "task_learning_rates cannot go with"),
+        (
+            {},
+            {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}},
+            "task_learning_rates cannot be used with",
+        ),
     ],
 )
 def test_what_cannot_be_sharded_is_refused(tmp_path, plugin, settings, message):
@@ -93,5 +97,5 @@ def test_what_cannot_be_sharded_is_refused(tmp_path, plugin, settings, message):
 
 def test_lamb_is_refused_with_deepspeed(tmp_path):
     state = SimpleNamespace(deepspeed_plugin=DeepSpeedPlugin(zero_stage=2))
-    with pytest.raises(ValueError, match="optim='lamb' cannot go with DeepSpeed"):
+    with pytest.raises(ValueError, match="optim='lamb' cannot be used with DeepSpeed"):
         check_shardable(shapes_trainer(tmp_path).args, state)

@@ -8,10 +8,10 @@ import pytest
 from tiny_training import VISION, assert_same, run_program, shapes_corpus, shapes_trainer, weights
 
 from babelens.data.batching.mixture import TaskBatchSampler, TaskMixture
+from babelens.data.batching.task_data import TaskData
 from babelens.data.batching.views import image_text_pairs
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.trainers.checkpoints import newest_checkpoint
-from babelens.trainers.contrastive import TaskData
 
 TESTS = Path(__file__).parents[1] / "support"
 BOTH = {"image_text": 8, "text_text": 4}
@@ -37,7 +37,7 @@ def test_a_stream_in_the_same_order_gives_the_same_weights(tmp_path):
     sampler, places = TaskBatchSampler(mixture, 8, seed=3), []
     for epoch in range(2):
         mixture.set_epoch(epoch)
-        places += [draw.place for batch in sampler for draw in batch]
+        places += [draw.position for batch in sampler for draw in batch]
     stream = as_caption_corpus(corpus.select(places).to_iterable_dataset())
     one = _trained_on(tmp_path, view, **fixed)
     other = _trained_on(tmp_path, TaskData(stream, ["en"]), shuffle_buffer_size=1, **fixed)

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 from tiny_training import PoisonGradient, assert_same, shapes_corpus, shapes_processor, weights
-from transformers import TrainerCallback, set_seed
+from transformers import set_seed
 
 from babelens import LiweConfig, LiweModel, LiweProcessor, LiweTrainer, LiweTrainingArguments
 from babelens.configuration.errors import NonFiniteError
-from babelens.data.batching.captioned_images import CaptionedImages
+from babelens.data.batching.captioned_images import CaptionedImages, SentenceCollator
 from babelens.processing.processing_liwe import frequent_characters
-from babelens.trainers.word_dual_encoder import SentenceCollator
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +51,6 @@ def test_languages_of_a_batch_are_drawn_with_its_seeds(corpus, processor):
     assert torch.equal(some(examples, [seed, 0])["input_ids"], encoded["input_ids"])
 
 
-class Annealing(TrainerCallback):
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-
-    def on_step_end(self, args, state, control, model=None, **kwargs) -> None:
-        self.seen.append(model.steps_trained)
-
-
 @pytest.fixture
 def liwe_trainer(corpus, processor, tmp_path):
     set_seed(1)
@@ -89,12 +80,17 @@ def liwe_trainer(corpus, processor, tmp_path):
 
 
 def test_liwe_learns_with_adamax_step_by_step(liwe_trainer):
-    annealing = Annealing()
-    liwe_trainer.add_callback(annealing)
+    seen, objective = [], liwe_trainer.model.contrastive_objective
+
+    def annealed(output, *, step, **options):
+        seen.append(step.index)
+        return objective(output, step=step, **options)
+
+    liwe_trainer.model.contrastive_objective = annealed
     liwe_trainer.train()
     assert type(liwe_trainer.optimizer.optimizer) is torch.optim.Adamax
     assert liwe_trainer.optimizer.param_groups[0]["lr"] == 1e-3
-    assert annealing.seen == list(range(12))
+    assert seen == list(range(12))
     losses = [entry["loss"] for entry in liwe_trainer.state.log_history if "loss" in entry]
     assert losses[-1] < losses[0]
 

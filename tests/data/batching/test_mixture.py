@@ -23,7 +23,7 @@ def mixture():
 
 
 def _indices(batches, task):
-    return [draw.place for batch in batches for draw in batch if draw.task == task]
+    return [draw.position for batch in batches for draw in batch if draw.task == task]
 
 
 def test_an_epoch_is_one_pass_over_the_main_task(mixture):
@@ -68,4 +68,4 @@ def test_examples_come_with_their_draws(mixture, workers):
     )
     for batch in loader:
         assert len(batch) == 8
-        assert all(example["number"] == draw.place for draw, example in batch)
+        assert all(example["number"] == draw.position for draw, example in batch)

@@ -129,7 +129,7 @@ def test_data_at_hand_are_drawn_as_without_a_stream():
     given = [batch[8:] for batch in islice(loader(tasks=tasks), 6)]
     sampler = TaskBatchSampler(TaskMixture({"main": image_text_pairs(corpus(48), ["en"]), "side": at_hand}), 8, seed=0)
     assert [[draw for draw, _ in batch] for batch in given] == [batch[8:] for batch in sampler]
-    assert [[draw.place for draw, _ in batch] for batch in given] == [
+    assert [[draw.position for draw, _ in batch] for batch in given] == [
         [int(example["image_id"]) for _, example in batch] for batch in given
     ]
 

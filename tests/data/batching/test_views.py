@@ -180,7 +180,7 @@ class TestTranslationPairs:
             translation_pairs(apart, [("ja", "de")])
         with pytest.raises(CorpusError, match="no row has texts in two languages"):
             translation_pairs(corpus.select([2]))
-        with pytest.raises(CorpusError, match="'en' is no pair of languages"):
+        with pytest.raises(CorpusError, match="'en' is not a pair of languages"):
             translation_pairs(corpus, ("en", "de"))  # type: ignore[arg-type]
 
 

@@ -267,7 +267,7 @@ class TestStreams:
             list(stream)
 
     def test_a_stream_that_does_not_name_its_columns_is_refused(self) -> None:
-        with pytest.raises(CorpusError, match="does not say what columns it has"):
+        with pytest.raises(CorpusError, match="columns of the stream are not known"):
             as_caption_corpus(IterableDataset.from_generator(lambda: iter([{"text": "a"}])))
 
 

@@ -178,7 +178,7 @@ class TestParquet:
         pq.write_table(table, tmp_path / "x.parquet")
         features: Any = images_of(load_captions(tmp_path / "x.parquet", language="en"))
         assert features[[0]].tolist() == [[1.0, 2.0]]
-        with pytest.raises(CorpusError, match="row 1: the features of an image are a list of finite numbers"):
+        with pytest.raises(CorpusError, match="row 1: the features of an image must be a list of finite numbers"):
             features[[0, 1]]
 
 

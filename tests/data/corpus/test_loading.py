@@ -230,7 +230,7 @@ class TestDatasets:
         dataset.to_parquet(tmp_path / "train.parquet")
         dataset.select([0]).to_parquet(tmp_path / "test.parquet")
         assert len(load_captions(tmp_path, language="de", split="test")) == 1
-        with pytest.raises(CorpusError, match=r"say which split to load, as in split='.*'; there are train, test"):
+        with pytest.raises(CorpusError, match=r"choose a split to load, as in split='.*'; there are train, test"):
             load_captions(tmp_path, language="de")
 
     def test_one_split_of_several_must_be_named(self, dataset: Dataset, tmp_path: Path) -> None:
