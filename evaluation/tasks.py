@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..configuration.errors import MissingExtraError
 from ..data.batching.task_inputs import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
 from ..data.batching.views import CorpusView, Images, retrieval_set
 from ..inference.cross_encoder import CrossEncoder
@@ -128,7 +129,7 @@ def translation_quality(
 
     Raises:
         UnknownLanguageError: for a language that the model has not learned.
-        ImportError: without sacrebleu.
+        MissingExtraError: without sacrebleu.
     """
     metrics = sacrebleu_metrics()
     inputs = TaskInputs(processor, model.config, regions)
@@ -164,11 +165,9 @@ def _on_device(inputs: dict[str, torch.Tensor], model: PreTrainedModel) -> dict[
 
 
 def sacrebleu_metrics() -> Any:
-    """The module; raises an ImportError that says what to install."""
+    """The module; raises a MissingExtraError without it."""
     try:
         from sacrebleu import metrics
     except ImportError as error:
-        raise ImportError(
-            "translations are measured by sacrebleu: install babelens with `pip install babelens[translation]`"
-        ) from error
+        raise MissingExtraError("translations are measured by sacrebleu: pip install babelens[translation]") from error
     return metrics

@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..configuration.errors import RegionError
+from ..configuration.errors import MissingExtraError, RegionError
 from .region_arrays import check_regions
 
 _FEATURES = "features"
@@ -47,7 +47,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 
     Raises:
         RegionError: for a path where nothing is; later, for what cannot be read.
-        ImportError: when the library for the format is not installed.
+        MissingExtraError: when the library for the format is not installed.
         RegionError: when an image is asked for that is not there.
         RegionError, RegionError, RegionError: when one is asked for that the model cannot read.
     """
@@ -280,4 +280,4 @@ def _library(name: str, path: Path) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ImportError(f"{path} needs {name}: pip install babelens[regions]") from error
+        raise MissingExtraError(f"{path} needs {name}: pip install babelens[regions]") from error

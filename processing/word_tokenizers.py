@@ -34,6 +34,7 @@ from typing import Any
 
 import regex
 
+from ..configuration.errors import MissingExtraError
 from ..configuration.languages import normalize_language
 
 _ICU_LANGUAGES = {"zh", "yue", "ja", "th", "lo", "km", "my"}
@@ -64,7 +65,7 @@ def split_words(text: str, language: str) -> list[str]:
 
     Raises:
         LanguageTagError: for an unknown language tag.
-        ImportError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without `babelens[segmenters]`.
+        MissingExtraError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without `babelens[segmenters]`.
     """
     primary = _primary(language)
     cut = _CUTS.get(primary)
@@ -125,5 +126,7 @@ def _korean_segmenter() -> Callable[[str], list[str]]:
     return lambda text: [word.surface for word in tagger(text)]
 
 
-def _missing(primary: str, packages: str) -> ImportError:
-    return ImportError(f"finding words in texts in {primary!r} needs {packages}: pip install babelens[segmenters]")
+def _missing(primary: str, packages: str) -> MissingExtraError:
+    return MissingExtraError(
+        f"finding words in texts in {primary!r} needs {packages}: pip install babelens[segmenters]"
+    )
