@@ -21,6 +21,7 @@ import numpy as np
 from datasets import Dataset
 from PIL import Image
 
+from ..configuration.defaults import BENCHMARK_LANGUAGES
 from ..configuration.languages import normalize_languages
 from ..data.batching.views import Images, RetrievalSet, retrieval_set
 from ..data.emoji.benchmark import load_emoji
@@ -31,12 +32,6 @@ from ..inference.lettering import Lettering
 from ..inference.reranking import Reranker
 from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
 
-# The groups of languages that the benchmark's published numbers stand for.
-BENCHMARK_LANGUAGES = {
-    "image": ("en", "cs", "de", "fr", "ja", "zh"),
-    "pair": ("es", "hi", "id", "ko", "ru", "sw", "tr"),
-    "unseen": ("ar", "fi", "it", "nl", "pl", "pt", "sv", "th", "uk", "yo"),
-}
 GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
 TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
 # What the gallery shows, the easier question first.

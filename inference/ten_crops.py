@@ -24,6 +24,7 @@ from torch import Tensor
 from transformers import AutoImageProcessor, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
+from ..configuration.defaults import CROP, RESIZE
 from ..configuration.errors import ModelKindError
 from ..configuration.files import written_file
 from ..configuration.pretrained import load_processor
@@ -34,7 +35,6 @@ from ..processing.images import check_size
 from .backbones import load_backbone
 from .fingerprint import fingerprint
 
-RESIZE, CROP = 512, 448
 _ROWS_PER_FILE = 1000
 _MADE_OF = b"babelens.made_of"  # in a file's metadata: a digest of all that its features depend on
 

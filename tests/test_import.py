@@ -78,7 +78,7 @@ def test_the_rooms_keep_their_promised_names(statement):
 
 
 def test_a_name_that_is_not_there_is_missed_in_the_usual_way():
-    with pytest.raises(AttributeError, match="module 'babelens' has no attribute 'MuralTrainr'"):
+    with pytest.raises(AttributeError, match="MuralTrainr"):
         babelens.MuralTrainr  # noqa: B018
 
 

@@ -25,6 +25,7 @@ from transformers import (
 )
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from ..configuration.defaults import M_BERT
 from ..configuration.errors import CorpusError, ModelFolderError, RecipeError, TrainingSetupError, VocabularyError
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import load_processor
@@ -51,8 +52,6 @@ from ..trainers.saving import prepare_saving, written_whole
 from .argument_checks import check_arguments
 from .record import RunRecord, corpus_digest, flattened
 from .vocabulary import pretrained_table
-
-M_BERT = "google-bert/bert-base-multilingual-cased"
 
 EMBEDDING, MODEL, CHECKPOINTS = "embedding", "model", "checkpoints"
 _HELD_OUT = 1000  # translations at most

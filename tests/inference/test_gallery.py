@@ -147,8 +147,8 @@ def test_letters_that_cannot_be_fetched_are_named_and_galleries_still_work(tmp_p
 @pytest.mark.data
 def test_fetched_letters_write_the_benchmarks_languages(tmp_path):
     """Every name of the benchmark in the languages of its published numbers can be written."""
+    from babelens.configuration.defaults import BENCHMARK_LANGUAGES
     from babelens.data.emoji.benchmark import load_emoji
-    from babelens.evaluation.emoji import BENCHMARK_LANGUAGES
 
     languages = [language for group in BENCHMARK_LANGUAGES.values() for language in group]
     lettering = Lettering.fetch(languages, tmp_path)

@@ -46,7 +46,9 @@ def test_the_recipe_is_one(tmp_path):
 @pytest.mark.parametrize("line", COMMANDS)
 def test_commands_have_the_options_shown(line):
     name, *arguments = shlex.split(line, comments=True)[1:]
-    known = {option for parameter in get_command(app).commands[name].params for option in parameter.opts}
+    command = get_command(app).commands[name]
+    jobs = getattr(command, "commands", {name: command}).values()
+    known = {option for job in jobs for parameter in job.params for option in parameter.opts}
     assert {argument for argument in arguments if argument.startswith("--")} <= known
 
 
