@@ -17,8 +17,9 @@ from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature
 from ..configuration.errors import ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
 from ..configuration.pretrained import load_model, load_processor
+from ..processing.image_inputs import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts
-from .embedder import ImageLike, default_device, evaluation_mode, open_rgb, progress_bar
+from .embedder import ImageLike, default_device, evaluation_mode, progress_bar
 
 # Images whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
 _IMAGES_AT_ONCE = 256
@@ -183,7 +184,7 @@ class CrossEncoder:
         """What the model reads of some images, on the CPU."""
         given: dict[str, list[Any]] = {}
         if images is not None:
-            given["images"] = [open_rgb(images[int(row)], f"images[{row}]") for row in rows]
+            given["images"] = [as_rgb_image(images[int(row)], f"images[{row}]") for row in rows]
         if regions is not None:
             given["regions"] = [regions[int(row)] for row in rows]
         elif self.find_regions is not None and images is not None:

@@ -16,32 +16,16 @@ import torch
 from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor, nn
-from transformers import (
-    AutoModel,
-    AutoProcessor,
-    AutoTokenizer,
-    BatchFeature,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProcessorMixin,
-)
-from transformers.utils.peft_utils import find_adapter_config_file
+from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import ImageError, ModelFolderError, NonFiniteError
+from ..configuration.errors import ImageError, NonFiniteError
 from ..configuration.languages import language_for_each
-from ..configuration.pretrained import explained, load_model, load_processor, located
-from ..configuration.saved_folders import check_finished
 from ..data.batching.views import ImageFeatures
-from ..modeling.modeling_mla import MlaModel
-from ..modeling.peft_mla import MlaAdapterConfig
-from ..modeling.peft_mla.peft_mla_conversion import SHARED_OPTIONS, load_adapter
-from ..processing.image_inputs import as_image
-from ..processing.images import open_image
-from ..processing.processing_mla import MlaProcessor
+from ..processing.image_inputs import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
+from .loading import load_dual_encoder
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
-_OF_ADAPTERS = ("local_files_only", "revision", "token")  # what finds an adapter, of the options to load a model with
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
 _PROGRESS_AFTER_SECONDS = 2.0
 
@@ -187,7 +171,7 @@ class Embedder:
             if isinstance(items, ImageFeatures):
                 inputs = BatchFeature({"image_features": items[positions]}, tensor_type="pt")
             else:
-                batch = [open_rgb(items[position], f"images[{position}]") for position in positions]
+                batch = [as_rgb_image(items[position], f"images[{position}]") for position in positions]
                 inputs = self.processor(images=batch, return_tensors="pt")
             return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
 
@@ -246,50 +230,6 @@ def default_device() -> torch.device | None:
     return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
 
 
-def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Model and processor of a folder or Hub repository, which may be an MLA adapter's; `loading` is what
-    `from_pretrained` takes, such as `trust_remote_code`."""
-    source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
-    check_finished(source)
-    if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in _OF_ADAPTERS}):
-        return _load_adapted(source, **loading)
-    model = load_model(AutoModel, source, **loading)
-    processor = load_processor(AutoProcessor, source, **loading)
-    if hasattr(model, "get_image_features") and not hasattr(
-        processor, "image_processor"
-    ):  # where there is no processor, transformers takes the tokenizer
-        raise ModelFolderError(f"{source} has no processor for images: save the model's processor there")
-    return model, processor
-
-
-def _load_adapted(source: str, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """The base model of an MLA adapter with the adapter's language."""
-    with explained(source, loading):
-        adapter = MlaAdapterConfig.from_pretrained(source)
-    if not adapter.base_model_name_or_path:
-        raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
-    model, processor = load_dual_encoder(adapter.base_model_name_or_path, **loading)
-    if not isinstance(model, MlaModel):
-        asked = {name: value for name, value in loading.items() if name in ("local_files_only", "trust_remote_code")}
-        tokenizer = _tokenizer_beside(adapter.embedding or source, **asked)
-        processor = MlaProcessor.for_native(
-            model.config, processor, tokenizer, native_language=adapter.native_language
-        )
-        model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
-    with explained(source, loading):
-        load_adapter(model, source)
-    processor.languages = list(model.config.languages)
-    return model, processor
-
-
-def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer in the folder of a shared embedding, which may be one in a repository of the Hub."""
-    if Path(embedding).is_dir():
-        return load_processor(AutoTokenizer, embedding, **loading)
-    owner, repository, *below = embedding.split("/")
-    return load_processor(AutoTokenizer, f"{owner}/{repository}", **loading | {"subfolder": "/".join(below)})
-
-
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Eval mode without gradients; afterwards each module is in its own mode again (a frozen part may stand in another
@@ -317,9 +257,3 @@ def is_one_image(images: ImageLike | Sequence[ImageLike] | ImageFeatures) -> Typ
     return isinstance(images, Image.Image | str | Path | bytes) or (
         isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
     )
-
-
-def open_rgb(image: ImageLike, called: str = "image") -> Image.Image:
-    """The image as upright RGB; raises `ImageError` for one that cannot be read."""
-    opened = as_image(image, called)
-    return open_image(opened) if isinstance(image, Image.Image) else opened  # all others are upright RGB by now

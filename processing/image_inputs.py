@@ -60,6 +60,13 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
     return _of_array(image, called, layout, scaled)
 
 
+def as_rgb_image(image: Any, called: str) -> PIL.Image.Image:
+    """One image in any form as an upright RGB image in 8 bits; arguments and errors are those of `as_image`."""
+    if isinstance(image, PIL.Image.Image):
+        return open_image(image, called=called)
+    return as_image(image, called)
+
+
 def _entries(given: Any) -> list[Any]:
     """Those of a list, of a tuple and of an array of several images; else the one that is given."""
     if isinstance(given, list | tuple):

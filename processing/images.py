@@ -27,13 +27,16 @@ MAX_ASPECT = 100
 _STRIP_PIXELS = 1 << 20
 
 
-def open_image(source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int | None = None) -> PIL.Image.Image:
+def open_image(
+    source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int | None = None, called: str = "image"
+) -> PIL.Image.Image:
     """The image as upright RGB, fully decoded; of an animation, its first frame.
 
     Args:
         source: a path, the bytes of an image file, or a PIL image.
         max_pixels: refuse images of more pixels than this. By default (and never above) `MAX_PIXELS`, 67 million, or
             Pillow's own limit against decompression bombs where that is lower.
+        called: how errors name a PIL image that has no file.
 
     Raises:
         ImageError: before decoding, for an image beyond the limit.
@@ -41,12 +44,12 @@ def open_image(source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int 
             times as long as the other.
         ImageError: for a file that is missing, truncated, broken, or in none of `FORMATS`.
     """
-    return _read(source, max_pixels, smallest=False)
+    return _read(source, max_pixels, smallest=False, called=called)
 
 
 def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) -> None:
     """Raises what `open_image` would raise, for less work: JPEGs are decoded at an eighth of their size."""
-    _read(source, max_pixels, smallest=True)
+    _read(source, max_pixels, smallest=True, called="image")
 
 
 def check_size(width: int, height: int) -> None:
@@ -119,8 +122,10 @@ def decoded(image: PIL.Image.Image, called: str) -> PIL.Image.Image:
     return image
 
 
-def _read(source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, *, smallest: bool) -> PIL.Image.Image:
-    with _readable(source):
+def _read(
+    source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, *, smallest: bool, called: str
+) -> PIL.Image.Image:
+    with _readable(source, called):
         if isinstance(source, PIL.Image.Image):
             return to_rgb(_decode(source, max_pixels, smallest))
         if not isinstance(source, bytes):
