@@ -1,8 +1,8 @@
-"""The embedder: texts and images to unit vectors, with any dual encoder.
+"""The embedder: texts and images to embeddings, with any dual encoder.
 
-Evaluation, search, the trainer and the command line encode with this class and with nothing else. It works with every
-dual encoder of babelens, with transformers' CLIP, SigLIP and ALIGN, and with MLA adapters on any of them: whatever has
-`get_text_features` and `get_image_features`, and a processor.
+Evaluation, search, the trainers and the command line encode with this class alone. A dual encoder is a model with
+`get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens,
+transformers' CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`).
 """
 
 import inspect
@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import ImageError, NonFiniteError
+from ..configuration.errors import ImageError, ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
 from ..data.batching.views import ImageFeatures
 from ..processing.image_inputs import as_rgb_image
@@ -41,8 +41,14 @@ class Embedder:
         processor: its processor. Processors that take `language=` are given the language of the texts.
         batch_size: texts or images encoded at a time.
         device: where to move the model; by default it stays where it is.
-        dtype: to which floating-point type to convert the model, such as `torch.bfloat16`; by default it keeps its
-            own.
+        dtype: the floating-point type to convert the model to, such as `torch.bfloat16`; by default the model keeps
+            its own.
+
+    Example:
+        >>> embedder = Embedder.from_pretrained("openai/clip-vit-base-patch32")
+        >>> images = embedder.encode_image(["cat.jpg", "dog.jpg"])
+        >>> query = embedder.encode_text("a dog", language="en")
+        >>> (images @ query[0]).argmax()
     """
 
     def __init__(
@@ -57,7 +63,7 @@ class Embedder:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
-            raise TypeError(
+            raise ModelKindError(
                 f"{type(model).__name__} is no dual encoder: it lacks get_text_features or get_image_features"
             )
         if device is not None or dtype is not None:
@@ -92,7 +98,7 @@ class Embedder:
             ModelFolderError: when there is no such folder or repository, it lacks weights or a processor, or a file
                 is damaged; an `OSError`.
             UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
-            TypeError: when the model is no dual encoder.
+            ModelKindError: when the model is no dual encoder.
         """
         model, processor = load_dual_encoder(folder_or_repo, **loading)
         return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
@@ -108,16 +114,16 @@ class Embedder:
         """Embeddings of texts, [N, d]; a single text gives [1, d].
 
         Args:
-            texts: texts of any length; those that are longer than the model reads are cut, and counted in the log.
-            language: BCP-47 tag of all texts, or one for each.
+            texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log.
+            language: the BCP-47 tag of all texts, or a list with one tag for each text.
             show_progress: whether to show a progress bar; by default only on a terminal and only for long jobs.
-            normalize: give unit vectors; else the features as the model makes them.
+            normalize: return vectors of unit length; otherwise the features that the model computes.
 
         Raises:
             LanguageTagError: for an unknown language.
             InputError: when a list of languages is not as long as `texts`.
             NonFiniteError: for a text whose embedding is not finite.
-            InputError: for what is no text, or a text that is no Unicode.
+            InputError: for a value that is not a text, or a text that is not valid Unicode.
         """
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(language, len(texts))
@@ -131,7 +137,7 @@ class Embedder:
             return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
 
         with counting_cut_texts() as cut:
-            if not self._takes_language:  # transformers' processors say nothing of what they cut
+            if not self._takes_language:  # transformers' processors do not report the texts that they cut
                 limit = self.processor.tokenizer.model_max_length
                 too_long = [text for text, length in zip(texts, lengths, strict=True) if length > limit]
                 note_cut_texts(too_long, f"{limit} tokens")
@@ -151,21 +157,22 @@ class Embedder:
         """Embeddings of images, [N, d]; a single image gives [1, d].
 
         Args:
-            images: Pillow images, arrays or tensors of uint8, paths, or the bytes of files (`as_image`), in a list
-                or in any sequence that loads an image when it is asked for one; no more than a batch of them is held
-                at a time. Or the features that a corpus has in their place, for a model that takes such.
+            images: Pillow images, arrays or tensors of uint8, paths, or the bytes of image files (`as_image`), in a
+                list or in any sequence that loads an image at each access; at most one batch of them is held at a
+                time. Or the features that a corpus has in the place of images, for a model that reads features.
             show_progress, normalize: as in `encode_text`.
 
         Raises:
-            ImageError: for what is no image, or one that is missing, broken, too large or too long and thin.
+            ImageError: for a value that is not an image, and an image that is missing, broken or too large, or whose
+                sides differ too much.
             NonFiniteError: for an image whose embedding is not finite.
-            TypeError: for features, when the model takes images alone.
+            ModelKindError: for features, when the model reads images only.
         """
         items = [images] if is_one_image(images) else cast(Sequence[ImageLike] | ImageFeatures, images)
         if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
             raise ImageError(f"a {type(images).__name__} is no image and no sequence of images")
         if isinstance(items, ImageFeatures) and not self._takes_features:
-            raise TypeError(f"{type(self.model).__name__} takes images, and not features of images")
+            raise ModelKindError(f"{type(self.model).__name__} reads images, and not features of images")
 
         def encode(positions: list[int]) -> Tensor:
             if isinstance(items, ImageFeatures):
@@ -190,7 +197,7 @@ class Embedder:
         normalize: bool,
         describe: Callable[[int], str],
     ) -> np.ndarray:
-        """Encodes the items in this order, batch by batch; each one's embedding stands in the row of its position."""
+        """Encodes the items in this order, batch by batch; the embedding of each item is in the row of its index."""
         embeddings: np.ndarray | None = None
         with evaluation_mode(self.model), progress_bar(len(order), f"Encoding {what}", show_progress) as bar:
             for start in range(0, len(order), self.batch_size):
@@ -198,8 +205,8 @@ class Embedder:
                 features = encode(positions).float()
                 if bad := (~features.isfinite().all(-1)).nonzero().flatten().tolist():
                     raise NonFiniteError(
-                        f"{describe(positions[bad[0]])}: {type(self.model).__name__} makes an embedding of it with "
-                        "numbers that are NaN or infinite"
+                        f"{describe(positions[bad[0]])}: {type(self.model).__name__} computes an embedding of it with "
+                        "values that are NaN or infinite"
                     )
                 rows = (nn.functional.normalize(features, dim=-1) if normalize else features).cpu().numpy()
                 if embeddings is None:
@@ -220,7 +227,7 @@ class Embedder:
         if not texts:
             return []
         tokenizer = self.processor.tokenizer
-        if not callable(tokenizer):  # a word-level method's, whose words are counted when they are encoded
+        if not callable(tokenizer):  # of a method with words as tokens, which are counted when texts are encoded
             return [len(text) for text in texts]
         return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]
 
@@ -232,8 +239,10 @@ def default_device() -> torch.device | None:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; afterwards each module is in its own mode again (a frozen part may stand in another
-    than the rest)."""
+    """Puts a model into eval mode, without gradients, inside the block.
+
+    Afterwards each module is in the mode that it was in; frozen parts may be in another mode than the rest.
+    """
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -246,7 +255,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
-    """A bar, if `show`; by default on a terminal and for jobs that take long."""
+    """A progress bar: always or never by `show`; by default on a terminal, for jobs of more than two seconds."""
     if show is None:
         return tqdm(total=total, desc=description, delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
     return tqdm(total=total, desc=description, leave=False, disable=not show)

@@ -275,7 +275,7 @@ def test_what_is_not_finite_is_named(clip_parts, tmp_path):
     model = copy.deepcopy(clip_parts[0])
     model.text_model.embeddings.token_embedding.weight.data[clip_parts[1].tokenizer("z")["input_ids"][1]] = torch.inf
     embedder = Embedder(model, clip_parts[1], batch_size=2)
-    with pytest.raises(NonFiniteError, match=r"'a z': CLIPModel makes"):
+    with pytest.raises(NonFiniteError, match=r"'a z': CLIPModel computes"):
         embedder.encode_text(["abc", "a z", "abcde"], language="en")
     model.visual_projection.weight.data[0] = torch.nan
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")

@@ -136,8 +136,8 @@ def test_letters_that_cannot_be_fetched_are_named_and_galleries_still_work(tmp_p
         lettering = Lettering.fetch(["ja", "am"], tmp_path / "packages")
     messages = [record.message for record in caplog.records]
     assert "no font for the script Ethi: galleries show an English gloss" in messages
-    assert any(message.startswith("no letters for the script Latn") and "ENOTFOUND" in message for message in messages)
-    assert any(message.startswith("no letters for the script Jpan") for message in messages)
+    assert any(message.startswith("no font for the script Latn") and "ENOTFOUND" in message for message in messages)
+    assert any(message.startswith("no font for the script Jpan") for message in messages)
     assert not lettering.can_write("赤い車", "ja")
     assert retrieval_gallery([row("赤い車", "ja", gloss="red car")], lettering=lettering).tobytes() == (
         retrieval_gallery([row("赤い車", "ja", gloss="red car")]).tobytes()

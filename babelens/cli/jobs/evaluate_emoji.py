@@ -5,6 +5,7 @@ from typing import Any
 
 import typer
 
+from ...configuration.errors import BabelensError
 from ...configuration.files import written_file
 from ...evaluation.emoji import EmojiBenchmark
 from ...inference.embedder import Embedder
@@ -25,7 +26,7 @@ def evaluate_emoji(
     """
     try:
         benchmark = EmojiBenchmark(embedder, **questions)
-    except ValueError as error:
+    except BabelensError as error:
         raise typer.BadParameter(str(error)) from error
     report = benchmark.report()
     if gallery:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from ...configuration.errors import BabelensError
 from ...data.corpus.images import SkippedImage
 from ...data.corpus.loading import load_captions
 from ...inference.ten_crops import TenCropFeatures, write_features
@@ -24,7 +25,7 @@ def extract_features(
     """Writes the corpus `data` with the features of a vision model; `sizes` are `resize` and `crop`."""
     try:
         extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, **sizes)
-    except (OSError, ValueError) as error:
+    except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
     skipped: list[SkippedImage] = []
     corpus = load_captions(

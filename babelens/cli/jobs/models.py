@@ -4,7 +4,7 @@ from typing import Any
 
 import typer
 
-from ...configuration.errors import HubUnreachableError, ModelFolderError
+from ...configuration.errors import BabelensError, HubUnreachableError, ModelFolderError
 from ...configuration.pretrained import load_config
 from ...inference.cross_encoder import CrossEncoder
 from ...inference.embedder import Embedder
@@ -21,7 +21,7 @@ def load_embedder(model: str, **options: Any) -> Embedder:
     """
     try:
         return Embedder.from_pretrained(model, **options)
-    except (OSError, TypeError) as error:
+    except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
 
 
@@ -65,13 +65,13 @@ def load_cross_encoder(
     code = {"trust_remote_code": trust_remote_code}
     try:
         cross_encoder = CrossEncoder.from_pretrained(rerank, **options, **code)
-    except (OSError, TypeError) as error:
+    except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="--rerank") from error
     if regions:
         most = cross_encoder.processor.max_regions
         try:
             finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=most, **code)
-        except (OSError, ValueError) as error:
+        except (BabelensError, OSError) as error:
             raise typer.BadParameter(str(error), param_hint="--regions") from error
         finder.model.to(cross_encoder.model.device)
         cross_encoder.find_regions = finder
