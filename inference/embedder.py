@@ -72,6 +72,8 @@ class Embedder:
         self.processor = processor
         self.batch_size = batch_size
         self._takes_language = "language" in inspect.signature(type(processor).__call__).parameters
+        self._is_padded_to_full_length = "siglip" in model.config.model_type  # as SigLIP was trained
+        self._has_one_tokenizer = getattr(processor, "one_tokenizer", not self._takes_language)
         self._takes_features = "image_features" in inspect.signature(model.get_image_features).parameters
 
     @classmethod
@@ -127,16 +129,21 @@ class Embedder:
         """
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(language, len(texts))
-        # Texts of similar length share a batch, so that little of it is padding. Longest first: what does not fit in
-        # memory fails at once.
-        lengths = self._token_counts(texts)
-        order = sorted(range(len(texts)), key=lambda position: -lengths[position])
-
-        def encode(positions: list[int]) -> Tensor:
-            inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
-            return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
-
         with counting_cut_texts() as cut:
+            tokenized = self._tokenized(texts, languages)
+            # Texts of similar length share a batch, so that little of it is padding. The longest come first: a batch
+            # that does not fit in memory fails at once.
+            lengths = self._token_counts(texts, tokenized)
+            order = sorted(range(len(texts)), key=lambda position: -lengths[position])
+
+            def encode(positions: list[int]) -> Tensor:
+                if tokenized is None:
+                    inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
+                else:
+                    rows = {name: [values[p] for p in positions] for name, values in tokenized.items()}
+                    inputs = self.processor.tokenizer.pad(rows, padding=True, return_tensors="pt")
+                return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
+
             if not self._takes_language:  # transformers' processors do not report the texts that they cut
                 limit = self.processor.tokenizer.model_max_length
                 too_long = [text for text, length in zip(texts, lengths, strict=True) if length > limit]
@@ -218,15 +225,31 @@ class Embedder:
     def _process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
         if self._takes_language:
             return self.processor(text=texts, language=languages, return_tensors="pt")
-        # transformers' processors leave padding to the caller; SigLIP was trained with every text padded to the full
-        # length.
-        padding = "max_length" if "siglip" in self.model.config.model_type else True
+        # transformers' processors leave padding to the caller.
+        padding = "max_length" if self._is_padded_to_full_length else True
         return self.processor(text=texts, padding=padding, truncation=True, return_tensors="pt")
 
-    def _token_counts(self, texts: list[str]) -> list[int]:
+    def _tokenized(self, texts: list[str], languages: list[str]) -> dict[str, list[list[int]]] | None:
+        """The inputs of all texts, cut but not padded; None where the processor must make whole batches of inputs."""
+        if not texts or not self._has_one_tokenizer or self._is_padded_to_full_length:
+            return None
+        language = {"language": languages} if self._takes_language else {}
+        return dict(self.processor(text=texts, **language, padding=False, truncation=True))
+
+    def _token_counts(self, texts: list[str], tokenized: dict[str, list[list[int]]] | None) -> list[int]:
+        """The number of tokens of each text before it is cut."""
         if not texts:
             return []
         tokenizer = self.processor.tokenizer
+        if tokenized is not None:
+            counts = [len(tokens) for tokens in tokenized["input_ids"]]
+            longest = max(counts)  # only texts with as many tokens can have been cut
+            full = [index for index, count in enumerate(counts) if count == longest]
+            for index, tokens in zip(
+                full, tokenizer([texts[index] for index in full], verbose=False)["input_ids"], strict=True
+            ):
+                counts[index] = len(tokens)
+            return counts
         if not callable(tokenizer):  # of a method with words as tokens, which are counted when texts are encoded
             return [len(text) for text in texts]
         return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]
