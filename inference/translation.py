@@ -129,10 +129,16 @@ class Seq2SeqTranslator:
 
 
 class TranslatorsByPair:
-    """Several translators as one: each has a source and a target language, as Marian's models do.
+    """Combines translators of one pair of languages each, such as Marian's models, into one translator.
 
     Args:
-        translators: by (source, target).
+        translators: the translators, by source and target language.
+
+    Example:
+        >>> german = Seq2SeqTranslator.from_pretrained("Helsinki-NLP/opus-mt-en-de", pair=("en", "de"))
+        >>> french = Seq2SeqTranslator.from_pretrained("Helsinki-NLP/opus-mt-en-fr", pair=("en", "fr"))
+        >>> translator = TranslatorsByPair({("en", "de"): german, ("en", "fr"): french})
+        >>> translator.translate(["a red car"], "en", "fr")
     """
 
     def __init__(self, translators: Mapping[LanguagePair, Translator]) -> None:
@@ -142,7 +148,11 @@ class TranslatorsByPair:
         }
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """As the translator of the pair does it; raises `UnknownLanguageError` when there is none."""
+        """Translates texts by the translator of the pair.
+
+        Raises:
+            UnknownLanguageError: when there is no translator of the pair.
+        """
         pair = normalize_language(source), normalize_language(target)
         if pair not in self._translators:
             known = ", ".join(f"{a} to {b}" for a, b in self._translators)
