@@ -34,7 +34,7 @@ from .processing.processing_mla_student import MlaStudentProcessor as MlaStudent
 from .processing.processing_mural import MuralProcessor as MuralProcessor
 from .processing.processing_rc3 import Rc3Processor as Rc3Processor
 from .processing.processing_smalr import SmalrProcessor as SmalrProcessor
-from .registry import METHODS as METHODS
+from .registry import METHODS as METHODS, Method as Method, register_method as register_method
 from .trainers.arguments import (
     ContrastiveTrainingArguments as ContrastiveTrainingArguments,
     LiweTrainingArguments as LiweTrainingArguments,

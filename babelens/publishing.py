@@ -1,7 +1,6 @@
-"""Publishing a model: what is wrong with its folder, which files go to the Hub, and the upload as one commit.
+"""Publishing a model: checking its folder, choosing the files that go to the Hub, and uploading them as one commit.
 
-Nothing of a training run but its result is published: no checkpoints, no logs, and no pickles, which nobody should
-load.
+Of a training run only the result is published: no checkpoints, no logs, and no pickles, which are unsafe to load.
 """
 
 import ast
@@ -64,7 +63,7 @@ def _is_unpublished(path: Path) -> bool:
 
 
 def folder_problems(folder: str | Path) -> list[str]:
-    """What is missing from a model's folder or wrong in it, one sentence each; empty when it can be published."""
+    """The problems of a model's folder, one sentence each; none when it can be published."""
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder"]
@@ -75,12 +74,12 @@ def folder_problems(folder: str | Path) -> list[str]:
         problems = _adapter_problems(folder)
     else:
         problems = [*_config_problems(folder), *_weight_problems(folder), *_processor_problems(folder)]
-    # What is loaded is looked at last: before, an error would say again what is missing.
+    # The model is loaded last: the error would otherwise repeat which files are missing.
     return problems + always or _loading_problems(folder)
 
 
 def _link_problems(folder: Path) -> list[str]:
-    """Links that lead out of the folder would publish what lies elsewhere."""
+    """The links that lead out of the folder, through which files from elsewhere would be published."""
     inside = folder.resolve()
     return [
         f"{path.relative_to(folder)} is a link to {path.resolve()}, outside of the folder: put the file itself there"
@@ -92,7 +91,7 @@ def _link_problems(folder: Path) -> list[str]:
 
 
 def _loading_problems(folder: Path) -> list[str]:
-    """What goes wrong when the folder is loaded as others will load it, and weights that are not finite."""
+    """The errors of loading the folder as others will load it, and weights that are not finite."""
     try:
         if (folder / ADAPTER_CONFIG).is_file():
             with explained(str(folder), {}):
@@ -109,7 +108,7 @@ def _loading_problems(folder: Path) -> list[str]:
 
 
 def _adapter_problems(folder: Path) -> list[str]:
-    """An adapter of PEFT ships no code; what it needs besides may lie in the folder or on the Hub, not elsewhere."""
+    """The problems of an adapter: its base and its embedding must lie in the folder or on the Hub."""
     problems = [] if (folder / ADAPTER_WEIGHTS).is_file() else [f"{ADAPTER_WEIGHTS} is missing: acquire writes it"]
     settings = _read_json(folder / ADAPTER_CONFIG)
     for key in ("base_model_name_or_path", "embedding"):
@@ -120,7 +119,7 @@ def _adapter_problems(folder: Path) -> list[str]:
 
 
 def _is_local(place: str) -> bool:
-    """Whether a folder is meant, and no repository on the Hub or folder in one."""
+    """Whether a path names a local folder, rather than a repository on the Hub or a folder in one."""
     try:
         validate_repo_id("/".join(place.split("/")[:2]))
     except HFValidationError:
@@ -147,7 +146,7 @@ def _weight_problems(folder: Path) -> list[str]:
 def _processor_problems(folder: Path) -> list[str]:
     problems = []
     config = _read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    # A model that no pipeline takes reads words, and its processor has no tokenizer.
+    # Models that read words have no tokenizer, and no pipeline takes them.
     has_tokenizer = _PIPELINE_CLASS in config.get("auto_map", {_PIPELINE_CLASS: ""})
     if has_tokenizer and not (folder / "tokenizer_config.json").is_file():
         problems.append("tokenizer_config.json is missing: save the processor with save_pretrained")
@@ -171,7 +170,7 @@ def _code_problems(folder: Path, where: str, settings: dict[str, Any], needs: tu
     """Whether `auto_map` names the classes that are needed, and the code files define them."""
     auto_map = settings.get("auto_map", {})
     if not isinstance(auto_map, dict) or not all(isinstance(reference, str) for reference in auto_map.values()):
-        return [f"{where}: auto_map is no table from Auto classes to classes"]
+        return [f"{where}: auto_map is not a mapping from Auto classes to classes"]
     problems = [f"{where}: auto_map has no {name}" for name in needs if name not in auto_map]
     for reference in sorted(set(auto_map.values())):
         module, _, class_name = reference.rpartition(".")
@@ -206,10 +205,10 @@ def _card_problems(folder: Path) -> list[str]:
     for language in [languages] if isinstance(languages, str) else languages:
         if not _HUB_LANGUAGE.fullmatch(str(language)) and language not in ("code", "multilingual"):
             problems.append(f"README.md: language {language!r} is no ISO 639 code; full tags go to language_bcp47")
-    for shown in metadata.get("widget") or []:
-        source = shown.get("src", "") if isinstance(shown, dict) else None
+    for example in metadata.get("widget") or []:
+        source = example.get("src", "") if isinstance(example, dict) else None
         if not isinstance(source, str):
-            problems.append("README.md: an example of the widget is no mapping with a text for src")
+            problems.append("README.md: an example of the widget is not a mapping with a text for src")
             continue
         if "://" not in source and not (folder / source).is_file():
             problems.append(f"README.md: the widget shows {source!r}, which is missing")
@@ -217,13 +216,22 @@ def _card_problems(folder: Path) -> list[str]:
 
 
 def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi | None = None) -> str:
-    """Publishes a folder as one commit and returns the commit's address.
+    """Publishes a folder as one commit.
 
-    The card names the repository in its examples; the folder itself is left as it is.
+    The card that is published names the repository in its examples; the folder itself stays unchanged.
+
+    Args:
+        folder: the model's folder.
+        repo_id: the repository, which is created if it is missing.
+        private: whether a new repository is private.
+        api: the client of the Hub; by default a new one.
+
+    Returns:
+        The commit's address.
 
     Raises:
-        PublishError: when the folder is not fit to be published; nothing is created then.
-        HubUnreachableError: when the Hub does not answer, or does not take it.
+        PublishError: when the folder has problems (`folder_problems`); nothing is created then.
+        HubUnreachableError: when the Hub does not answer, or refuses the upload.
     """
     if problems := folder_problems(folder):
         raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))

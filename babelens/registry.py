@@ -1,6 +1,14 @@
-"""The methods: one line for each registers its classes with transformers' Auto classes."""
+"""The methods: one line for each registers its classes with transformers' Auto classes and with the command line.
+
+A method of another package is registered by the same line, when that package is imported:
+
+    register_method(Method(ToyConfig, ToyModel, ToyProcessor, "toy.trainer:ToyTrainer", files=Path(__file__).parent))
+"""
 
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import transformers
 from transformers import (
@@ -12,7 +20,6 @@ from transformers import (
     PreTrainedModel,
     ProcessorMixin,
 )
-from transformers.image_processing_utils import BaseImageProcessor
 
 from .configuration.configuration_consistency import CrossLingualConsistencyConfig
 from .configuration.configuration_etcl import EtclConfig
@@ -22,6 +29,7 @@ from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_smalr import SmalrConfig
+from .configuration.presets import add_preset_folder
 from .inference.loading import register_adapter_loader
 from .inference.mla_adapters import load_mla_adapter
 from .inference.pipeline import register_pipeline
@@ -46,18 +54,29 @@ from .processing.processing_smalr import SmalrProcessor
 
 @dataclass(frozen=True)
 class Method:
-    """The classes that make up a method; module and name of its trainer and of the classes that run its recipes, of
-    fine-tuning on a task apart from others, which are imported when somebody trains. `heads` are models for single
-    tasks, on the configuration of the `model`."""
+    """The parts of a method. What only training needs is named as `module:name`, and imported when somebody trains.
+
+    Args:
+        config: the configuration, whose `model_type` is the method's name.
+        model: the model.
+        processor: the processor of its inputs.
+        trainer: the trainer's class, as `module:name`.
+        workflow: the `Workflow` that runs the method's recipes, as `module:name`.
+        task_workflow: the `Workflow` of recipes that fine-tune the model on a task, as `module:name`; None without
+            tasks.
+        heads: models for single tasks, with the configuration of `model`.
+        files: the folder of a method of another package, which holds `presets/*.json` and `model_cards/<name>.md`;
+            None for a method of babelens, which has them in its rooms.
+    """
 
     config: type[PreTrainedConfig]
     model: type[PreTrainedModel]
     processor: type[ProcessorMixin]
-    image_processor: type[BaseImageProcessor]
     trainer: str
-    run: str = "babelens.workflows.base:RecipeRun"
-    task_run: str | None = None
+    workflow: str = "babelens.workflows.base:WORKFLOW"
+    task_workflow: str | None = None
     heads: tuple[type[PreTrainedModel], ...] = ()
+    files: Path | None = None
 
     @property
     def name(self) -> str:
@@ -68,62 +87,54 @@ class Method:
         return (self.model, *self.heads)
 
 
-METHODS = {
-    method.name: method
-    for method in (
-        Method(MuralConfig, MuralModel, MuralProcessor, MuralImageProcessor, "babelens.trainers.mural:MuralTrainer"),
-        Method(
-            MlaConfig,
-            MlaModel,
-            MlaProcessor,
-            MuralImageProcessor,
-            "babelens.trainers.mla:MlaTrainer",
-            run="babelens.workflows.mla:MlaRun",
-        ),
-        Method(
-            MlaStudentConfig,
-            MlaStudentModel,
-            MlaStudentProcessor,
-            MuralImageProcessor,
-            "babelens.trainers.mla:MlaTrainer",
-            run="babelens.workflows.mla_student:MlaStudentRun",
-        ),
-        Method(
-            EtclConfig,
-            EtclModel,
-            EtclProcessor,
-            MuralImageProcessor,
-            "babelens.trainers.etcl:EtclTrainer",
-            run="babelens.workflows.etcl:EtclRun",
-        ),
-        Method(
-            SmalrConfig,
-            SmalrModel,
-            SmalrProcessor,
-            MuralImageProcessor,
-            "babelens.trainers.smalr:SmalrTrainer",
-            run="babelens.workflows.smalr:SmalrRun",
-        ),
-        Method(
-            LiweConfig,
-            LiweModel,
-            LiweProcessor,
-            MuralImageProcessor,
-            "babelens.trainers.liwe:LiweTrainer",
-            run="babelens.workflows.liwe:LiweRun",
-        ),
-        Method(
-            Rc3Config,
-            Rc3Model,
-            Rc3Processor,
-            MuralImageProcessor,
-            "babelens.trainers.rc3:Rc3Trainer",
-            run="babelens.workflows.rc3:Rc3Run",
-            task_run="babelens.workflows.rc3_tasks:Rc3TaskRun",
-            heads=task_models(),
-        ),
-    )
-}
+_TRAINERS, _WORKFLOWS = "babelens.trainers", "babelens.workflows"
+
+_OWN_METHODS = (
+    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer"),
+    Method(MlaConfig, MlaModel, MlaProcessor, f"{_TRAINERS}.mla:MlaTrainer", f"{_WORKFLOWS}.mla:WORKFLOW"),
+    Method(
+        MlaStudentConfig,
+        MlaStudentModel,
+        MlaStudentProcessor,
+        f"{_TRAINERS}.mla:MlaTrainer",
+        f"{_WORKFLOWS}.mla_student:WORKFLOW",
+    ),
+    Method(EtclConfig, EtclModel, EtclProcessor, f"{_TRAINERS}.etcl:EtclTrainer", f"{_WORKFLOWS}.etcl:WORKFLOW"),
+    Method(SmalrConfig, SmalrModel, SmalrProcessor, f"{_TRAINERS}.smalr:SmalrTrainer", f"{_WORKFLOWS}.smalr:WORKFLOW"),
+    Method(LiweConfig, LiweModel, LiweProcessor, f"{_TRAINERS}.liwe:LiweTrainer", f"{_WORKFLOWS}.liwe:WORKFLOW"),
+    Method(
+        Rc3Config,
+        Rc3Model,
+        Rc3Processor,
+        f"{_TRAINERS}.rc3:Rc3Trainer",
+        f"{_WORKFLOWS}.rc3:WORKFLOW",
+        f"{_WORKFLOWS}.rc3_tasks:WORKFLOW",
+        heads=task_models(),
+    ),
+)
+
+# All methods, by name.
+METHODS = {method.name: method for method in _OWN_METHODS}
+
+
+def register_method(method: Method) -> None:
+    """Adds a method to `METHODS`, its classes to transformers' Auto classes, and its presets to those of babelens;
+    harmless when repeated."""
+    METHODS[method.name] = method
+    if method.files is not None:
+        add_preset_folder(method.files / "presets")
+    AutoConfig.register(method.name, method.config, exist_ok=True)
+    for model in method.models:
+        for name in model.auto_classes:
+            getattr(transformers, name).register(method.config, model, exist_ok=True)
+    AutoProcessor.register(method.config, method.processor, exist_ok=True)
+    AutoImageProcessor.register(method.config, image_processor_classes={"pil": MuralImageProcessor}, exist_ok=True)
+
+
+def imported(reference: str) -> Any:
+    """The object that `module:name` names."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
 
 
 def register() -> None:
@@ -133,11 +144,7 @@ def register() -> None:
     AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)
     for method in METHODS.values():
-        AutoConfig.register(method.name, method.config, exist_ok=True)
-        for model in method.models:
-            for name in model.auto_classes:
-                getattr(transformers, name).register(method.config, model, exist_ok=True)
-        AutoProcessor.register(method.config, method.processor, exist_ok=True)
-        AutoImageProcessor.register(
-            method.config, image_processor_classes={"pil": method.image_processor}, exist_ok=True
-        )
+        register_method(method)
+
+
+register()  # whoever imports this module, such as a workflow in the process of a command, uses the Auto classes

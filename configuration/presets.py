@@ -1,21 +1,34 @@
-"""Presets: the published sizes and the tiny ones, as data in `presets/<name>.json`.
+"""Presets: the published sizes and the tiny ones, as data in `presets/<name>.json`; methods of other packages bring
+folders of their own.
 
 A preset file holds `method`, `config` (the configuration's keyword arguments), `paper` (parameter counts in millions
 as printed) and `source` (where they are printed).
 """
 
 import json
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
-_FOLDER = files(__package__) / "presets"
+from .merging import merged
+
+_FOLDERS = [Path(__file__).with_name("presets")]
+
+
+def add_preset_folder(folder: Path) -> None:
+    """Adds the presets in a folder to those that `load_preset` knows; harmless when repeated."""
+    if folder not in _FOLDERS:
+        _FOLDERS.append(folder)
+
+
+def _files() -> dict[str, Path]:
+    return {path.stem: path for folder in _FOLDERS for path in folder.glob("*.json")}
 
 
 def list_presets() -> list[str]:
     """The names that `load_preset` knows, sorted."""
-    return sorted(entry.name.removesuffix(".json") for entry in _FOLDER.iterdir() if entry.name.endswith(".json"))
+    return sorted(_files())
 
 
 def preset_facts(name: str) -> dict[str, Any]:
@@ -24,9 +37,10 @@ def preset_facts(name: str) -> dict[str, Any]:
     Raises:
         ValueError: when no preset has that name.
     """
-    if name not in list_presets():
-        raise ValueError(f"there is no preset {name!r}; there are: {', '.join(list_presets())}")
-    return json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    known = _files()
+    if name not in known:
+        raise ValueError(f"there is no preset {name!r}; there are: {', '.join(sorted(known))}")
+    return json.loads(known[name].read_text(encoding="utf-8"))
 
 
 def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
@@ -34,19 +48,9 @@ def load_preset(name: str, **overrides: Any) -> PreTrainedConfig:
 
     Args:
         name: one of `list_presets()`.
-        overrides: configuration keys that replace the preset's; towers are merged key by key
+        overrides: configuration keys that replace the preset's; mappings, such as towers, are merged key by key
             (`text_config={"vocab_size": 8000}` keeps the preset's other text settings), unless they name another
             `model_type`.
     """
     facts = preset_facts(name)
-    config = facts["config"]
-    for key, value in overrides.items():
-        config[key] = _merged(config.get(key), value)
-    return AutoConfig.for_model(facts["method"], **config)
-
-
-def _merged(preset: Any, override: Any) -> Any:
-    if not isinstance(preset, dict) or not isinstance(override, dict):
-        return override
-    same_kind = override.get("model_type", preset.get("model_type")) == preset.get("model_type")
-    return {**preset, **override} if same_kind else override
+    return AutoConfig.for_model(facts["method"], **merged(facts["config"], overrides))

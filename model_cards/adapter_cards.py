@@ -14,7 +14,7 @@ _TEMPLATE = Path(__file__).with_name("adapter.md.jinja")
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterCardFacts:
-    """Everything that an adapter's card says.
+    """The facts of an adapter's card.
 
     Args:
         name: the adapter's, without an owner.

@@ -1,8 +1,8 @@
 """Model cards: `README.md` with metadata for the Hub and text for people, from a run's facts and the method's text.
 
-`template.md.jinja` holds what every card says, `<method>.md` fills in its blocks. The metadata is the Hub's: languages
-by ISO 639, results as `model-index`, examples with this model's outputs as `widget`, so that the model's page shows
-answers without inference.
+`template.md.jinja` holds the text of all cards, `<method>.md` fills in its blocks. The metadata are the Hub's:
+languages by ISO 639, results as `model-index`, examples with this model's outputs as `widget`, so that the model's
+page shows answers without inference.
 https://huggingface.co/docs/hub/model-cards
 """
 
@@ -18,7 +18,7 @@ from .endpoint import write_endpoint
 from .facts import ModelCardFacts, Result
 from .licenses import weights_license
 
-# What goes to the Hub of a result's scores: the Hub's name of the metric, and what it measures.
+# The scores that `model-index` has: the Hub's name of each metric, and a readable one.
 _METRICS = {
     "t2i_r1": ("recall", "text to image R@1"),
     "t2i_r10": ("recall", "text to image R@10"),
@@ -29,32 +29,42 @@ _METRICS = {
     "bleu": ("sacrebleu", "BLEU"),
     "chrf": ("chrf", "chrF"),
 }
-_TEXTS = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-_TEXTS.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def _environment(texts: Path | None) -> jinja2.Environment:
+    folders = [Path(__file__).parent, *([texts] if texts else [])]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    return environment
 
 
 def placeholder_repository(model_name: str) -> str:
-    """What a card calls the repository before it is known; `babelens push` puts the real name in."""
+    """The name of the repository in a card before it is known; `babelens push` replaces it."""
     return f"your-name/{model_name}"
 
 
-def write_card(folder: str | Path, facts: ModelCardFacts) -> Path:
+def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
     """Writes into a model's folder: `README.md`, the images of its examples, and what an Inference Endpoint needs.
+
+    Args:
+        folder: the model's folder.
+        facts: the facts of this model.
+        texts: a folder with the text `<method>.md` of a method that another package registers.
 
     Raises:
         ValueError: when there is no text for the method, or the license of the weights cannot be told from the data's.
     """
-    card = model_card(facts)
-    for shown in facts.examples:
-        path = Path(folder) / shown.file_name
+    card = model_card(facts, texts=texts)
+    for example in facts.examples:
+        path = Path(folder) / example.file_name
         path.parent.mkdir(parents=True, exist_ok=True)
-        shown.image.save(path)
+        example.image.save(path)
     if facts.in_pipelines:
         write_endpoint(folder)
     path = Path(folder) / "README.md"
@@ -62,11 +72,11 @@ def write_card(folder: str | Path, facts: ModelCardFacts) -> Path:
     return path
 
 
-def model_card(facts: ModelCardFacts) -> ModelCard:
-    """The card as an object of `huggingface_hub`; errors as in `write_card`."""
+def model_card(facts: ModelCardFacts, *, texts: Path | None = None) -> ModelCard:
+    """The card as an object of `huggingface_hub`; arguments and errors as in `write_card`."""
     license = facts.license or weights_license(facts.training_data)
     try:
-        template = _TEXTS.get_template(f"{facts.text}.md")
+        template = _environment(texts).get_template(f"{facts.text}.md")
     except jinja2.TemplateNotFound as error:
         raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
     text = template.render(
@@ -82,7 +92,7 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
         "language_bcp47": facts.languages if codes != facts.languages else None,
         "license_name": facts.license_name,
         "base_model_relation": facts.base_model_relation if facts.base_model else None,
-        "widget": [_widget(shown.file_name, shown.title, shown.ranking) for shown in facts.examples] or None,
+        "widget": [_widget(each.file_name, each.title, each.ranking) for each in facts.examples] or None,
     }
     entries = [entry for result in facts.results for entry in _eval_results(result, facts.task_type)]
     return ModelCardData(
@@ -135,7 +145,7 @@ def _tables(facts: ModelCardFacts) -> list[dict[str, Any]]:
                     "language": result.language,
                     "seen": facts.training_of(result.language),
                     "scores": [f"{result.scores[metric]:.1f}" for metric in facts.metrics],
-                    "sizes": [number for name, number in result.scores.items() if name.startswith("n")],
+                    "sizes": [count for name, count in result.scores.items() if name.startswith("n")],
                 }
                 for result in results
             ],

@@ -1,4 +1,4 @@
-"""What a card says of a model that was trained on the emoji benchmark, or evaluated with it."""
+"""The facts of cards of models that were trained on the emoji benchmark, or evaluated with it."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -30,7 +30,7 @@ def emoji_results(report: Mapping[str, Any], *, command: str) -> list[RetrievalR
     """The answers to the benchmark's four questions.
 
     Args:
-        report: what `EmojiBenchmark.report` returned, or the JSON file it was written to.
+        report: the result of `EmojiBenchmark.report`, or the JSON file it was written to.
         command: the command that produced it.
     """
     return [

@@ -1,4 +1,4 @@
-"""What an Inference Endpoint needs beside a model: `handler.py` and `requirements.txt`.
+"""The files that an Inference Endpoint needs beside a model: `handler.py` and `requirements.txt`.
 
 https://huggingface.co/docs/inference-endpoints/guides/custom_handler
 """

@@ -1,4 +1,4 @@
-"""What a model card says about one model: facts from its training run and its evaluations, none of them made up.
+"""The facts of one model's card, all from its training run and its evaluations.
 
 They are assembled after training from the trainer's arguments and log (`training_run`), the reports of the evaluations
 (`retrieval_results`) and the model's own answers (`example`). `cards.py` writes the card from them.
@@ -38,7 +38,7 @@ class DataSource:
     Args:
         name: as its makers call it.
         license: SPDX identifier, such as `CC-BY-4.0`.
-        role: what it was used as, such as `images` or `translations`.
+        role: its use in training, such as `images` or `translations`.
         attribution: who made it, as their license asks to be named.
         url: where it can be found.
         hub_id: its dataset repository on the Hub.
@@ -61,7 +61,7 @@ class Result:
         language: BCP-47 tag; of translations both, as `en-de`.
         scores: in percent, and of how many they are.
         command: the command that produced them.
-        note: a sentence below the dataset's table, such as what chance would give.
+        note: a sentence below the dataset's table, such as the recall of a random ranking.
     """
 
     dataset: str
@@ -77,7 +77,7 @@ class RetrievalResult(Result):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """How the weights came about: the command, the arguments that differ from their defaults, and what it took."""
+    """How the weights were trained: the command, the arguments that differ from their defaults, time and hardware."""
 
     command: str
     hyperparameters: Mapping[str, Any]
@@ -105,7 +105,7 @@ class Example:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelCardFacts:
-    """Everything a card says that the method's own text does not.
+    """The facts of a card; the text about the method is in `model_cards/<method>.md`.
 
     Args:
         model_name: the model's name without an owner, such as `mural-emoji`.
@@ -122,8 +122,8 @@ class ModelCardFacts:
         in_pipelines: whether transformers' pipelines take it, and an endpoint's handler; they need a tokenizer.
         stages: the names of its stages of training, when there were several; `run` is the last one's.
         examples: the model's own answers, shown on the model's page.
-        license: license of the weights as a Hub identifier; by default what `weights_license` finds.
-        license_name: what it is called, where it is `other`.
+        license: license of the weights as a Hub identifier; by default that of `weights_license`.
+        license_name: the name of the license, where it is `other`.
 
     Raises:
         LanguageTagError: for an unknown language.
@@ -162,12 +162,12 @@ class ModelCardFacts:
 
     @property
     def pipeline_tag(self) -> str:
-        """The Hub's name of what the model does."""
+        """The Hub's name of the model's task."""
         return PIPELINE_TAG if self.in_pipelines else EMBEDDING_TAG
 
     @property
     def task_type(self) -> str:
-        """What was measured, as `model-index` calls it."""
+        """The name of the evaluated task in `model-index`."""
         return RETRIEVAL
 
     @property
@@ -185,7 +185,7 @@ class ModelCardFacts:
         return list(dict.fromkeys([*self.image_languages, *self.pair_languages]))
 
     def training_of(self, language: str) -> str:
-        """What training had of a language."""
+        """The kind of training data that a language had."""
         tag = normalize_language(language)
         if tag in self.image_languages:
             return IMAGE_LANGUAGE
@@ -198,7 +198,7 @@ def training_run(args: TrainingArguments, log_history: Sequence[Mapping[str, Any
     Args:
         args: the trainer's arguments.
         log_history: `trainer.state.log_history`.
-        command: what was typed to start it.
+        command: the command that started it.
 
     Raises:
         ValueError: when the log does not end a training run.
@@ -232,11 +232,13 @@ def _describe_hardware(processes: int) -> str:
 
 
 def retrieval_results(
-    report: Mapping[str, Mapping[str, float]], *, dataset: str, command: str
+    report: Mapping[str, Mapping[str, float]], *, dataset: str, command: str, note: str = ""
 ) -> list[RetrievalResult]:
-    """Results of one dataset from what `evaluate_retrieval` returned, or the JSON file it was written to."""
+    """Results on one dataset, from the report of `evaluate_retrieval` or the JSON file it was written to."""
     return [
-        RetrievalResult(dataset=dataset, language=normalize_language(language), scores=scores, command=command)
+        RetrievalResult(
+            dataset=dataset, language=normalize_language(language), scores=scores, command=command, note=note
+        )
         for language, scores in report.items()
     ]
 

@@ -40,13 +40,14 @@ _STRICTNESS = {license.lower(): rank for rank, license in enumerate(_WEIGHTS)}
 
 
 def check_hub_license(license: str, name: str | None = None) -> None:
-    """
+    """Checks the license of weights.
+
     Args:
-        license: of weights, as a card states it.
-        name: what it is called, where the Hub has no identifier for it.
+        license: the license of the weights, as a card states it.
+        name: its name, where the Hub has no identifier for it.
 
     Raises:
-        PublishError: for what the Hub does not know, and a name beside an identifier.
+        PublishError: for a license without an identifier of the Hub, and for a name beside an identifier.
     """
     if license not in HUB_LICENSES:
         nearest = difflib.get_close_matches(license.lower(), HUB_LICENSES, n=1)
@@ -70,7 +71,7 @@ def weights_license(sources: Sequence[DataSource]) -> str:
     for source in sources:
         if source.license.lower() not in _STRICTNESS:
             raise PublishError(
-                f"{source.name} is under {source.license!r}: what follows for the weights is for people to decide; "
+                f"{source.name} is under {source.license!r}: a person must decide which license the weights get; "
                 f"state `license`, the license of the weights. Known: {', '.join(_WEIGHTS)}"
             )
     return list(_WEIGHTS.values())[max(_STRICTNESS[source.license.lower()] for source in sources)]

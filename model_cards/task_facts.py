@@ -1,4 +1,4 @@
-"""What a card says of an RC3 that was fine-tuned on a task, and what the Hub calls these tasks."""
+"""The facts of the card of an RC3 that was fine-tuned on a task, and the Hub's names of these tasks."""
 
 import dataclasses
 from collections.abc import Sequence

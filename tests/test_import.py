@@ -15,6 +15,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 import babelens
 from babelens import registry
+from babelens.processing.image_processing_mural import MuralImageProcessor
 
 IMPORT = """
 import json, socket, sys, time
@@ -91,7 +92,7 @@ def test_registering_again_changes_nothing():
             for name in model.auto_classes:
                 assert getattr(transformers, name)._model_mapping[method.config] is model
         assert PROCESSOR_MAPPING[method.config] is method.processor
-        assert IMAGE_PROCESSOR_MAPPING[method.config] == {"pil": method.image_processor}
+        assert IMAGE_PROCESSOR_MAPPING[method.config] == {"pil": MuralImageProcessor}
 
 
 def test_every_method_names_a_trainer_that_exists():

@@ -26,9 +26,9 @@ def task(
     The tasks of RC3 are visual entailment, visual question answering, visual reasoning, image-text retrieval and
     translation. A recipe of fine-tuning names the task and its test data.
     """
-    from .jobs.evaluate_task import evaluate_task
+    from .jobs.evaluate_task import evaluate_fine_tuned
 
-    evaluate_task(
+    evaluate_fine_tuned(
         model,
         recipe,
         batch_size=batch_size,

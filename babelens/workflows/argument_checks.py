@@ -1,4 +1,4 @@
-"""The trainer's arguments as recipes and commands give them: known, of their type, within their range.
+"""Checking the trainer's arguments in recipes and commands: each is known, of its type and within its range.
 
 transformers' `TrainingArguments` take what they are given: a learning rate that is a text, batches of 0 examples, a
 seed below zero are errors in the middle of a run, or of no effect at all. Here each is refused beforehand, by name.
@@ -20,8 +20,8 @@ from ..processing.image_augmentation import ImageAugmentation
 from ..processing.text_augmentation import TextAugmentation
 from ..trainers.arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .recipe import check_languages
-from .recipe_file import did_you_mean
-from .recipe_types import check_known, value_of
+from .recipe_file import did_you_mean, in_one_line
+from .recipe_types import as_meant, check_known, value_of
 
 # transformers' own; what babelens adds is checked by its classes.
 _POSITIVE = (
@@ -50,22 +50,23 @@ _NOT_NEGATIVE = (
 )
 _BELOW_ONE = ("adam_beta1", "adam_beta2", "label_smoothing_factor")
 _SEEDS = ("seed", "data_seed")
-# Said by whoever runs the training.
+# Arguments of the run itself.
 _NOT_GIVEN = ("output_dir", "resume_from_checkpoint", "do_train", "do_predict", "local_rank")
 
 
 def check_arguments(arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str) -> None:
-    """
+    """Checks each argument by itself.
+
     Args:
-        arguments_class: of the trainer.
+        arguments_class: the trainer's class of arguments.
         given: some of its arguments.
         where: the recipe's key that they stand under, such as `training`.
 
     Raises:
         RecipeError: for an argument that the class does not have or cannot use.
     """
-    fields = {f.name: f for f in dataclasses.fields(arguments_class) if f.init and f.name not in _NOT_GIVEN}
-    for name, value in given.items():
+    fields = _fields_of(arguments_class)
+    for name, value in _with_switches(arguments_class, given).items():
         key = f"{where}.{name}"
         check_known(name, fields, f"{where}.")
         value_of(fields[name].type, value, key)
@@ -87,23 +88,45 @@ def check_arguments(arguments_class: type[TrainingArguments], given: Mapping[str
 def made_arguments(
     arguments_class: type[TrainingArguments], given: Mapping[str, Any], where: str, **own: Any
 ) -> TrainingArguments:
-    """The arguments, once they are known to be usable together.
+    """The trainer's arguments, checked one by one and together.
 
     Args:
-        own: what whoever runs the training says, such as `output_dir`.
+        arguments_class: the trainer's class of arguments.
+        given: the recipe's arguments.
+        where: the recipe's key that they stand under.
+        own: arguments of the run itself, such as `output_dir`.
 
     Raises:
         RecipeError: for arguments that cannot be had, or contradict each other.
     """
     check_arguments(arguments_class, given, where)
     try:
-        arguments = arguments_class(**own, **given)
+        arguments = arguments_class(**own, **_with_switches(arguments_class, given))
     except (TypeError, ValueError, ImportError, NotImplementedError) as error:
-        raise RecipeError(f"{where}: {error}") from error
+        raise RecipeError(f"{where}: {in_one_line(error)}") from error
     if arguments.dataloader_persistent_workers and not arguments.dataloader_num_workers:
         raise RecipeError(f"{where}.dataloader_persistent_workers: there are none; set dataloader_num_workers as well")
     _check_scheduler(arguments, where)
     return arguments
+
+
+def _fields_of(arguments_class: type[TrainingArguments]) -> dict[str, dataclasses.Field]:
+    return {f.name: f for f in dataclasses.fields(arguments_class) if f.init and f.name not in _NOT_GIVEN}
+
+
+def _with_switches(arguments_class: type[TrainingArguments], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with the words `on`, `off`, `yes` and `no` as each argument means them: true or false, and for
+    what has a name for nothing, that name."""
+    meant = dict(given)
+    fields = _fields_of(arguments_class)
+    for name, value in given.items():
+        if name.endswith("_strategy") and value == "off":
+            meant[name] = "no"
+        elif name == "report_to" and value in ("off", "no"):
+            meant[name] = "none"
+        elif name in fields:
+            meant[name] = as_meant(fields[name].type, value)
+    return meant
 
 
 def _check_range(name: str, value: Any, key: str) -> None:
@@ -147,7 +170,7 @@ def _is_enumeration(kind: Any) -> bool:
 
 
 def _check_augmentation(given: Mapping[str, Any], where: str) -> None:
-    """What changes images and texts, whose settings are mappings of their own; lists stand for tuples."""
+    """Checks the settings of image and text augmentation, which are mappings of their own, with lists for tuples."""
     for name, augmentation in (("image_augmentation", ImageAugmentation), ("text_augmentation", TextAugmentation)):
         settings = given.get(name)
         if settings is None:
@@ -169,7 +192,8 @@ def _check_augmentation(given: Mapping[str, Any], where: str) -> None:
 
 
 def _check_scheduler(arguments: TrainingArguments, where: str) -> None:
-    """Has the schedule made for a weight of its own: some need arguments, and others take none."""
+    """Makes the schedule for a weight of its own, to see whether its arguments fit: some schedules need arguments, and
+    others take none."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
     try:
         get_scheduler(

@@ -5,12 +5,13 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..modeling.modeling_etcl import EtclModel
 from ..modeling.modeling_mural import MuralModel
 from ..processing.processing_etcl import EtclProcessor
-from .base import RecipeRun
+from .base import Workflow
+from .building import ModelBuilder
 
 
-class EtclRun(RecipeRun):
-    """A recipe of ETCL; `model.from_pretrained` may be a MURAL's folder, and `model.overrides` are then `EtclConfig`'s
-    keys."""
+class EtclBuilder(ModelBuilder):
+    """Builds an ETCL model; `model.from_pretrained` may be a MURAL's folder, and `model.overrides` are then
+    `EtclConfig`'s keys."""
 
     starts = ("etcl", "mural")
     overrides_start = True
@@ -25,3 +26,6 @@ class EtclRun(RecipeRun):
             model = EtclModel.from_mural(model, **self.recipe.model.overrides)
             model.set_attn_implementation(self.recipe.model.attn_implementation or "sdpa")
         return model
+
+
+WORKFLOW = Workflow(builder=EtclBuilder)

@@ -1,124 +1,118 @@
 """MLA's recipes: a native model, plain or with languages already, acquires those that the recipe names."""
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
 from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
+from ..configuration.merging import merged
 from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_model, load_processor
 from ..configuration.tasks import IMAGE_TEXT
 from ..modeling.modeling_mla import MlaModel
 from ..processing.processing_mla import MlaProcessor
-from .base import RecipeRun
-from .recipe import merged
-from .recipe_checks import overrides_checked
-from .vocabulary import pretrained_table
+from .base import Workflow
+from .building import ModelBuilder
+from .data import RecipeData
+from .recipe import DualEncoderRecipe, TokenizerSource
+from .vocabulary import native_with_vocabulary, pretrained_table
 
 
-class MlaRun(RecipeRun):
+@dataclass(frozen=True)
+class MlaRecipe(DualEncoderRecipe):
     """A recipe of MLA.
 
-    `model.from_pretrained` is a plain dual encoder, for which the recipe gives a `multilingual_tokenizer`, or an MLA
-    model; `model.overrides` are `MlaConfig`'s keys, `languages` those to acquire. With `model.preset` the native model
-    is new as well, and `tokenizer` is its own.
+    `model.from_pretrained` is a plain dual encoder or an MLA model; `model.overrides` are `MlaConfig`'s keys, of which
+    `languages` are those to acquire. With `model.preset` the native model is new as well, and `tokenizer` is its own.
+
+    Args:
+        multilingual_tokenizer: the vocabulary of the acquired languages; not needed where the model has one.
     """
 
-    sections: ClassVar[tuple[str, ...]] = ("multilingual_tokenizer",)
-    overrides_start = True
+    multilingual_tokenizer: TokenizerSource | None = None
+
+
+class MlaData(RecipeData):
+    """The data of a recipe of MLA, and which languages are native and acquired."""
+
+    @property
+    def native_language(self) -> str:
+        return self.recipe.model.overrides.get("native_language", "en")
+
+    @property
+    def acquired_languages(self) -> list[str]:
+        return self.recipe.model.overrides.get("languages", [])
 
     @cached_property
     def image_languages(self) -> list[str]:
         """Languages with captioned images in training: the native one, and those of language exposure."""
-        return list(dict.fromkeys([self._native_language, *self._exposed]))
-
-    @cached_property
-    def _exposed(self) -> list[str]:
-        is_exposed = any(IMAGE_TEXT in stage.tasks for stage in self.stages)
-        return self._languages(IMAGE_TEXT) if is_exposed else []
-
-    @property
-    def _native_language(self) -> str:
-        return self.recipe.model.overrides.get("native_language", "en")
-
-    @property
-    def _acquired(self) -> list[str]:
-        return self.recipe.model.overrides.get("languages", [])
+        is_exposed = any(IMAGE_TEXT in stage.tasks for stage in self.recipe.all_stages)
+        exposed = self.languages_of_task(IMAGE_TEXT) if is_exposed else []
+        return list(dict.fromkeys([self.native_language, *exposed]))
 
     @property
     def readable_languages(self) -> list[str] | None:
-        return [self._native_language, *self._acquired]
+        return [self.native_language, *self.acquired_languages]
+
+
+class MlaBuilder(ModelBuilder):
+    """Builds an MLA model on a trained native model or on a new one."""
+
+    overrides_start = True
+
+    @cached_property
+    def native_parts(self) -> tuple[PreTrainedModel, ProcessorMixin]:
+        """The trained model that training goes on from, and its processor."""
+        attention: dict[str, Any] = {"attn_implementation": self.recipe.model.attn_implementation}
+        model = load_model(AutoModel, self.start, **attention, **self.code)
+        return model, load_processor(AutoProcessor, self.start, **self.code)
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         return processor.multilingual_tokenizer
 
-    @cached_property
-    def _given(self) -> tuple[PreTrainedModel, ProcessorMixin]:
-        """The trained model to go on from, and its processor."""
-        source = self.recipe.model
-        attention: dict[str, Any] = {"attn_implementation": source.attn_implementation}
-        model = load_model(AutoModel, self.start, **attention, **self.code)
-        return model, load_processor(AutoProcessor, self.start, **self.code)
-
-    def _check_overrides(self) -> None:
-        source = self.recipe.model
-        if source.preset:
-            with overrides_checked():
-                base = load_preset(source.preset).base_config.to_dict()
-                base = merged(base, source.overrides.get("base_config", {}))
-                load_preset(source.preset, **source.overrides | {"base_config": base})
-
     def make_processor(self) -> ProcessorMixin:
-        languages: dict[str, Any] = {"native_language": self._native_language, "languages": self._acquired}
+        native, acquired = self.data.native_language, self.data.acquired_languages
+        languages: dict[str, Any] = {"native_language": native, "languages": acquired}
         if self.recipe.model.preset:
             config = load_preset(self.recipe.model.preset)
             return MlaProcessor(
                 self.new_image_processor(),
-                self.new_tokenizer("tokenizer", [self._native_language], [self._native_language]),
-                self.new_tokenizer("multilingual_tokenizer", self.captions, self.captions),
+                self.new_tokenizer("tokenizer", [native], [native]),
+                self.multilingual_tokenizer(),
                 max_text_length=config.base_config.text_config.max_position_embeddings,
                 **languages,
             )
-        model, processor = self._given
+        model, processor = self.native_parts
         if isinstance(model, MlaModel):
-            processor.languages = list(dict.fromkeys([*processor.languages, *self._acquired]))
+            processor.languages = list(dict.fromkeys([*processor.languages, *acquired]))
             return processor
-        tokenizer = self.new_tokenizer("multilingual_tokenizer", self.captions, self.captions)
-        return MlaProcessor.for_native(model.config, processor, tokenizer, **languages)
+        return MlaProcessor.for_native(model.config, processor, self.multilingual_tokenizer(), **languages)
+
+    def multilingual_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer that the recipe describes, with pieces from the captions of all languages."""
+        return self.new_tokenizer("multilingual_tokenizer", self.data.captions, self.data.captions)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         source, tokenizer = self.recipe.model, processor.multilingual_tokenizer
         options: dict[str, Any] = source.overrides | {"languages": processor.languages}
         if source.preset is None:
-            model = self._given[0]
+            model = self.native_parts[0]
             if isinstance(model, MlaModel):
                 return model.reconfigured(**options)
-            return self._wrapped(model, tokenizer, options)
+            return native_with_vocabulary(model, tokenizer, self._pretrained_table(tokenizer), **options)
         native = {"vocab_size": len(processor.tokenizer), "eos_token_id": processor.tokenizer.sep_token_id}
-        base = options.pop("base_config", {})
-        base = base | {"text_config": base.get("text_config", {}) | native}
-        preset = load_preset(source.preset)
-        base = merged(preset.base_config.to_dict(), base)
         vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
-        config = load_preset(source.preset, **options, **vocabulary, base_config=base)
+        changes = merged(options, {"base_config": {"text_config": native}} | vocabulary)
+        config = load_preset(source.preset, **changes)
         return AutoModel.from_config(config, attn_implementation=source.attn_implementation)
 
-    def _wrapped(
-        self, native: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]
-    ) -> PreTrainedModel:
-        """A plain dual encoder with room for the languages, and with the vocabulary's own table where it has one."""
-        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+    def _pretrained_table(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+        """The embeddings of the model that the multilingual tokenizer was taken from, where there is one."""
         source = self.recipe.multilingual_tokenizer
-        table = (
-            pretrained_table(source.from_pretrained, tokenizer, **self.code)
-            if source and source.from_pretrained
-            else None
-        )
-        if table is None:
-            return MlaModel.from_native(native, **options, **vocabulary)
-        vocabulary |= {"vocab_size": len(table), "embedding_size": table.shape[1]}
-        model = MlaModel.from_native(native, **options, **vocabulary)
-        with torch.no_grad():
-            model.embedding.mla_embedding.table.weight.copy_(table)
-        return model
+        if source is None or source.from_pretrained is None:
+            return None
+        return pretrained_table(source.from_pretrained, tokenizer, **self.code)
+
+
+WORKFLOW = Workflow(recipe=MlaRecipe, data=MlaData, builder=MlaBuilder)

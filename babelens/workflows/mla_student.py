@@ -1,6 +1,8 @@
 """Recipes of MLA's baselines: a student with a multilingual text encoder learns from a frozen native model."""
 
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from torch import nn
 from transformers import (
@@ -9,6 +11,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     ProcessorMixin,
+    TrainingArguments,
 )
 
 from ..configuration.errors import RecipeError
@@ -21,25 +24,73 @@ from ..trainers.masked_language import train_masked_language
 from ..trainers.precision import PrecisionTrainingArguments
 from ..trainers.saving import written_whole
 from .argument_checks import check_arguments, made_arguments
-from .base import CHECKPOINTS, FINISHED, is_finished
-from .mla import MlaRun
-from .recipe import TEXT_MODEL, TextModelSource
+from .base import Workflow
+from .mla import MlaBuilder, MlaData
+from .recipe import TEXT_MODEL, Recipe, TokenizerSource
 from .recipe_checks import overrides_checked
+from .training import FINISHED, is_finished
 
 
-class MlaStudentRun(MlaRun):
+@dataclass(frozen=True)
+class TextModelSource:
+    """A BERT to train by masked language modelling on the captions and keywords of the model's languages, or an
+    existing text encoder (a folder or a Hub id, with its tokenizer).
+
+    Args:
+        preset: whose `text_config` the encoder has.
+        training: transformers' `TrainingArguments`, without `output_dir`, and `precision`.
+        from_pretrained: a folder or Hub id instead.
+    """
+
+    preset: str | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    from_pretrained: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.preset is None) == (self.from_pretrained is None):
+            raise RecipeError("give either a preset or from_pretrained")
+
+
+@dataclass(frozen=True)
+class MlaStudentRecipe(Recipe):
     """A recipe of MLA's baselines.
 
     `model.from_pretrained` is the native model, a plain dual encoder or an MLA model, or a student to go on from;
-    `model.overrides` are `MlaStudentConfig`'s keys, `languages` those beside the native one. `text_model` is the text
-    encoder of a new student, whose tokenizer is the encoder's own or `multilingual_tokenizer`.
+    `model.overrides` are `MlaStudentConfig`'s keys, of which `languages` are those beside the native one.
+
+    Args:
+        text_model: the text encoder of a new student, before it is trained by its teacher.
+        multilingual_tokenizer: the tokenizer of a new text encoder.
     """
 
-    sections = ("text_model", "multilingual_tokenizer")
-    sections_of_new = ()
+    text_model: TextModelSource | None = None
+    multilingual_tokenizer: TokenizerSource | None = None
+
+
+class MlaStudentData(MlaData):
+    """The data of a student, which may read native texts as their own translations."""
+
     pairs_with_itself = True
 
-    def _check_overrides(self) -> None:
+    def documents(self) -> list[str]:
+        """The texts of each row of the corpora, joined, in each language of the student; captions and keywords, each
+        text once."""
+        languages = {self.native_language, *self.acquired_languages}
+        documents: dict[str, None] = {}
+        for corpus in self.corpora.values():
+            columns = [name for name in ("captions", "keywords") if name in corpus.column_names]
+            for row in corpus.select_columns(columns).with_format("arrow")[:].to_pylist():
+                texts: dict[str, list[str]] = {}
+                for entry in (entry for column in columns for entry in row[column] if entry["language"] in languages):
+                    texts.setdefault(entry["language"], []).append(entry["text"])
+                documents |= dict.fromkeys(map(", ".join, texts.values()))
+        return list(documents)
+
+
+class MlaStudentBuilder(MlaBuilder):
+    """Builds a student: a multilingual text encoder beside a frozen native model."""
+
+    def check(self) -> None:
         if self.recipe.model.preset:
             raise RecipeError("model.from_pretrained: a student learns from a trained native model, and has no preset")
         source = self.recipe.text_model
@@ -64,31 +115,37 @@ class MlaStudentRun(MlaRun):
         return self.recipe.text_model
 
     def make_processor(self) -> ProcessorMixin:
-        model, processor = self._given
+        model, processor = self.native_parts
         if isinstance(model, MlaStudentModel):
             return processor
         native = model.config.base_config if isinstance(model, MlaModel) else model.config
-        return MlaStudentProcessor.for_native(native, processor, self._tokenizer(), self._native_language)
+        return MlaStudentProcessor.for_native(native, processor, self._tokenizer(), self.data.native_language)
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         if self._text_source.from_pretrained:
             return load_processor(AutoTokenizer, self._text_source.from_pretrained, **self.code)
-        return self.new_tokenizer("multilingual_tokenizer", self.captions, self.captions)
+        return self.multilingual_tokenizer()
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
-        model = self._given[0]
+        model = self.native_parts[0]
         if isinstance(model, MlaStudentModel):
             return model
         native = model.unload() if isinstance(model, MlaModel) else model
         text_model = self._text_model(processor.tokenizer)
         return MlaStudentModel.from_models(native, text_model, **self.recipe.model.overrides)
 
+    @property
+    def _seed(self) -> int:
+        """The seed of the student's training, which its text encoder's has by default."""
+        training: dict[str, Any] = self.recipe.training | self.recipe.all_stages[0].training
+        return training.get("seed", TrainingArguments.seed)
+
     def _text_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
         """The text encoder before the student is trained; one that is trained here lies among the checkpoints."""
         source, attention = self._text_source, self.recipe.model.attn_implementation
-        finished = self.output / CHECKPOINTS / TEXT_MODEL / FINISHED
+        finished = self.checkpoints / TEXT_MODEL / FINISHED
         if source.preset and not is_finished(finished):
-            own = {"seed": self._arguments(self.stages[0]).seed, "save_strategy": "no"}
+            own = {"seed": self._seed, "save_strategy": "no"}
             arguments = own | source.training
             where = "text_model.training"
             args = made_arguments(PrecisionTrainingArguments, arguments, where, output_dir=str(finished.parent))
@@ -98,7 +155,7 @@ class MlaStudentRun(MlaRun):
                 "attn_implementation": attention,
             }
             config = load_preset(source.preset, text_config=text).text_config
-            trained = train_masked_language(config, tokenizer, self._documents(), args)
+            trained = train_masked_language(config, tokenizer, self.data.documents(), args)
             if args.process_index == 0:
                 with written_whole(finished) as scratch:
                     trained.save_pretrained(scratch)
@@ -112,20 +169,10 @@ class MlaStudentRun(MlaRun):
             **self.code,
         )
 
-    def _documents(self) -> list[str]:
-        """What each row of the corpora says in each language of the student, captions and keywords, once."""
-        languages = {self._native_language, *self._acquired}
-        found: dict[str, None] = {}
-        for corpus in self.corpora.values():
-            columns = [name for name in ("captions", "keywords") if name in corpus.column_names]
-            for row in corpus.select_columns(columns).with_format("arrow")[:].to_pylist():
-                texts: dict[str, list[str]] = {}
-                for entry in (entry for column in columns for entry in row[column] if entry["language"] in languages):
-                    texts.setdefault(entry["language"], []).append(entry["text"])
-                found |= dict.fromkeys(map(", ".join, texts.values()))
-        return list(found)
-
 
 def _without_pooler(model: PreTrainedModel) -> nn.Module:
-    """What a student takes of a text encoder: checkpoints of masked-language modeling have no pooler."""
+    """The parts of a text encoder that a student takes: checkpoints of masked-language modeling have no pooler."""
     return nn.ModuleList(module for name, module in model.named_children() if name != "pooler")
+
+
+WORKFLOW = Workflow(recipe=MlaStudentRecipe, data=MlaStudentData, builder=MlaStudentBuilder)

@@ -1,5 +1,7 @@
 """RC3's recipes: from three data sets to a pre-trained encoder-decoder."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,42 +22,89 @@ from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_config, load_model, load_processor
 from ..configuration.tasks import PARALLEL, STRICT
 from ..inference.region_extraction import RegionExtractor
+from ..model_cards.facts import Result
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.processing_rc3 import Rc3Processor
 from ..processing.regions import SeveralRegions, open_regions
 from ..processing.tokenizer_training import train_bpe
-from ..trainers.rc3 import Rc3Trainer
-from .base import RecipeRun
-from .recipe import TokenizerSource
+from .base import Workflow
+from .building import ModelBuilder
+from .data import RecipeData
+from .recipe import OF_NEW_MODEL, ImageSizes, Recipe, TokenizerSource
+from .reporting import Reporting
+from .training import StagedTraining
 
 MBART = "mbart"
+REGION_SIZES = ("region_size", "max_regions")  # keys of `Rc3Config`
 
 
-class Rc3Run(RecipeRun):
-    """A recipe of RC3, whose `train` has `strict`, `weak` and `parallel` data.
+@dataclass(frozen=True)
+class RegionsSource:
+    """Where the regions of RC3's images come from: one of these.
 
-    `model` is a preset, for which `tokenizer` says how many pieces to learn; an mBART to start from, with its
-    vocabulary (`babelens trim` cuts it down); or a pre-trained RC3 to go on from. `model.overrides` are `Rc3Config`'s
-    keys. `regions` says where those of images come from.
+    Args:
+        features: a file or folder of computed ones (`open_regions`), or a list of such.
+        detector: an object detector of transformers, a folder or a Hub id.
+        grid: N, for an N×N grid of features of the recipe's `backbone`.
     """
 
-    in_pipelines = False
+    features: str | list[str] | None = None
+    detector: str | None = None
+    grid: int | None = None
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.features, self.detector, self.grid)) != 1:
+            raise RecipeError("give either features, a detector or a grid")
+        if self.grid is not None and self.grid < 1:
+            raise RecipeError(f"grid must be at least 1 cell, not {self.grid}")
+
+
+@dataclass(frozen=True)
+class RegionsRecipe(Recipe):
+    """A recipe of a model that reads regions of images.
+
+    Args:
+        regions: where the regions come from; not needed where all images are given as patches.
+        backbone: folder or Hub id of the vision model whose features are the cells of `regions.grid`.
+    """
+
+    regions: RegionsSource | None = None
+    backbone: str | None = None
+
+
+@dataclass(frozen=True)
+class Rc3Recipe(RegionsRecipe):
+    """A recipe of RC3's pre-training, whose `train` has `strict`, `weak` and `parallel` data.
+
+    `model` is a preset; an mBART to start from, with its vocabulary (`babelens trim` cuts it down); or a pre-trained
+    RC3 to go on from. `model.overrides` are `Rc3Config`'s keys.
+
+    Args:
+        tokenizer: the vocabulary of a new model.
+        image: the sizes of images.
+    """
+
+    tokenizer: TokenizerSource | None = field(default=None, metadata=OF_NEW_MODEL)
+    image: ImageSizes | None = None
+
+
+class Rc3Data(RecipeData):
+    """RC3's three data sets."""
+
     translation_tasks = (PARALLEL,)
     paired_tasks = (STRICT, PARALLEL)
-    sections: ClassVar[tuple[str, ...]] = ("regions", "backbone", "image")
-    sections_of_new: ClassVar[tuple[str, ...]] = ("tokenizer",)
-    reports = ()
-    starts: ClassVar[tuple[str, ...]] = (Rc3Config.model_type, MBART)
-    overrides_start = True
-
-    @property
-    def _known_tasks(self) -> list[str]:
-        return list(Rc3Trainer.data_sets)
 
     @cached_property
     def languages(self) -> list[str]:
-        """Of all data sets, unless the recipe says otherwise."""
+        """The languages of all data sets, unless `model.overrides` names others."""
         return normalize_languages(self.recipe.model.overrides.get("languages") or sorted(self.captions))
+
+
+class Rc3Builder(ModelBuilder):
+    """Builds an RC3 for pre-training."""
+
+    starts: ClassVar[tuple[str, ...]] = (Rc3Config.model_type, MBART)
+    overrides_start = True
 
     @cached_property
     def _is_mbart(self) -> bool:
@@ -63,15 +112,14 @@ class Rc3Run(RecipeRun):
         return source is not None and load_config(source, **self.code).model_type == MBART
 
     @cached_property
-    def _region_sizes(self) -> dict[str, int]:
+    def region_sizes(self) -> dict[str, int]:
+        """The configuration's `region_size` and `max_regions`."""
         source = self.recipe.model
         if source.preset:
             config = load_preset(source.preset)
         else:
             config = Rc3Config() if self._is_mbart else load_config(self.start, **self.code)
-        return {name: source.overrides.get(name, getattr(config, name)) for name in ("region_size", "max_regions")}
-
-    # ---- Parts ----
+        return {name: source.overrides.get(name, getattr(config, name)) for name in REGION_SIZES}
 
     def make_processor(self) -> ProcessorMixin:
         source = self.recipe.model.from_pretrained
@@ -80,16 +128,16 @@ class Rc3Run(RecipeRun):
         images = self.new_image_processor()
         if source:
             tokenizer = load_processor(AutoTokenizer, source, **self.code)
-            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.languages, images, **self._region_sizes)
-        tokenizer = self.new_tokenizer("tokenizer", self.languages, self.captions)
-        return Rc3Processor.new(tokenizer, self.languages, images, **self._region_sizes)
+            return Rc3Processor.from_mbart_tokenizer(tokenizer, self.data.languages, images, **self.region_sizes)
+        tokenizer = self.new_tokenizer("tokenizer", self.data.languages, self.data.captions)
+        return Rc3Processor.new(tokenizer, self.data.languages, images, **self.region_sizes)
 
     def train_vocabulary(
         self, source: TokenizerSource, texts: list[str], vocab_size: int, alphabet: list[str]
     ) -> PreTrainedTokenizerFast:
         """Byte-pair encodings, whose pieces the decoder can put together again."""
         if source.continuing_subword_prefix is not None:
-            raise RecipeError("tokenizer.continuing_subword_prefix is WordPiece's; RC3 reads byte-pair encodings")
+            raise RecipeError("tokenizer.continuing_subword_prefix is for WordPiece; RC3 reads byte-pair encodings")
         return train_bpe(texts, vocab_size, alphabet=alphabet, lowercase=source.lowercase)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
@@ -109,20 +157,60 @@ class Rc3Run(RecipeRun):
         options = attention | self.code | source.overrides
         return load_model(AutoModelForPreTraining, self.start, part=lambda model: model.base_model, **options)
 
-    def trainer_options(self) -> dict[str, Any]:
-        return {"regions": self._regions}
+
+class Rc3Training(StagedTraining):
+    """Trains on RC3's data sets, with the regions of their images."""
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(self.trainer_class.data_sets)
 
     @cached_property
-    def _regions(self) -> RegionExtractor | SeveralRegions | None:
-        source = self.recipe.regions
-        if source is None:
-            return None
-        if source.features:
-            files = [source.features] if isinstance(source.features, str) else source.features
-            return SeveralRegions(*(open_regions(file, **self._region_sizes) for file in files))
-        if source.detector:
-            count = self._region_sizes["max_regions"]
-            return RegionExtractor.from_pretrained(source.detector, max_regions=count, **self.code)
-        if self.recipe.backbone is None or source.grid is None:
-            raise RecipeError("regions.grid: of what a backbone sees, which the recipe does not name")
-        return RegionExtractor.from_pretrained(self.recipe.backbone, grid=source.grid, **self.code)
+    def regions(self) -> RegionExtractor | SeveralRegions | None:
+        """The regions that the recipe names."""
+        return load_regions(self.recipe, self.builder.region_sizes, **self.builder.code)
+
+    def trainer_options(self) -> dict[str, Any]:
+        return {"regions": self.regions}
+
+
+class Rc3Reporting(Reporting):
+    """A pre-trained RC3 embeds nothing that could be searched: there is no report, and no retrieval."""
+
+    reports = ()
+    in_pipelines = False
+
+    def validation_results(self, trainer: Any) -> list[Result]:
+        return []
+
+
+def load_regions(
+    recipe: RegionsRecipe, sizes: Mapping[str, int], **loading: Any
+) -> RegionExtractor | SeveralRegions | None:
+    """The regions that a recipe names.
+
+    Args:
+        recipe: the recipe.
+        sizes: `region_size` and `max_regions` of the model.
+        loading: arguments of loaders, such as `trust_remote_code`.
+
+    Returns:
+        None for a recipe without `regions`.
+
+    Raises:
+        RecipeError: for a grid without a backbone.
+    """
+    source = recipe.regions
+    if source is None:
+        return None
+    if source.features:
+        files = [source.features] if isinstance(source.features, str) else source.features
+        return SeveralRegions(*(open_regions(file, **sizes) for file in files))
+    if source.detector:
+        return RegionExtractor.from_pretrained(source.detector, max_regions=sizes["max_regions"], **loading)
+    if recipe.backbone is None or source.grid is None:
+        raise RecipeError("regions.grid: its cells are features of a backbone, which the recipe does not name")
+    return RegionExtractor.from_pretrained(recipe.backbone, grid=source.grid, **loading)
+
+
+WORKFLOW = Workflow(recipe=Rc3Recipe, data=Rc3Data, builder=Rc3Builder, training=Rc3Training, reporting=Rc3Reporting)

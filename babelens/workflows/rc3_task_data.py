@@ -13,7 +13,9 @@ from typing import Any
 from datasets import Dataset, concatenate_datasets
 
 from ..configuration.errors import RecipeError
+from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_captions
+from ..data.corpus.sampling import evenly_spread
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.tasks import emoji_entailment, emoji_questions
 from ..data.readers.iglue import load_answers, load_marvl, load_nlvr2, load_xflickrco, load_xgqa, load_xvnli
@@ -24,7 +26,7 @@ from .recipe import EMOJI, DataSource
 _LANGUAGE = "{language}"
 _TASK_OPTIONS = ("hard_negatives", "seed")  # of the emoji benchmark's tasks; other options are `load_emoji`'s
 
-# Whatever reads a source gives its parts: what is evaluated together.
+# Reads a source, in parts that are evaluated separately.
 Reader = Callable[[DataSource], list[TaskData]]
 
 
@@ -66,8 +68,27 @@ def joined(parts: list[TaskData]) -> TaskData:
     )
 
 
+def languages_in(data: TaskData) -> list[str]:
+    """The languages of a task's data that are trained on or evaluated."""
+    if data.pairs:
+        return list(dict.fromkeys(tag for pair in data.pairs for tag in pair))
+    return data.languages or sorted(texts_of(data.corpus))
+
+
+def texts_of(corpus: Dataset) -> dict[str, list[str]]:
+    """The texts of a task's data, or of a caption corpus, by language."""
+    texts: dict[str, list[str]] = {}
+    if "captions" in corpus.column_names:
+        for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
+            texts.setdefault(caption["language"], []).append(caption["text"])
+        return texts
+    for text, language in zip(corpus["text"], corpus["language"], strict=True):
+        texts.setdefault(language, []).append(text)
+    return texts
+
+
 def _by_language(load: Callable[..., Dataset], source: DataSource, *, says_language: bool) -> list[TaskData]:
-    """A part for each language, read from a file of its own. A file that does not say its language is told."""
+    """A part for each language, read from a file of its own; `says_language` is for files that name theirs."""
     named = any(_LANGUAGE in value for value in source.options.values() if isinstance(value, str))
     if source.languages is None and named:
         raise RecipeError(f"options with {_LANGUAGE} need languages")
@@ -88,28 +109,26 @@ def _xgqa(answers: str, **options: Any) -> Dataset:
     return load_xgqa(answers=load_answers(answers), **options)
 
 
-def _few(corpus: Dataset, images: int | None) -> Dataset:
-    """So many of the rows, spread evenly: a cross-encoder looks at every text with every image, which takes long."""
-    if images is None or images >= len(corpus):
-        return corpus
-    return corpus.select([len(corpus) * k // images for k in range(images)])
+def _few(corpus: Dataset, max_images: int | None) -> Dataset:
+    """Some of the rows, evenly spread: a cross-encoder reads every text with every image, which takes long."""
+    return corpus if max_images is None else corpus.select(evenly_spread(len(corpus), max_images))
 
 
-def _xflickrco(images: int | None = None, **options: Any) -> Dataset:
-    return _few(load_xflickrco(**options), images)
+def _xflickrco(max_images: int | None = None, **options: Any) -> Dataset:
+    return _few(load_xflickrco(**options), max_images)
 
 
 def _captions(source: DataSource) -> list[TaskData]:
     """A caption corpus: the emoji benchmark, or what `load_captions` takes."""
     options = dict(source.options)
-    images = options.pop("images", None)
+    max_images = options.pop("max_images", None)
     corpus = load_emoji(**options) if source.source == EMOJI else load_captions(source.source, **options)
-    return [TaskData(_few(corpus, images), source.languages, source.language_pairs)]
+    return [TaskData(_few(corpus, max_images), source.languages, source.language_pairs)]
 
 
 def _multi30k(source: DataSource) -> list[TaskData]:
     if not source.language_pairs:
-        raise RecipeError("pairs: say from which language into which, such as [[en, de]]")
+        raise RecipeError("pairs: name the languages to translate from and into, such as [[en, de]]")
     languages = list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
     corpus = load_multi30k(languages=languages, **source.options)
     return [TaskData(corpus, None, source.language_pairs)]
@@ -120,10 +139,10 @@ def _emoji_task(make: Callable[..., Dataset], source: DataSource, *, named: bool
     if not source.languages:
         raise RecipeError("the emoji benchmark's tasks need languages")
     loading = dict(source.options)
-    images = loading.pop("images", None)
+    max_images = loading.pop("max_images", None)
     own = {name: loading.pop(name) for name in _TASK_OPTIONS if name in loading}
     corpus = load_emoji(**{"languages": source.languages if named else ["en"]} | loading)
-    return [TaskData(make(_few(corpus, images), source.languages, **own), source.languages)]
+    return [TaskData(make(_few(corpus, max_images), source.languages, **own), source.languages)]
 
 
 # Task -> source -> reader; the source "" stands for any other.

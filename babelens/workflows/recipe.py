@@ -1,17 +1,20 @@
 """Recipes: a training run as a YAML file, from data to a model folder with its card.
 
 A recipe names the method, the model, its data and the training arguments; `recipes/` holds those of the published
-experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME, seen from the same folder. Every
-key is checked: one that nobody reads is refused by name, and so is a value that cannot be meant (`recipe_checks`).
+experiments and of the emoji benchmark. `extends: NAME` starts from the recipe NAME, seen from the same folder. The
+keys here are those of all methods; a method declares its own in its module, in a subclass of `Recipe`. Every key is
+checked: one that the method does not read is refused by name, and so is a value that cannot be meant
+(`recipe_checks`).
 """
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, IterableDataset
 
@@ -20,11 +23,17 @@ from ..configuration.languages import normalize_language, normalize_languages
 from ..data.corpus.loading import load_captions, load_translations
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.weak import weakly_aligned_emoji
-from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe, merged as merged, read_recipe, with_key
-from .recipe_types import build
+from ..registry import METHODS, imported
+from .recipe_file import RECIPES as RECIPES, did_you_mean, find_recipe as find_recipe, read_recipe, with_key
+from .recipe_types import as_meant, build, check_known, value_of
+
+if TYPE_CHECKING:
+    from .base import Workflow
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
+
+_NO_OPTIONS = ("source", "skipped", "corpus")  # arguments of loaders that a recipe does not give
 
 # A stage's checkpoints lie in a folder of its name, beside what a run keeps under these.
 TEXT_MODEL, PROCESSOR = KEPT_FOLDERS = ("text_model", "processor")
@@ -37,15 +46,15 @@ class DataSource:
     """Where captions or translations come from.
 
     Args:
-        source: `emoji`; `emoji-weak`, its names against keywords in other languages; or whatever `load_captions` or
-            `load_translations` take: a folder, a file, a Hub id.
+        source: `emoji`; `emoji-weak`, its names paired with keywords in other languages; or a source of
+            `load_captions` or `load_translations`: a folder, a file, a Hub id.
         options: keyword arguments of the loader, such as `streaming: true`; the recipe then needs `max_steps`, an
             existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
         languages: languages of image-text pairs; default: all.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
             combinations.
-        license: SPDX identifier of the data's license, for the card; the emoji benchmark knows its own.
-        attribution: whom to name, for the card.
+        license: SPDX identifier of the data's license, for the card; not needed for the emoji benchmark.
+        attribution: the people or the organisation to name on the card.
     """
 
     source: str
@@ -57,7 +66,7 @@ class DataSource:
 
     def __post_init__(self) -> None:
         if not self.source:
-            raise RecipeError("source is empty: say where the data is")
+            raise RecipeError("source is empty: name the folder, file or Hub id of the data")
         check_languages(self.languages, "languages")
         if isinstance(self.pairs, dict):
             if sorted(self.pairs) != ["from", "to"]:
@@ -87,16 +96,29 @@ class DataSource:
         return [(a, b) for a, b in normal if a != b or isinstance(given, list)]
 
     def loader(self, *, translations: bool = False) -> Callable[..., Dataset | IterableDataset]:
-        """What reads the corpus, with `options`."""
+        """The function that reads the corpus, but for `options`."""
         if self.source == WEAK_EMOJI:
             return _load_weak_emoji
         if self.source == EMOJI:
             return load_emoji
         return partial(load_translations if translations else load_captions, self.source)
 
+    def option_types(self, *, translations: bool = False) -> dict[str, Any]:
+        """The names that `options` may have, each with the type of its values."""
+        functions: list[Any] = [self.loader(translations=translations)]
+        if self.source == WEAK_EMOJI:
+            functions = [load_emoji, weakly_aligned_emoji]
+        parameters = {name: p for function in functions for name, p in inspect.signature(function).parameters.items()}
+        return {name: p.annotation for name, p in parameters.items() if name not in _NO_OPTIONS}
+
+    def loader_options(self, *, translations: bool = False) -> dict[str, Any]:
+        """`options` as the loader takes them: of `on` and `off`, true and false."""
+        kinds = self.option_types(translations=translations)
+        return {name: as_meant(kinds.get(name), value) for name, value in self.options.items()}
+
     def load(self, *, translations: bool = False) -> Dataset | IterableDataset:
         """The caption corpus, or the translation corpus."""
-        return self.loader(translations=translations)(**self.options)
+        return self.loader(translations=translations)(**self.loader_options(translations=translations))
 
 
 def _load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:
@@ -133,8 +155,8 @@ class TokenizerSource:
         vocab_size: number of word pieces to train.
         languages: whose captions the pieces are trained on; default: the languages of the training data.
         lowercase: fold case.
-        continuing_subword_prefix: what marks WordPiece's pieces inside of words, by default `##`; with "" a piece is
-            the same wherever it stands.
+        continuing_subword_prefix: the mark of WordPiece's pieces inside of words, by default `##`; with "" a piece
+            is the same at the beginning of a word and inside.
         from_pretrained: a folder or Hub id instead.
     """
 
@@ -148,7 +170,7 @@ class TokenizerSource:
         if (self.vocab_size is None) == (self.from_pretrained is None):
             raise RecipeError("give either vocab_size or from_pretrained")
         if self.vocab_size is not None and self.vocab_size < 1:
-            raise RecipeError(f"vocab_size is a number of word pieces, not {self.vocab_size}")
+            raise RecipeError(f"vocab_size must be at least 1 word piece, not {self.vocab_size}")
         check_languages(self.languages, "languages")
         if self.from_pretrained:
             for key in dataclasses.fields(self):
@@ -157,104 +179,15 @@ class TokenizerSource:
 
 
 @dataclass(frozen=True)
-class TextModelSource:
-    """A BERT to train by masked language modelling on the captions and keywords of the model's languages, or an
-    existing text encoder (a folder or a Hub id, with its tokenizer).
-
-    Args:
-        preset: whose `text_config` the encoder has.
-        training: transformers' `TrainingArguments`, without `output_dir`, and `precision`.
-        from_pretrained: a folder or Hub id instead.
-    """
-
-    preset: str | None = None
-    training: dict[str, Any] = field(default_factory=dict)
-    from_pretrained: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.preset is None) == (self.from_pretrained is None):
-            raise RecipeError("give either a preset or from_pretrained")
-
-
-@dataclass(frozen=True)
-class DictionarySource:
-    """Which rare words have the embedding of a word of another language instead of their own.
-
-    Args:
-        files: MUSE's dictionaries, from each language to `target`: a word and its translation in every line.
-        threshold: words of these languages that occur less often have the embedding of their translation; without
-            one, they are left out.
-        target: the language of the translations.
-    """
-
-    files: dict[str, str]
-    threshold: int
-    target: str = "en"
-
-    def __post_init__(self) -> None:
-        check_languages([self.target], "target")
-        check_languages(self.files, "files")
-
-
-@dataclass(frozen=True)
-class WordsSource:
-    """The words of a word-level model (SMALR), taken from the captions of its languages.
-
-    Args:
-        max_size: of each language's vocabulary, its most frequent words; default: all.
-        min_frequency: leave out words that occur less often.
-        vectors: FastText's `.vec` or `.vec.gz` files by language.
-        train_vectors: train vectors on the captions of languages that have no file.
-        dictionary: map rare words to those of another language; for a model whose other words have embeddings of
-            their own.
-        max_text_length: words that are read of a text.
-    """
-
-    max_size: int | None = None
-    min_frequency: int = 1
-    vectors: dict[str, str] = field(default_factory=dict)
-    train_vectors: bool = True
-    dictionary: DictionarySource | None = None
-    max_text_length: int = 40
-
-    def __post_init__(self) -> None:
-        check_languages(self.vectors, "vectors")
-        for name in ("max_size", "min_frequency", "max_text_length"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise RecipeError(f"{name} is a number of words, not {getattr(self, name)}")
-
-
-@dataclass(frozen=True)
-class RegionsSource:
-    """Where the regions of RC3's images come from: one of these.
-
-    Args:
-        features: a file or folder of computed ones (`open_regions`), or a list of such.
-        detector: an object detector of transformers, a folder or a Hub id.
-        grid: cells on each side of a raster over what the recipe's `backbone` sees.
-    """
-
-    features: str | list[str] | None = None
-    detector: str | None = None
-    grid: int | None = None
-
-    def __post_init__(self) -> None:
-        if sum(value is not None for value in (self.features, self.detector, self.grid)) != 1:
-            raise RecipeError("give either features, a detector or a grid")
-        if self.grid is not None and self.grid < 1:
-            raise RecipeError(f"grid is a number of cells, not {self.grid}")
-
-
-@dataclass(frozen=True)
 class ImageSizes:
-    """Side lengths in pixels: images are resized to `resize`, of which `crop` is seen."""
+    """Side lengths in pixels: images are resized to `resize`, and cropped to `crop` at the centre."""
 
     resize: int = 346
     crop: int = 289
 
     def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.resize:
-            raise RecipeError(f"crop: of {self.resize} pixels, 1 to {self.resize} can be seen, not {self.crop}")
+            raise RecipeError(f"crop: must be from 1 to the {self.resize} pixels of resize, not {self.crop}")
 
 
 @dataclass(frozen=True)
@@ -262,10 +195,10 @@ class Stage:
     """A part of a training run that has its own tasks, arguments and schedule, and goes on from the one before.
 
     Args:
-        name: of its folder of checkpoints.
-        tasks: of the recipe's `train`.
-        training: what replaces the recipe's `training` in this stage.
-        languages: of captions in this stage, in place of those in `train`.
+        name: the name of its folder of checkpoints.
+        tasks: the tasks that are trained, among those of the recipe's `train`.
+        training: arguments that replace those of the recipe's `training` in this stage.
+        languages: the languages of captions in this stage, in place of those in `train`.
     """
 
     name: str
@@ -281,33 +214,32 @@ class Stage:
         """`languages` in their canonical spelling, each once."""
         return None if self.languages is None else normalize_languages(self.languages)
 
+    @property
+    def training_key(self) -> str:
+        """The recipe's key of the stage's arguments, for error messages."""
+        return f"stage {self.name!r}: training" if self.name else "training"
+
+
+# Marks a key of a recipe that describes a new model: beside `model.from_pretrained` it is refused.
+OF_NEW_MODEL = {"of_new_model": True}
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run.
+    """A training run: the keys that the recipes of all methods have. A method that reads more declares a subclass.
 
     Args:
-        method: such as `mural`.
-        model: what to train.
+        method: the name of the method, such as `mural`.
+        model: the model that is trained.
         train: the data of each task.
-        validation: captions for the evaluation during training.
-        task: what RC3 is fine-tuned on: `visual-entailment`, `visual-question-answering`, `visual-reasoning`,
-            `image-text-retrieval` or `translation`. The parts of `train` are then its data, under any names.
-        test: the data of a `task` that the report is about, under any names.
-        tokenizer, image: the processor; not needed with `model.from_pretrained`.
         training: the trainer's arguments, without `output_dir`.
+        validation: captions on which the model is evaluated during training and at its end.
         stages: the stages of training, in their order; default: one with all tasks.
-        multilingual_tokenizer: MLA's second vocabulary; not needed where the model has one.
-        text_model: the text encoder of MLA's baselines before they are trained.
-        words: SMALR's vocabularies and word vectors.
-        backbone: SMALR's vision backbone, or what sees the cells of RC3's `regions.grid`: a folder or Hub id of a
-            vision model or of a dual encoder; default: the configuration's, untrained.
-        regions: of RC3's images; not needed where all are given as patches.
-        report: what to report at the end: `emoji` for the four questions, or nothing.
+        report: the benchmark that is reported at the end: `emoji`, or none.
         unseen_languages: languages for the report that the model was never trained on.
-        license: license of the weights as a Hub identifier; default: what follows from the data's, `other` when that
-            is unknown.
-        license_name: what the license is called, with `license: other`.
+        license: license of the weights as a Hub identifier; default: the strictest of the
+            data's licenses, `other` when one of them is unknown.
+        license_name: the name of the license, with `license: other`.
     """
 
     method: str
@@ -315,20 +247,13 @@ class Recipe:
     train: dict[str, DataSource]
     training: dict[str, Any]
     validation: DataSource | None = None
-    task: str | None = None
-    test: dict[str, DataSource] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
-    tokenizer: TokenizerSource | None = None
-    multilingual_tokenizer: TokenizerSource | None = None
-    text_model: TextModelSource | None = None
-    words: WordsSource | None = None
-    backbone: str | None = None
-    regions: RegionsSource | None = None
-    image: ImageSizes | None = None
     report: str | None = None
     unseen_languages: list[str] = field(default_factory=list)
     license: str | None = None
     license_name: str | None = None
+    # The file that the recipe was read from, for error messages.
+    file: Path | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if not self.train:
@@ -351,9 +276,42 @@ class Recipe:
                 if task not in self.train:
                     raise RecipeError(f"stage {stage.name!r} names {task!r}, for which train has no data")
 
+    @property
+    def all_stages(self) -> list[Stage]:
+        """The stages; of a recipe that names none, one without a name that has all tasks."""
+        return self.stages or [Stage("", list(self.train))]
+
+    @property
+    def task_name(self) -> str | None:
+        """The task on which a recipe fine-tunes a pre-trained model, where it does."""
+        return None
+
+    @classmethod
+    def keys_of_new_models(cls) -> list[str]:
+        """The keys that describe a new model."""
+        return [f.name for f in dataclasses.fields(cls) if f.metadata == OF_NEW_MODEL]
+
+    @classmethod
+    def key_names(cls) -> list[str]:
+        """All keys that a recipe of the class may have."""
+        return [f.name for f in dataclasses.fields(cls) if f.init]
+
+
+@dataclass(frozen=True)
+class DualEncoderRecipe(Recipe):
+    """A recipe of a dual encoder that reads word pieces.
+
+    Args:
+        tokenizer: the vocabulary of a new model.
+        image: the sizes of a new model's images.
+    """
+
+    tokenizer: TokenizerSource | None = field(default=None, metadata=OF_NEW_MODEL)
+    image: ImageSizes | None = field(default=None, metadata=OF_NEW_MODEL)
+
 
 def check_languages(tags: Collection[str] | None, key: str) -> None:
-    """Raises a `RecipeError` for what is no language, and for an empty list of languages."""
+    """Raises a `RecipeError` for a tag that is not a language, and for an empty list of languages."""
     if tags is not None and not len(tags) and key in ("languages", "pairs.from", "pairs.to"):
         raise RecipeError(f"{key} is empty: name some, or leave it out")
     for tag in tags or ():
@@ -369,16 +327,70 @@ def _is_folder_name(name: str) -> bool:
 
 
 def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Recipe:
-    """Reads a recipe; `overrides` maps dotted keys to values: `{"training.learning_rate": 1e-3}`.
+    """Reads a recipe, as an object of its method's own class of recipes.
+
+    Args:
+        name: path of a recipe, or its name among those of the package.
+        overrides: values by dotted keys: `{"training.learning_rate": 1e-3}`.
 
     Raises:
-        RecipeError: for a file that is no recipe, an unknown key, a wrong type.
+        RecipeError: for a file that is no recipe, an unknown method or key, a wrong type.
     """
     path = find_recipe(name)
     content = read_recipe(path)
     try:
         for dotted, value in (overrides or {}).items():
             content = with_key(content, dotted, value)
-        return build(Recipe, content)
+        recipe = _built(content)
     except RecipeError as error:
         raise RecipeError(f"{path}: {error}") from error
+    object.__setattr__(recipe, "file", path)
+    return recipe
+
+
+def _built(content: dict[str, Any]) -> Recipe:
+    if "method" not in content:
+        for key in content:
+            check_known(key, ["method", *_methods_by_key()])
+        raise RecipeError(f"method is missing; there are {', '.join(METHODS)}")
+    method = value_of(str, content["method"], "method")
+    recipe_class = workflow_of(method, content.get("task")).recipe
+    own = recipe_class.key_names()
+    foreign = {key: _methods_by_key()[key] for key in content if key not in own and key in _methods_by_key()}
+    for key, others in foreign.items():
+        if content[key] is not None:
+            reader = f"the fine-tuning of {method}" if content.get("task") else method
+            raise RecipeError(f"{key}: {reader} reads nothing there; leave it out. It is a key of {', '.join(others)}")
+    return build(recipe_class, {key: value for key, value in content.items() if key not in foreign})
+
+
+def workflow_of(method: str, task: object = None) -> "Workflow":
+    """The classes that run the recipes of a method, or those that fine-tune its models on a task.
+
+    Raises:
+        RecipeError: for an unknown method or task, and for a method that is not fine-tuned on tasks.
+    """
+    if method not in METHODS:
+        hint = did_you_mean(method, METHODS)
+        raise RecipeError(f"method: there is no {method!r}{hint}; there are {', '.join(METHODS)}")
+    if task is None:
+        return imported(METHODS[method].workflow)
+    reference = METHODS[method].task_workflow
+    if reference is None:
+        others = ", ".join(name for name, other in METHODS.items() if other.task_workflow)
+        raise RecipeError(f"task: {method} is not fine-tuned on tasks; {others} is")
+    workflow = imported(reference)
+    if task not in workflow.tasks:
+        hint = did_you_mean(task, workflow.tasks)
+        raise RecipeError(f"task: there is no {task!r}{hint}; there are {', '.join(workflow.tasks)}")
+    return workflow
+
+
+def _methods_by_key() -> dict[str, list[str]]:
+    """The keys of all recipes, each with the methods that read it."""
+    methods: dict[str, list[str]] = {}
+    for name, method in METHODS.items():
+        workflows = [imported(reference) for reference in (method.workflow, method.task_workflow) if reference]
+        for key in dict.fromkeys(key for workflow in workflows for key in workflow.recipe.key_names()):
+            methods.setdefault(key, []).append(name)
+    return methods

@@ -1,8 +1,7 @@
-"""Whether a recipe can be run to its end: what does not fit its method, its data or the Hub is refused beforehand, and
-not after hours of training."""
+"""Checking whether a recipe can be run to its end: what does not fit its method, its data or the Hub is refused before
+the training, and not after hours of it."""
 
 import dataclasses
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,33 +15,18 @@ from ..configuration.languages import normalize_languages
 from ..configuration.presets import list_presets, preset_facts
 from ..configuration.pretrained import load_config
 from ..data.corpus.corpus import languages_of
-from ..data.emoji.benchmark import load_emoji, published_manifest
-from ..data.emoji.weak import weakly_aligned_emoji
+from ..data.emoji.benchmark import published_manifest
 from ..model_cards.facts import DataSource as CardSource
 from ..model_cards.licenses import check_hub_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from .argument_checks import check_names
-from .recipe import EMOJI, WEAK_EMOJI, DataSource, check_languages
-from .recipe_file import did_you_mean
+from .recipe import EMOJI, WEAK_EMOJI, DataSource, TokenizerSource, check_languages
+from .recipe_file import did_you_mean, in_one_line
 from .recipe_types import check_known, value_of
 
 if TYPE_CHECKING:
     from .base import RecipeRun
-
-# Sections that some methods read and others do not.
-_SECTIONS = (
-    "tokenizer",
-    "multilingual_tokenizer",
-    "text_model",
-    "words",
-    "backbone",
-    "regions",
-    "image",
-    "task",
-    "test",
-)
-_NO_OPTIONS = ("source", "skipped", "corpus")
 
 
 # ---- Before data is read ----
@@ -56,7 +40,7 @@ def check_recipe(run: "RecipeRun") -> None:
     _check_sections(run)
     _check_model(run)
     for key, source in _sources(run):
-        if run.recipe.task is None:
+        if run.recipe.task_name is None:
             _check_source(run, key, source)
     _check_report(run)
     _check_licenses(run)
@@ -64,17 +48,13 @@ def check_recipe(run: "RecipeRun") -> None:
 
 def _check_sections(run: "RecipeRun") -> None:
     recipe = run.recipe
-    for name in _SECTIONS:
-        if not getattr(recipe, name) or name in run.sections:
-            continue
-        if name not in run.sections_of_new:
-            raise RecipeError(f"{name}: {recipe.method} reads nothing there; leave it out")
-        if recipe.model.from_pretrained:
+    for name in recipe.keys_of_new_models():
+        if getattr(recipe, name) is not None and recipe.model.from_pretrained:
             raise RecipeError(
                 f"{name}: the model that training goes on from, {recipe.model.from_pretrained}, has settled it; leave "
                 f"it out, or set {name}=null"
             )
-    if recipe.model.overrides and recipe.model.from_pretrained and not run.overrides_start:
+    if recipe.model.overrides and recipe.model.from_pretrained and not run.builder.overrides_start:
         raise RecipeError("model.overrides: a model that training goes on from keeps its configuration; leave it out")
 
 
@@ -107,14 +87,14 @@ def check_start(run: "RecipeRun") -> None:
         ModelFolderError: for one that cannot be read, or that needs code of its own which nobody has allowed.
     """
     source = run.recipe.model.from_pretrained
-    types = run.starts or ((run.recipe.method,) if not run.overrides_start else ())
+    types = run.builder.starts or ((run.recipe.method,) if not run.builder.overrides_start else ())
     if source is None or not types:
         return
-    found = load_config(source, **run.code).model_type
-    if found not in types:
+    model_type = load_config(source, **run.builder.code).model_type
+    if model_type not in types:
         raise RecipeError(
-            f"model.from_pretrained: {source} holds a model of type {found!r}, and {run.recipe.method} goes on from "
-            f"{' or '.join(types)}"
+            f"model.from_pretrained: {source} holds a model of type {model_type!r}, and {run.recipe.method} goes on "
+            f"from {' or '.join(types)}"
         )
 
 
@@ -126,43 +106,34 @@ def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
     except (TypeError, ValueError, StrictDataclassError) as error:
         if isinstance(error, RecipeError):
             raise
-        raise RecipeError(f"{key}: {error}") from error
+        raise RecipeError(f"{key}: {in_one_line(error)}") from error
 
 
 def _sources(run: "RecipeRun") -> list[tuple[str, DataSource]]:
-    found = [(f"train.{task}", source) for task, source in run.recipe.train.items()]
-    return found + ([("validation", run.recipe.validation)] if run.recipe.validation else [])
+    sources = [(f"train.{task}", source) for task, source in run.recipe.train.items()]
+    return sources + ([("validation", run.recipe.validation)] if run.recipe.validation else [])
 
 
 def _check_source(run: "RecipeRun", key: str, source: DataSource) -> None:
     """A source of captions or translations: the options of its loader, and the languages that its task takes."""
     task = key.removeprefix("train.")
+    known = source.option_types(translations=task in run.data.translation_tasks)
     for name, value in source.options.items():
-        known = _options_of(source, translations=task in run.translation_tasks)
         check_known(name, known, f"{key}.options.")
         value_of(known[name], value, f"{key}.options.{name}")
-    if key == "validation" and source.options.get("streaming"):
+    if key == "validation" and source.loader_options().get("streaming"):
         raise RecipeError(f"{key}.options.streaming: evaluation ranks all images at once, and a stream has no end")
-    if source.pairs is not None and task not in run.paired_tasks:
+    if source.pairs is not None and task not in run.data.paired_tasks:
         raise RecipeError(f"{key}.pairs: {task} takes captions by languages, not by pairs of them")
     for pair in source.language_pairs or ():
-        if pair[0] == pair[1] and not run.pairs_with_itself:
+        if pair[0] == pair[1] and not run.data.pairs_with_itself:
             raise RecipeError(f"{key}.pairs: {list(pair)} names one language twice, which is no translation")
-
-
-def _options_of(source: DataSource, *, translations: bool) -> dict[str, Any]:
-    """The keyword arguments of a source's loader, with their types."""
-    functions: list[Any] = [source.loader(translations=translations)]
-    if source.source == WEAK_EMOJI:
-        functions = [load_emoji, weakly_aligned_emoji]
-    parameters = {name: p for function in functions for name, p in inspect.signature(function).parameters.items()}
-    return {name: p.annotation for name, p in parameters.items() if name not in _NO_OPTIONS}
 
 
 def _check_report(run: "RecipeRun") -> None:
     recipe = run.recipe
     if recipe.report is not None:
-        check_names([recipe.report], run.reports, "report")
+        check_names([recipe.report], run.reporting.reports, "report")
         known = published_manifest()["languages"]
         for tag in normalize_languages(recipe.unseen_languages):
             if tag not in known:
@@ -206,9 +177,9 @@ def check_arguments_fit(run: "RecipeRun", arguments: Sequence[TrainingArguments]
     Raises:
         RecipeError: for arguments that do not fit the method's tasks or the recipe's other keys.
     """
-    tasks = run._known_tasks if run.recipe.task is None else []
-    for stage, args in zip(run.stages, arguments, strict=True):
-        where = f"stage {stage.name!r}: training" if stage.name else "training"
+    tasks = run.training.tasks
+    for stage, args in zip(run.recipe.all_stages, arguments, strict=True):
+        where = stage.training_key
         for name in ("task_weights", "task_learning_rates", "data_set_batch_sizes"):
             check_names(getattr(args, name, None), tasks, f"{where}.{name}")
         check_names((getattr(args, "text_augmentation", None) or {}).get("tasks"), tasks, f"{where}.text_augmentation")
@@ -229,7 +200,7 @@ def check_arguments_fit(run: "RecipeRun", arguments: Sequence[TrainingArguments]
 
 
 def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
-    """Reads the data, and looks whether it has what the recipe takes of it.
+    """Reads the data, and checks whether it has the languages and as many examples as the recipe needs.
 
     Args:
         arguments: of each stage.
@@ -238,31 +209,32 @@ def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None
         RecipeError: for a language that the data lacks, and a stream where there can be none.
         CorpusError and its kin: for data that cannot be used.
     """
-    if run.recipe.task is not None:
+    if run.recipe.task_name is not None:
         return  # tasks check their data themselves, which have forms of their own
-    present = {task: languages_of(corpus) for task, corpus in run.corpora.items() if task not in run.streams}
-    for task, found in present.items():
+    present = {task: languages_of(corpus) for task, corpus in run.data.corpora.items() if task not in run.data.streams}
+    for task, languages in present.items():
         source = run.recipe.train[task]
-        _check_present(source.tags, found, f"train.{task}.languages")
+        _check_present(source.tags, languages, f"train.{task}.languages")
         pairs = source.language_pairs or ()
-        _check_present([tag for pair in pairs for tag in pair], found, f"train.{task}.pairs")
-        for stage in run.stages:
-            if task in stage.tasks and task not in run.translation_tasks:
-                _check_present(stage.tags, found, f"stage {stage.name!r}: languages")
-    for key in ("tokenizer", "multilingual_tokenizer"):
-        vocabulary = getattr(run.recipe, key)
-        if vocabulary is not None and vocabulary.languages and not run.streams:
-            _check_present(normalize_languages(vocabulary.languages), run.captions, f"{key}.languages")
-    for stage, args in zip(run.stages, arguments, strict=True):
-        streamed = [task for task in stage.tasks if isinstance(run.corpora[task], IterableDataset)]
+        _check_present([tag for pair in pairs for tag in pair], languages, f"train.{task}.pairs")
+        for stage in run.recipe.all_stages:
+            if task in stage.tasks and task not in run.data.translation_tasks:
+                _check_present(stage.tags, languages, f"stage {stage.name!r}: languages")
+    for key, vocabulary in vars(run.recipe).items():
+        if isinstance(vocabulary, TokenizerSource) and vocabulary.languages and not run.data.streams:
+            _check_present(normalize_languages(vocabulary.languages), run.data.captions, f"{key}.languages")
+    for stage, args in zip(run.recipe.all_stages, arguments, strict=True):
+        streamed = [task for task in stage.tasks if isinstance(run.data.corpora[task], IterableDataset)]
         if streamed and args.max_steps < 1:
             raise RecipeError(
-                f"training.max_steps: train.{streamed[0]} is a stream, which does not say how long it is; say how "
-                "many steps to train"
+                f"training.max_steps: train.{streamed[0]} is a stream, whose length is unknown: give the "
+                "number of steps"
             )
-    for stage, args in list(zip(run.stages, arguments, strict=True))[1:]:  # the first says so when it begins
+    for stage, args in list(zip(run.recipe.all_stages, arguments, strict=True))[
+        1:
+    ]:  # the first says so when it begins
         for task in stage.tasks:
-            count = None if task in run.streams else run.count_examples(task, stage)
+            count = None if task in run.data.streams else run.data.count_examples(task, stage)
             if count is not None and count < args.per_device_train_batch_size:
                 raise RecipeError(
                     f"stage {stage.name!r}: train.{task} has {count} examples, fewer than a batch of "
@@ -273,25 +245,25 @@ def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None
 
 
 def _check_evaluated_languages(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
-    for stage, args in zip(run.stages, arguments, strict=True):
+    for stage, args in zip(run.recipe.all_stages, arguments, strict=True):
         wanted = getattr(args, "eval_languages", None)
         if wanted and run.recipe.validation is not None:
-            where = f"stage {stage.name!r}: training" if stage.name else "training"
-            found = languages_of(run.validation_data())
-            _check_present(normalize_languages(wanted), found, f"{where}.eval_languages")
+            where = stage.training_key
+            languages = languages_of(run.data.validation)
+            _check_present(normalize_languages(wanted), languages, f"{where}.eval_languages")
 
 
-def _check_present(wanted: Sequence[str] | None, found: Any, key: str) -> None:
+def _check_present(wanted: Sequence[str] | None, present: Any, key: str) -> None:
     for tag in wanted or ():
-        if tag not in found:
-            raise RecipeError(f"{key}: the data has no text in {tag!r}, only in {', '.join(found)}")
+        if tag not in present:
+            raise RecipeError(f"{key}: the data has no text in {tag!r}, only in {', '.join(present)}")
 
 
 def _check_reported_languages(run: "RecipeRun") -> None:
     """The emoji benchmark asks in the languages that were trained on and in those that were not."""
     if run.recipe.report is None:
         return
-    trained = normalize_languages([*run.image_languages, *run.pair_languages])
+    trained = normalize_languages([*run.data.image_languages, *run.data.pair_languages])
     for tag in normalize_languages(run.recipe.unseen_languages):
         if tag in trained:
             raise RecipeError(f"unseen_languages: {tag!r} is trained on")

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from ..configuration.errors import RecipeError
+from ..configuration.merging import merged
 
 RECIPES = Path(str(files("babelens.recipes")))
 
@@ -54,10 +55,10 @@ for _kind in ("int", "float"):
 
 
 def parse(text: str) -> Any:
-    """What YAML says, such as the value of a key.
+    """The value that a text in YAML 1.2 describes, such as that of a key.
 
     Raises:
-        RecipeError: for what is no YAML.
+        RecipeError: for a text that is not YAML.
     """
     try:
         return yaml.load(text, _Loader)
@@ -70,10 +71,13 @@ def parse(text: str) -> Any:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """A recipe file, by its path or by its name among the package's own, such as `emoji/mural`.
+    """The file of a recipe.
+
+    Args:
+        name: its path, or its name among the recipes of the package, such as `emoji/mural`.
 
     Raises:
-        RecipeError: when there is neither.
+        RecipeError: when there is no such file and no such recipe.
     """
     if Path(name).is_file():
         return Path(name)
@@ -90,13 +94,18 @@ def read_recipe(path: Path) -> dict[str, Any]:
     """The content of a recipe's file, on top of that of the recipe beside it that `extends` names.
 
     Raises:
-        RecipeError: for what is no recipe.
+        RecipeError: for a file that is not a recipe.
     """
-    return _read(path, ())
+    return _read_extended(path, ())
 
 
-def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """As `read_recipe`; `above` are the files that come here by `extends`."""
+def _read_extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """Reads a recipe as `read_recipe` does.
+
+    Args:
+        path: the recipe's file.
+        above: the files that extend this one, directly or not.
+    """
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -104,12 +113,12 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     except RecipeError as error:
         raise RecipeError(f"{path}: {error}") from error
     if not isinstance(content, dict):
-        raise RecipeError(f"{path}: the recipe must be a mapping, not {shown(content)}")
+        raise RecipeError(f"{path}: the recipe must be a mapping, not {abbreviated(content)}")
     if "extends" not in content:
         return content
     name = content.pop("extends")
     if not isinstance(name, str) or not name:
-        raise RecipeError(f"{path}: extends must be the name of a recipe, not {shown(name)}")
+        raise RecipeError(f"{path}: extends must be the name of a recipe, not {abbreviated(name)}")
     above = (*above, path.resolve())
     try:
         start = find_recipe(path.parent / f"{name}.yaml")
@@ -117,24 +126,14 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         raise RecipeError(f"{path}: extends: {error}") from error
     if start.resolve() in above:
         raise RecipeError(f"{path}: extends: {name!r} comes back to {start.name}, which extends it")
-    return merged(_read(start, above), content)
-
-
-def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Nested settings with nested changes; lists are replaced as a whole."""
-    nested = {
-        k: merged(settings[k], v)
-        for k, v in changes.items()
-        if isinstance(settings.get(k), dict) and isinstance(v, dict)
-    }
-    return settings | changes | nested
+    return merged(_read_extended(start, above), content)
 
 
 def with_key(settings: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
-    """Nested settings with another value at a dotted key, such as `training.max_steps`; they themselves stay.
+    """A copy of nested settings with another value at a dotted key, such as `training.max_steps`.
 
     Raises:
-        RecipeError: when the key leads through what has no keys.
+        RecipeError: when a part of the key names a value that is not a mapping.
     """
     return _with_keys(settings, dotted.split("."), value, dotted)
 
@@ -147,18 +146,23 @@ def _with_keys(settings: dict[str, Any], keys: list[str], value: Any, dotted: st
         section = {} if settings.get(key) is None else settings[key]
         if not isinstance(section, dict):
             place = dotted.removesuffix("." + ".".join(below))
-            raise RecipeError(f"{dotted}: {place} is {shown(section)}, which has no keys")
+            raise RecipeError(f"{dotted}: {place} is {abbreviated(section)}, which has no keys")
         value = _with_keys(section, below, value, dotted)
     return settings | {key: value}
 
 
-def shown(value: Any) -> str:
-    """A value in an error, cut where it is long."""
+def in_one_line(error: BaseException) -> str:
+    """The message of another library's error, whose lines would stand apart from the recipe's file and key."""
+    return " ".join(str(error).split())
+
+
+def abbreviated(value: Any) -> str:
+    """A value for an error message, cut after 77 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """The nearest of the known names as a part of an error; nothing where none is near."""
+    """The nearest of the known names as a part of an error message; an empty text when none is near."""
     nearest = difflib.get_close_matches(str(given), list(known), n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -1,5 +1,7 @@
-"""What a run began with, kept beside its checkpoints: its settings, and digests of its data. A run that is resumed is
-compared with it: other data would be read with a vocabulary that is not theirs, or train another model.
+"""The record of a run's beginning, kept beside its checkpoints: its settings, and digests of its data.
+
+A run that is resumed is compared with it: other data would be read with a vocabulary that was made for the first, or
+would train another model.
 """
 
 import hashlib
@@ -16,20 +18,21 @@ import pyarrow.compute as pc
 from datasets import Dataset, Image
 
 from ..configuration.errors import ChangedRunError
-from .recipe_file import shown
+from .recipe_file import abbreviated
 
 logger = logging.getLogger(__name__)
 
 RECORD = "run.json"
-_IMAGES = 1000  # of a corpus that are read for its digest: all of a small one, and of a large one some everywhere
+_IMAGES = 1000  # at most, of a corpus, that are read for its digest
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """
+    """The settings and data with which a run began.
+
     Args:
-        settings: by dotted keys.
-        data: digests of the data by name.
+        settings: the settings by dotted keys.
+        data: the digests of the data by name.
     """
 
     settings: Mapping[str, Any]
@@ -41,13 +44,14 @@ class RunRecord:
         (folder / RECORD).write_text(json.dumps(content, indent=1, default=str), encoding="utf-8")
 
     def check(self, folder: Path, *, may_change: Callable[[str], bool] = lambda key: False) -> None:
-        """Compares with what the run in `folder` began with.
+        """Compares this record with that of the run in `folder`.
 
         Args:
-            may_change: which settings may be others, as a warning then says.
+            folder: the run's folder of checkpoints.
+            may_change: whether a setting may have changed; a warning names each that has.
 
         Raises:
-            ChangedRunError: when the data are others, or settings that may not be.
+            ChangedRunError: when data have changed, or settings that may not change.
         """
         path = folder / RECORD
         if not path.is_file():  # of an earlier version
@@ -64,22 +68,24 @@ class RunRecord:
             if then == now:
                 continue
             if not may_change(key):
-                raise ChangedRunError(f"{key} was {shown(then)} when the run began, and is {shown(now)}. {advice}")
-            logger.warning("%s was %s when the run began, and goes on as %s", key, shown(then), shown(now))
+                raise ChangedRunError(
+                    f"{key} was {abbreviated(then)} when the run began, and is {abbreviated(now)}. {advice}"
+                )
+            logger.warning("%s was %s when the run began, and goes on as %s", key, abbreviated(then), abbreviated(now))
 
 
 def flattened(settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Nested mappings as one, by dotted keys; an empty one stands for itself."""
-    found: dict[str, Any] = {}
+    """Nested mappings as one mapping with dotted keys; an empty mapping is a value."""
+    flat: dict[str, Any] = {}
     for name, value in settings.items():
         key = f"{where}.{name}" if where else str(name)
-        found |= flattened(value, key) if isinstance(value, Mapping) and value else {key: value}
-    return found
+        flat |= flattened(value, key) if isinstance(value, Mapping) and value else {key: value}
+    return flat
 
 
 def corpus_digest(corpus: Dataset) -> str:
-    """Of all texts, identifiers and labels, and of up to 1000 images, evenly spread; the same however the corpus is
-    stored."""
+    """The digest of a corpus: of all texts, identifiers and labels, and of up to 1000 images, evenly spread; the same
+    however the corpus is stored."""
     digest = _Digest()
     images = [name for name, feature in corpus.features.items() if isinstance(feature, Image)]
     others = [name for name in corpus.column_names if name not in images]
@@ -96,12 +102,13 @@ def corpus_digest(corpus: Dataset) -> str:
 
 
 def file_digest(path: str | Path) -> str:
+    """The SHA-256 digest of a file."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _encoded(cell: Mapping[str, Any] | None) -> bytes:
-    """An image as it is stored; one that cannot be read is an error where it is first used."""
+    """The bytes of an image as it is stored; none for one that cannot be read, which is refused when it is used."""
     if cell is None:
         return b""
     if cell["bytes"] is not None:
@@ -113,7 +120,7 @@ def _encoded(cell: Mapping[str, Any] | None) -> bytes:
 
 
 class _Digest:
-    """Of Arrow arrays, by what they hold: neither their chunks nor their slices count."""
+    """The digest of Arrow arrays by their values: chunks and slices make no difference."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Going on with a recipe's run: with what it began with, or not at all."""
+"""Resuming a recipe's run: only with the data and the settings with which it began."""
 
 import re
 from dataclasses import asdict
@@ -11,50 +11,51 @@ from ..trainers.checkpoints import newest_checkpoint
 from ..trainers.saving import written_whole
 from .recipe import PROCESSOR, Recipe
 from .record import RunRecord, flattened
+from .training import CHECKPOINTS
 
 if TYPE_CHECKING:
     from .base import RecipeRun
 
-CHECKPOINTS = "checkpoints"
-# What is for people, or for the report; data is known by its digest, wherever it lies and however it is read.
+# Keys without influence on the weights. Of data, the digest is recorded: its path and the way of reading may change.
 _UNRECORDED = re.compile(
-    r"(license|license_name|report|unseen_languages|validation|test)\b.*|train\.[^.]+\.(license|attribution)"
+    r"(file|license|license_name|report|unseen_languages|validation|test)\b.*|train\.[^.]+\.(license|attribution)"
 )
 _READING = re.compile(r"(train\.[^.]+)\.(source|options\b.*)")
-# What a run goes on with when it has changed, as a warning says: its weights are in the checkpoint.
+# Keys that may change with a warning, since the weights are in the checkpoint.
 _MAY_CHANGE = re.compile(
     r"(stages\.[^.]+\.)?training\b.*|model\.(from_pretrained|attn_implementation)|(backbone|regions)\b.*"
 )
 
 
 def record_start(run: "RecipeRun", processor: ProcessorMixin) -> None:
-    """Keeps what a run begins with: its settings, digests of its data, and its processor."""
+    """Saves the record of a run's beginning, and its processor, beside the checkpoints."""
     _record(run).write(run.output / CHECKPOINTS)
     with written_whole(run.output / CHECKPOINTS / PROCESSOR) as scratch:
         processor.save_pretrained(scratch)
 
 
 def resumed_processor(run: "RecipeRun") -> ProcessorMixin | None:
-    """The processor that a run began with, as the weights know its words and no others. Earlier versions kept it in
-    checkpoints alone; None where there is none yet.
+    """The processor with which a run began, for whose vocabulary its weights were trained. Earlier versions kept it in
+    checkpoints alone; None before the first checkpoint of theirs.
 
     Raises:
         ChangedRunError: for other data than the run began with, and for settings that cannot change on the way.
     """
     folder = run.output / CHECKPOINTS
     _record(run).check(folder, may_change=lambda key: _MAY_CHANGE.fullmatch(key) is not None)
-    stages = (newest_checkpoint(folder / stage.name) for stage in reversed(run.stages))
+    stages = (newest_checkpoint(folder / stage.name) for stage in reversed(run.recipe.all_stages))
     saved = folder / PROCESSOR if (folder / PROCESSOR).is_dir() else next(filter(None, stages), None)
     return None if saved is None else load_processor(AutoProcessor, saved)
 
 
 def _record(run: "RecipeRun") -> RunRecord:
-    streams = {f"train.{task}" for task in run.streams} if run.recipe.task is None else set()
-    return RunRecord(_settings(run.recipe, streams), run.data_digests())
+    streams = {f"train.{task}" for task in run.data.streams}
+    return RunRecord(_settings(run.recipe, streams), run.data.digests())
 
 
 def _settings(recipe: Recipe, streams: set[str]) -> dict[str, Any]:
-    """What of a recipe bears on its training, by dotted keys; how streams are read is all that is known of them."""
+    """The keys of a recipe that influence its training; of streams, which have no digest, also those by which they are
+    read."""
     content = asdict(recipe)
     content["stages"] = {stage["name"]: stage for stage in content["stages"]}
     return {

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,18 +18,32 @@ from ..processing.processing_smalr import SmalrProcessor
 from ..processing.word_dictionaries import dictionary_words
 from ..processing.word_vectors import word_vectors
 from ..processing.word_vocabulary import frequent_words
+from .base import Workflow
 from .record import file_digest
-from .words import WordDualEncoderRun
+from .words import WordsBuilder, WordsData, WordsRecipe, WordsReporting
 
 logger = logging.getLogger(__name__)
 
 
-class SmalrRun(WordDualEncoderRun):
-    """A recipe of SMALR.
+class SmalrData(WordsData):
+    """The data of SMALR, its dictionaries among them."""
 
-    `words` says which words each language has and where their vectors come from; by a dictionary, rare ones have the
+    def digests(self) -> dict[str, str]:
+        """Of the dictionaries as well: they decide which word's embedding a rare word has."""
+        recipe: Any = self.recipe
+        dictionary = recipe.words.dictionary if recipe.words else None
+        files = dictionary.files if dictionary else {}
+        return super().digests() | {
+            f"words.dictionary.files.{language}": file_digest(path) for language, path in files.items()
+        }
+
+
+class SmalrBuilder(WordsBuilder):
+    """Builds a SMALR model.
+
+    `words` tells which words each language has and where their vectors come from; by a dictionary, rare words have the
     embedding of a word of another language. A first stage with `text_text` alone learns the latent vocabulary; a model
-    without one, such as MULE, needs none.
+    without a latent vocabulary, such as MULE, needs no such stage.
     """
 
     def make_processor(self) -> ProcessorMixin:
@@ -37,108 +52,108 @@ class SmalrRun(WordDualEncoderRun):
         vocabularies = {
             language: [*words, *self._mapped.get(language, {})] for language, words in self._own_words.items()
         }
-        length = self._words.max_text_length
+        length = self.words.max_text_length
         return SmalrProcessor(self.new_image_processor(), vocabularies, max_text_length=length)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         if self.recipe.model.from_pretrained:
             return super().make_model(processor)
         config = self._config(processor)
-        if self.stages[0].tasks == [TEXT_TEXT]:
+        if self.recipe.all_stages[0].tasks == [TEXT_TEXT]:
             latent = SmalrLatentModel(config)
             latent.vectors[SPECIAL_TOKENS:] = self._vectors(processor)
             return latent
         model = SmalrModel(config)
         model.load_word_vectors(self._vectors(processor))
         self._share_rows(model, processor)
-        return self._with_backbone(model)
+        return self.with_backbone(model)
 
     def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
+        """The share of words that are unknown, in percent, in each language of the corpora."""
         return {
-            language: round(vocabulary.unknown_rate(self.captions[language]), 3)
+            language: round(vocabulary.unknown_rate(self.data.captions[language]), 3)
             for language, vocabulary in processor.vocabularies.items()
         }
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The latent vocabulary becomes part of the model that is trained next, which is as the recipe says, even if
-        another recipe's run has learned the vocabulary."""
+        """The latent vocabulary becomes part of the model that is trained next. `model.overrides` hold for that model,
+        even if the run of another recipe learned the vocabulary."""
         if not isinstance(model, SmalrLatentModel):
             return model
-        return self._with_backbone(SmalrModel.from_latent(model, **self.recipe.model.overrides))
-
-    def data_digests(self) -> dict[str, str]:
-        """Of the dictionaries as well, which say whose embedding a word has."""
-        files = self._words.dictionary.files if self._words.dictionary else {}
-        return super().data_digests() | {
-            f"words.dictionary.files.{language}": file_digest(path) for language, path in files.items()
-        }
+        return self.with_backbone(SmalrModel.from_latent(model, **self.recipe.model.overrides))
 
     def _config(self, processor: ProcessorMixin) -> PreTrainedConfig:
         sizes = [len(processor.vocabularies[language].words) for language in processor.languages]
         mapped = [len(self._mapped.get(language, {})) for language in processor.languages]
-        return self._preset(languages=processor.languages, vocabulary_sizes=sizes, dictionary_words=mapped)
+        return self.config(languages=processor.languages, vocabulary_sizes=sizes, dictionary_words=mapped)
 
     @cached_property
     def _own_words(self) -> dict[str, list[str]]:
-        """The words of each language but those that are mapped to another one's."""
-        least, dictionary = self._words.min_frequency, self._words.dictionary
+        """The words of each language that have embeddings of their own."""
+        least, dictionary = self.words.min_frequency, self.words.dictionary
         thresholds = dict.fromkeys(dictionary.files, max(least, dictionary.threshold)) if dictionary else {}
         return {
-            language: self._frequent_words(language, thresholds.get(language, least)) for language in self.languages
+            language: self._frequent_words(language, thresholds.get(language, least))
+            for language in self.data.languages
         }
 
     @cached_property
     def _mapped(self) -> dict[str, dict[str, str]]:
         """The rare words that a dictionary maps to words of another language, by language."""
-        dictionary = self._words.dictionary
+        dictionary = self.words.dictionary
         if dictionary is None:
             return {}
         for language in (dictionary.target, *dictionary.files):
-            if language not in self.languages:
-                known = ", ".join(self.languages)
+            if language not in self.data.languages:
+                known = ", ".join(self.data.languages)
                 raise RecipeError(f"words.dictionary: the model has no language {language!r}; it has {known}")
         if dictionary.target in dictionary.files:
-            raise RecipeError(f"words.dictionary.files: {dictionary.target!r} is what the others are translated to")
+            raise RecipeError(
+                f"words.dictionary.files: {dictionary.target!r} is the target, into which the others are translated"
+            )
         targets = self._own_words[dictionary.target]
-        found = {}
+        mapped: dict[str, dict[str, str]] = {}
         for language, path in dictionary.files.items():
-            rare = self._frequent_words(language, self._words.min_frequency)[len(self._own_words[language]) :]
-            found[language] = dictionary_words(path, rare, language, targets, dictionary.target)
-            logger.info("%s: a dictionary maps %d of %d rare words", language, len(found[language]), len(rare))
-        return found
+            rare = self._frequent_words(language, self.words.min_frequency)[len(self._own_words[language]) :]
+            mapped[language] = dictionary_words(path, rare, language, targets, dictionary.target)
+            logger.info("%s: a dictionary maps %d of %d rare words", language, len(mapped[language]), len(rare))
+        return mapped
 
     def _frequent_words(self, language: str, least: int) -> list[str]:
-        size = self._words.max_size
-        return frequent_words(self.captions[language], language, max_size=size, min_frequency=least)
+        size = self.words.max_size
+        return frequent_words(self.data.captions[language], language, max_size=size, min_frequency=least)
 
     def _share_rows(self, model: SmalrModel, processor: ProcessorMixin) -> None:
         """Gives words that a dictionary maps the rows of their translations."""
-        dictionary = self._words.dictionary
+        dictionary = self.words.dictionary
         if dictionary is None:
             return
         for language, translations in self._mapped.items():
-            words = _numbers(model, processor, language, translations)
-            others = _numbers(model, processor, dictionary.target, translations.values())
+            words = _word_indices(model, processor, language, translations)
+            others = _word_indices(model, processor, dictionary.target, translations.values())
             model.words.share(words, others)
 
     def _vectors(self, processor: ProcessorMixin) -> Tensor:
         """The vectors of all languages' words, [words, word size]."""
         size = self._config(processor).word_size
-        found = [
+        matrices = [
             word_vectors(
                 vocabulary.words,
                 language,
-                self._words.vectors,
-                captions=self.captions[language] if self._words.train_vectors else None,
+                self.words.vectors,
+                captions=self.data.captions[language] if self.words.train_vectors else None,
                 size=size,
             ).matrix
             for language, vocabulary in processor.vocabularies.items()
         ]
-        return torch.cat([torch.from_numpy(matrix) for matrix in found])
+        return torch.cat([torch.from_numpy(matrix) for matrix in matrices])
 
 
-def _numbers(model: SmalrModel, processor: ProcessorMixin, language: str, words: Iterable[str]) -> Tensor:
-    """Numbers of a language's words among those of all languages, [n]."""
-    ids = {word: number for number, word in enumerate(processor.vocabularies[language].words, SPECIAL_TOKENS)}
+def _word_indices(model: SmalrModel, processor: ProcessorMixin, language: str, words: Iterable[str]) -> Tensor:
+    """The indices of a language's words among those of all languages, [n]."""
+    ids = {word: index for index, word in enumerate(processor.vocabularies[language].words, SPECIAL_TOKENS)}
     wanted = torch.tensor([[ids[word] for word in words]], dtype=torch.long)
     return model.words.words(wanted, torch.tensor([processor.languages.index(language)]))[0]
+
+
+WORKFLOW = Workflow(recipe=WordsRecipe, data=SmalrData, builder=SmalrBuilder, reporting=WordsReporting)

@@ -1,5 +1,4 @@
-"""Recipes that fit into the time that there is: steps of a run are timed, and its schedule is made as much shorter as
-the machine is too slow for it."""
+"""Fitting a recipe into a given time: some steps are timed, and the schedule is shortened in proportion."""
 
 import copy
 import dataclasses
@@ -14,6 +13,7 @@ from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, Train
 
 from .base import RecipeRun
 from .recipe import Recipe, Stage
+from .training import StagedTraining
 
 # The arguments that count steps, all but the number of steps itself.
 _COUNTS = ("warmup_steps", "eval_steps", "save_steps", "logging_steps")
@@ -24,10 +24,10 @@ _ROUND = 10
 
 @dataclasses.dataclass(frozen=True)
 class StageTime:
-    """What a stage of a recipe takes on this machine.
+    """The time that a stage of a recipe takes on this machine.
 
     Args:
-        steps: that the recipe says.
+        steps: the number of steps in the recipe.
         step: seconds of a step, data included.
         evaluation: seconds of the evaluations in the course of it, as many for a shortened stage.
     """
@@ -38,19 +38,18 @@ class StageTime:
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """The stages of a recipe, each with all of its training arguments; one without a name when it says none."""
-    stages = recipe.stages or [Stage("", list(recipe.train))]
-    return [dataclasses.replace(stage, training=recipe.training | stage.training) for stage in stages]
+    """The stages of a recipe, each with all of its training arguments."""
+    return [dataclasses.replace(stage, training=recipe.training | stage.training) for stage in recipe.all_stages]
 
 
 def steps_of(recipe: Recipe) -> int:
-    """The steps of a recipe, in all stages; each says its `max_steps`."""
+    """The number of steps of a recipe, in all stages, of which each has `max_steps`."""
     return sum(stage.training["max_steps"] for stage in stages_of(recipe))
 
 
 def with_steps(recipe: Recipe, steps: int) -> Recipe:
-    """The recipe in so many steps, in all stages: each has its share, with warm-up, evaluations and checkpoints at the
-    same parts of the way."""
+    """The recipe with so many steps in all its stages together. Each stage keeps its share of them, and warm-up,
+    evaluations and checkpoints keep theirs of the stage."""
     own = steps_of(recipe)
     if steps == own:
         return recipe
@@ -70,14 +69,14 @@ def _with_share(stage: Stage, share: float) -> Stage:
 
 
 def steps_within(seconds: float, times: Sequence[StageTime], *, fewest: int) -> int:
-    """How many steps, of all stages together, fit into a time: at most the recipe's, at least `fewest`."""
+    """The number of steps, of all stages together, that fit into a time: at most the recipe's, at least `fewest`."""
     own, fixed = sum(stage.steps for stage in times), seconds_of(times, 0)
     share = (seconds - fixed) / (seconds_of(times, own) - fixed)
     return min(max(math.floor(own * share / _ROUND) * _ROUND, fewest), own)
 
 
 def seconds_of(times: Sequence[StageTime], steps: int) -> float:
-    """What so many steps, of all stages together, take with the evaluations in between."""
+    """The seconds that so many steps, of all stages together, take with the evaluations in between."""
     share = steps / sum(stage.steps for stage in times)
     return sum(share * stage.steps * stage.step + stage.evaluation for stage in times)
 
@@ -86,24 +85,24 @@ def stage_times(run: RecipeRun) -> list[StageTime]:
     """Times some steps of each stage of a run, on copies of its model that are then thrown away."""
     stages = stages_of(run.recipe)
     set_seed(run.recipe.training.get("seed", 42))
-    processor = run.make_processor()
-    model = run.make_model(processor)
+    processor = run.builder.make_processor()
+    model = run.builder.make_model(processor)
     times = []
-    for number, stage in enumerate(stages):
-        times.append(_stage_time(run, stage, copy.deepcopy(model), processor))
-        if number + 1 < len(stages):
-            model = run.next_model(model)
+    for index, stage in enumerate(stages):
+        times.append(_stage_time(run.training, stage, copy.deepcopy(model), processor))
+        if index + 1 < len(stages):
+            model = run.builder.next_model(model)
     return times
 
 
-def _stage_time(run: RecipeRun, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin) -> StageTime:
+def _stage_time(
+    training: StagedTraining, stage: Stage, model: PreTrainedModel, processor: ProcessorMixin
+) -> StageTime:
     quiet = {"save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
-    trial = copy.copy(run)  # with the data that it has loaded
     timer = _Timer()
     with tempfile.TemporaryDirectory() as folder:
-        trial.output = Path(folder)
         changed = dataclasses.replace(stage, training=stage.training | quiet)
-        trainer = trial.stage_trainer(changed, model, processor)
+        trainer = training.stage_trainer(changed, model, processor, output=Path(folder))
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(timer)
         trainer.train()

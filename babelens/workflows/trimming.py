@@ -1,4 +1,4 @@
-"""Trimming a model's vocabulary: a checkpoint and texts become a smaller checkpoint that reads those texts alike.
+"""Trimming a model's vocabulary: a checkpoint and texts become a smaller one that reads those texts in the same way.
 
 Any checkpoint of transformers with a fast tokenizer (mBART, XLM-R, M-BERT, …), and babelens' own models with word
 pieces; of MLA's two vocabularies the multilingual one.
@@ -27,7 +27,7 @@ from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, voca
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.output_lock import locked
 from ..trainers.saving import prepare_saving, written_whole
-from .base import recipe_run
+from .base import recipe_data
 from .recipe import load_recipe
 
 # Of a processor with two tokenizers, the one to trim stands first.
@@ -37,16 +37,16 @@ _SAMPLES = 5
 
 @dataclass(frozen=True)
 class TrimmingReport:
-    """What trimming did; sizes before and after.
+    """The result of trimming, with sizes before and after.
 
     Args:
-        pieces: of the vocabulary.
-        parameters, megabytes: of the model.
+        pieces: sizes of the vocabulary.
+        parameters, megabytes: sizes of the model.
         coverage: share of the texts' running pieces that were kept.
-        unknown: running pieces that are the unknown token.
-        texts: texts that were read.
-        changed: how many of them are cut otherwise than before.
-        samples: some of those.
+        unknown: number of running pieces that are the unknown token.
+        texts: number of texts.
+        changed: number of texts that are divided into other pieces than before.
+        samples: some of those texts.
     """
 
     pieces: tuple[int, int]
@@ -133,37 +133,38 @@ def gather_texts(
     Args:
         captions, translations: what `load_captions` and `load_translations` take.
         files: text files in UTF-8, one text in a line.
-        recipe: a recipe, by its path or its name; what several rows of its data say counts once.
+        recipe: a recipe, by its path or its name; a text of several rows of its data is taken once.
         languages: of captions, translations and recipes; by default all, of a recipe those it trains on.
 
     Raises:
         CorpusError: for a source that cannot be used, and a language in which there is no text.
-        RecipeError: for what is no recipe.
+        RecipeError: for a file that is not a recipe.
         LanguageTagError: for an unknown language.
     """
     tags = normalize_languages(list(languages)) if languages else None
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for source in captions:
-        _collect(found, load_captions(source, check_images=False))
+        _collect(texts, load_captions(source, check_images=False))
     for source in translations:
-        _collect(found, load_translations(source, on_incomplete="skip"))
+        _collect(texts, load_translations(source, on_incomplete="skip"))
     if recipe is not None:
-        run = recipe_run(load_recipe(recipe), Path(), "")
-        for language in tags or [*run.image_languages, *run.pair_languages]:
-            found.setdefault(language, []).extend(run.captions.get(language, ()))
-    if found:
+        data = recipe_data(load_recipe(recipe))
+        for language in tags or [*data.image_languages, *data.pair_languages]:
+            texts.setdefault(language, []).extend(data.captions.get(language, ()))
+    if texts:
         for tag in tags or ():
-            if not found.get(tag):
-                raise CorpusError(f"there is no text in {tag!r}, only in {', '.join(filter(found.get, found))}")
+            if not texts.get(tag):
+                raise CorpusError(f"there is no text in {tag!r}, only in {', '.join(filter(texts.get, texts))}")
     lines = (line.strip() for file in files for _, line in read_lines(file))
-    return [*chain(*(found[tag] for tag in tags or found if tag in found)), *lines]
+    return [*chain(*(texts[tag] for tag in tags or texts if tag in texts)), *lines]
 
 
-def _collect(found: dict[str, list[str]], corpus: Dataset) -> None:
+def _collect(texts: dict[str, list[str]], corpus: Dataset) -> None:
+    """Adds the texts of a corpus to those of each language."""
     captions = pc.list_flatten(captions_of(corpus))
-    languages, texts = (pc.struct_field(captions, name).to_pylist() for name in ("language", "text"))
-    for language, text in zip(languages, texts, strict=True):
-        found.setdefault(language, []).append(text)
+    languages, new = (pc.struct_field(captions, name).to_pylist() for name in ("language", "text"))
+    for language, text in zip(languages, new, strict=True):
+        texts.setdefault(language, []).append(text)
 
 
 def _load_model(source: str, **code: Any) -> PreTrainedModel:
@@ -172,7 +173,9 @@ def _load_model(source: str, **code: Any) -> PreTrainedModel:
     if not config.architectures:
         return load_model(AutoModel, source, dtype="auto", **code)
     name = config.architectures[0]
-    model_class = getattr(import_module(__package__), name, None) or getattr(transformers, name, None)
+    model_class = getattr(import_module(__package__.partition(".")[0]), name, None) or getattr(
+        transformers, name, None
+    )
     if model_class is None:
         raise VocabularyError(f"{source} holds a {name}, which neither babelens nor transformers has")
     return load_model(model_class, source, dtype="auto", **code)

@@ -12,6 +12,7 @@ from transformers.utils import CONFIG_NAME, cached_file
 
 from ..configuration.errors import VocabularyError
 from ..configuration.pretrained import explained, load_model, located
+from ..modeling.modeling_mla import MlaModel
 
 
 def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading: Any) -> Tensor | None:
@@ -19,8 +20,8 @@ def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading:
 
     Args:
         source: folder or Hub id of the tokenizer.
-        tokenizer: what was loaded from there.
-        loading: what `load_model` takes, such as `trust_remote_code`.
+        tokenizer: the tokenizer that was loaded from there.
+        loading: arguments of `load_model`, such as `trust_remote_code`.
 
     Returns:
         `None` when there is a tokenizer and no model.
@@ -36,6 +37,28 @@ def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading:
     if len(table) < len(tokenizer):
         raise VocabularyError(f"{source}: the model has {len(table)} word pieces, and its tokenizer {len(tokenizer)}")
     return table
+
+
+def native_with_vocabulary(
+    native: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Tensor | None, **options: Any
+) -> MlaModel:
+    """A plain dual encoder as an MLA model, whose acquired languages share a vocabulary.
+
+    Args:
+        native: the dual encoder.
+        tokenizer: the vocabulary of the acquired languages.
+        table: the first values of its embeddings [vocabulary, size]; None for random ones as wide as the native text
+            tower.
+        options: keys of `MlaConfig`, such as `native_language` and `languages`.
+    """
+    sizes = {"vocab_size": len(tokenizer)}
+    if table is not None:
+        sizes = {"vocab_size": len(table), "embedding_size": table.shape[1]}
+    model = MlaModel.from_native(native, **options, **sizes, sep_token_id=tokenizer.sep_token_id)
+    if table is not None:
+        with torch.no_grad():
+            model.embedding.mla_embedding.table.weight.copy_(table)
+    return model
 
 
 def _embedding(model: PreTrainedModel) -> nn.Module:

@@ -369,6 +369,7 @@ def test_a_collapsed_model_retrieves_nothing(folder, tmp_path):
     acquisition = Acquisition(
         str(folder / "clip"), "de", str(folder / "german.tsv"), tmp_path, vocabulary=str(folder / "bert")
     )
+    acquisition.load()
     for name, weight in acquisition.model.named_parameters():
         if "text_projection" in name:
             torch.nn.init.zeros_(weight)
@@ -380,6 +381,7 @@ def test_a_translation_of_several_texts_is_right_for_each(folder, tmp_path):
     acquisition = Acquisition(
         str(folder / "clip"), "de", str(tmp_path / "pairs.tsv"), tmp_path, vocabulary=str(folder / "bert")
     )
+    acquisition.load()
     assert acquisition.retrieval(acquisition.split[1]) == {"pairs": 2, "r1": 100.0, "r10": 100.0}
 
 

@@ -100,8 +100,8 @@ def test_every_demo_can_be_shortened(method, tmp_path):
     short = with_steps(recipe, own // 2)
     assert abs(steps_of(short) - own // 2) <= len(stages_of(recipe))
     run = recipe_run(short, tmp_path, "")
-    for stage, whole in zip(run.stages, stages_of(recipe), strict=True):
-        arguments, full = run._arguments(stage), whole.training
+    for stage, whole in zip(run.recipe.all_stages, stages_of(recipe), strict=True):
+        arguments, full = run.training.arguments(stage), whole.training
         assert arguments.max_steps == round(full["max_steps"] / 2)
         if full.get("warmup_steps", 0) >= 1:
             assert arguments.warmup_steps == full["warmup_steps"] / 2
@@ -133,8 +133,7 @@ def begun(recipe_file, output, asked=None, minutes=0.01):
     recipe = load_recipe(recipe_file, {"training.max_steps": 35, "training.save_steps": 5, "training.eval_steps": 50})
     run = recipe_run(recipe, output, "")
     steps = demo._steps(run, 60 * minutes, asked, Console(quiet=True))
-    run.recipe = with_steps(recipe, steps)
-    return run, steps
+    return recipe_run(with_steps(recipe, steps), output, ""), steps
 
 
 def test_a_number_that_was_timed_can_be_asked_for(recipe_file, tmp_path, quick):

@@ -59,7 +59,7 @@ def test_both_stages_from_nothing(content, tmp_path):
     card = (tmp_path / "run" / "README.md").read_text()
     assert "triple contrastive learning" in card
     run = recipe_run(load_recipe(recipe(content, tmp_path)), tmp_path, command="")
-    assert (run.image_languages, run.pair_languages) == (["en", "de"], ["fr"])
+    assert (run.data.image_languages, run.data.pair_languages) == (["en", "de"], ["fr"])
 
 
 def test_the_second_stage_goes_on_from_a_mural(content, tmp_path):
@@ -76,7 +76,7 @@ def test_the_second_stage_goes_on_from_a_mural(content, tmp_path):
     }
     changes = {"model": started, "stages": content["stages"][1:], "tokenizer": None, "image": None}
     run = recipe_run(load_recipe(recipe(content, tmp_path, **changes)), tmp_path, command="")
-    model = run.make_model(run.make_processor())
+    model = run.builder.make_model(run.builder.make_processor())
     assert model.config.label_smoothing == 0.0
     assert model.text_model.config._attn_implementation == "eager"
     assert (model.text_projection.weight == mural.text_heads["image_text"].weight).all()
@@ -99,7 +99,7 @@ def test_a_stage_may_have_its_own_languages(content, tmp_path, monkeypatch):
     train(file, tmp_path / "run")
     assert seen == [{"en"}] * 2 + [{"de", "fr"}] * 2
     run = recipe_run(load_recipe(file), tmp_path, command="")
-    assert (run.image_languages, run.pair_languages) == (["en", "de", "fr"], [])
+    assert (run.data.image_languages, run.data.pair_languages) == (["en", "de", "fr"], [])
 
 
 @pytest.mark.parametrize("name", ["6lang", "plus-ja", "plus-cs", "plus-de", "etcl"])

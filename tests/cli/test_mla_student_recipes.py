@@ -15,7 +15,7 @@ from babelens import MlaModel, MlaProcessor
 from babelens.cli.main import app
 from babelens.configuration.errors import RecipeError
 from babelens.modeling.acquirer import plain_state_dict
-from babelens.workflows.mla_student import MlaStudentRun
+from babelens.workflows.base import recipe_data
 from babelens.workflows.recipe import find_recipe, load_recipe
 
 CPU = {"report_to": "none", "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
@@ -143,12 +143,12 @@ def test_a_text_model_is_trained_on_what_each_row_says_in_each_language(tmp_path
         {"captions": texts(de="Hund", en="dog", it="cane"), "keywords": texts(de="Tier, Haustier", it="animale")},
         {"captions": texts(de="Katze"), "keywords": texts(en="cat")},
     ]
-    run = MlaStudentRun(load_recipe("emoji/mla/cma"), tmp_path, command="")
-    run.corpora = {
+    data = recipe_data(load_recipe("emoji/mla/cma"))
+    data.corpora = {
         "text_text": Dataset.from_list(rows),
         "image_text": Dataset.from_list(rows[1:]).remove_columns("keywords"),
     }
-    assert run._documents() == ["Hund, Tier, Haustier", "dog", "Katze", "cat"]
+    assert data.documents() == ["Hund, Tier, Haustier", "dog", "Katze", "cat"]
 
 
 @pytest.mark.parametrize("name", ["mkd", "cma"])

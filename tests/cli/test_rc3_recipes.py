@@ -139,9 +139,9 @@ def test_regions_that_were_computed_before(content, tmp_path):
     ("changes", "message"),
     [
         ({"regions": {"grid": 2, "detector": "x"}}, "regions: give either features, a detector or a grid"),
-        ({"backbone": None}, r"regions\.grid: of what a backbone sees"),
+        ({"backbone": None}, r"regions\.grid: its cells are features of a backbone"),
         ({"tokenizer": None}, "tokenizer: a model trained from scratch needs one"),
-        ({"tokenizer": {"vocab_size": 420, "continuing_subword_prefix": ""}}, "prefix is WordPiece's"),
+        ({"tokenizer": {"vocab_size": 420, "continuing_subword_prefix": ""}}, "prefix is for WordPiece"),
     ],
 )
 def test_recipes_that_cannot_be_run(content, tmp_path, changes, message):

@@ -167,6 +167,15 @@ def test_a_broken_run_resumes_to_the_same_weights(files, entailment, tmp_path):
     assert (resumed / "model.safetensors").read_bytes() == (entailment / "run" / "model.safetensors").read_bytes()
 
 
+def test_validation_data_reach_the_card(files, tmp_path):
+    source, options = recipes(files)["visual-entailment"]
+    changes = {"test": {}, "validation": {"source": source, "options": options, "languages": ["en", "de"]}}
+    output = run(recipe(files, "visual-entailment", source, options, **changes), tmp_path)
+    card = ModelCard.load(output / "README.md")
+    assert "**Validation data (xvnli)**, in percent" in card.text and "has not been evaluated" not in card.text
+    assert {result.dataset_config for result in card.data.eval_results} == {"en", "de"}
+
+
 def test_english_is_trained_on_and_the_others_are_told_apart(entailment):
     output = entailment / "run"
     assert json.loads((output / "evaluation" / "tokenizer.json").read_text()).keys() == {"en"}

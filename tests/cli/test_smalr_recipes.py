@@ -141,7 +141,7 @@ def test_without_rare_words_there_is_nothing_to_map(content, tmp_path):
     ("files", "options", "complaint"),
     [
         (["de", "cs"], {}, r"words\.dictionary: the model has no language 'cs'; it has de, en, fr"),
-        (["de"], {"target": "de"}, r"words\.dictionary\.files: 'de' is what the others are translated to"),
+        (["de"], {"target": "de"}, r"words\.dictionary\.files: 'de' is the target"),
         (["de"], {"below": 3}, r"unknown key words\.dictionary\.below"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 from killed_saving import killed_at_each_operation
 from tiny_training import TEXT, VISION, write_shapes
 from transformers import AutoModel, AutoProcessor
@@ -16,12 +17,15 @@ from typer.testing import CliRunner
 from babelens.cli import demo
 from babelens.cli.main import app
 from babelens.configuration.errors import ModelFolderError, RecipeError, SaveError
+from babelens.data import load_captions
+from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
 from babelens.trainers.output_lock import locked
 from babelens.trainers.saving import written_whole
-from babelens.workflows.base import is_finished, recipe_run
+from babelens.workflows.base import recipe_run
 from babelens.workflows.recipe import find_recipe, load_recipe
 from babelens.workflows.recipe_checks import check_arguments_fit
+from babelens.workflows.training import is_finished
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +88,19 @@ def test_the_folder_is_fit_to_be_published(trained):
     assert "apache-2.0" in card
     assert re.search(r"Computed in (float32|bfloat16), because ", card)
     assert all(f"- {tag}" in card for tag in ("en", "de", "fr"))
+
+
+def test_the_card_has_the_results_on_the_validation_data(trained, shapes_files):
+    card = (trained / "README.md").read_text()
+    assert f"**Validation data ({shapes_files})**, recall in percent" in card and "has not been evaluated" not in card
+    assert "evaluated on these data during its training as well" in card
+    recalls = json.loads((trained / "evaluation" / "validation.json").read_text())
+    corpus = load_captions(str(shapes_files))
+    assert recalls == evaluate_retrieval(Embedder.from_pretrained(trained, batch_size=8), corpus, ["de", "en"])
+    for language, numbers in recalls.items():
+        assert re.search(rf"\| {language} \| captioned images \|.* {numbers['mean_recall']:.1f} \| 16 \| 16 \|", card)
+    results = ModelCard.load(trained / "README.md").data.eval_results
+    assert {result.dataset_config for result in results} == {"de", "en"}
 
 
 def test_its_vocabulary_is_the_one_asked_for(trained):
@@ -220,7 +237,7 @@ def test_every_shipped_recipe_is_well_formed(name, tmp_path):
     recipe = load_recipe(name, {"training.precision": "float32", "training.report_to": "none"})
     run = recipe_run(recipe, tmp_path, "")
     run.check()
-    check_arguments_fit(run, [run._arguments(stage) for stage in run.stages])
+    check_arguments_fit(run, [run.training.arguments(stage) for stage in recipe.all_stages])
 
 
 def test_the_demo_says_which_methods_have_one():

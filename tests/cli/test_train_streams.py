@@ -50,15 +50,15 @@ def test_a_stream_is_trained_on(tmp_path, recipe):
     trainer = run.train()
     run.write_card(trainer, None)
     assert trainer.state.global_step == 2
-    assert (run.image_languages, run.unknown_rates(trainer.processing_class.tokenizer)) == (["en", "de"], {})
+    assert (run.data.image_languages, run.builder.unknown_rates(trainer.processing_class)) == (["en", "de"], {})
     assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 def test_what_a_stream_cannot_say_must_be_given(tmp_path, recipe):
     del recipe["train"]["image_text"]["languages"]
     with pytest.raises(RecipeError, match=r"train\.image_text: a stream does not tell its languages beforehand"):
-        _ = _run(tmp_path, recipe).image_languages
+        _ = _run(tmp_path, recipe).data.image_languages
     recipe["train"]["image_text"]["languages"] = ["en"]
     recipe |= {"model": {"preset": "mural-base"}, "tokenizer": {"vocab_size": 100}}
     with pytest.raises(RecipeError, match=r"train\.image_text is a stream: give tokenizer\.from_pretrained"):
-        _run(tmp_path, recipe).make_processor()
+        _run(tmp_path, recipe).builder.make_processor()

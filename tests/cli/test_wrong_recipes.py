@@ -92,11 +92,11 @@ MURAL = [
     # the processor
     ("tokenizer", None, "tokenizer: a model trained from scratch needs one"),
     ("tokenizer", {}, "tokenizer: give either vocab_size or from_pretrained"),
-    ("tokenizer.vocab_size", 0, "tokenizer: vocab_size is a number of word pieces, not 0"),
+    ("tokenizer.vocab_size", 0, "tokenizer: vocab_size must be at least 1 word piece, not 0"),
     ("tokenizer.vocab_size", "many", "tokenizer.vocab_size must be a whole number, not 'many'"),
     ("tokenizer.vocab_size", 8.5, "tokenizer.vocab_size must be a whole number, not 8.5"),
     ("tokenizer.vocab_size", True, "tokenizer.vocab_size must be a whole number, not True"),
-    ("tokenizer.lowercase", "no", "tokenizer.lowercase must be true or false, not 'no'"),
+    ("tokenizer.lowercase", "never", "tokenizer.lowercase must be true or false, not 'never'"),
     ("tokenizer.languages", ["xx"], "tokenizer: languages: 'xx' names no registered language"),
     ("tokenizer.languages", ["sw"], "tokenizer.languages: the data has no text in 'sw', only in de, en, fr"),
     ("tokenizer.languages", "en", "tokenizer.languages must be a list of texts, not 'en'"),
@@ -135,7 +135,7 @@ MURAL = [
     ("train.text_text.pairs", [["en", "xx"]], "train.text_text: pairs: 'xx' names no registered language"),
     ("train.image_text.options", ["streaming"], "train.image_text.options must be a mapping"),
     ("train.image_text.options", {"streming": True}, "train.image_text.options.streming; did you mean 'streaming'"),
-    ("train.image_text.options", {"streaming": "yes"}, "train.image_text.options.streaming must be true or false"),
+    ("train.image_text.options", {"streaming": "maybe"}, "train.image_text.options.streaming must be true or false"),
     ("train.image_text.options", {"check_images": False, "on_bad_image": "skip"}, "on_bad_image='skip' needs"),
     ("train.image_text.options", {"split": 3}, "train.image_text.options.split must be a text"),
     ("train.image_text.license", "my license", "train.image_text.license: .*'my license'"),
@@ -192,7 +192,7 @@ MURAL = [
     ("training.adam_beta2", 1.0, "training.adam_beta2=1.0 must be at least 0 and below 1"),
     ("training.weight_decay", -0.1, "training.weight_decay=-0.1 must be 0 or more"),
     ("training.save_steps", 0, "training.save_steps=0 must be positive"),
-    ("training.use_cpu", "yes", "training.use_cpu must be true or false, not 'yes'"),
+    ("training.use_cpu", "cpu", "training.use_cpu must be true or false, not 'cpu'"),
     ("training.optim", "lam", "training.optim: there is no 'lam'; did you mean 'lamb'"),
     ("training.lr_scheduler_type", "cosin", "training.lr_scheduler_type: there is no 'cosin'; did you mean 'cosine'"),
     ("training.lr_scheduler_type", "cosine_with_min_lr", "training.lr_scheduler_kwargs: "),
@@ -240,7 +240,7 @@ OTHERS = [
     (student, "text_model.preset", "rc3-tiny", "text_model.preset: 'rc3-tiny' has no text_config"),
     (student, "text_model.preset", "mkd", "text_model.preset: there is no preset 'mkd'"),
     (student, "text_model.training.max_steps", "x", "text_model.training.max_steps must be a whole number"),
-    (smalr, "words.min_frequency", 0, "words: min_frequency is a number of words, not 0"),
+    (smalr, "words.min_frequency", 0, "words: min_frequency must be at least 1, not 0"),
     (smalr, "words.vectors", {"xx": "x.vec"}, "words: vectors: 'xx' names no"),
     (smalr, "words.dictionary", {"files": {"de": "x"}}, "words.dictionary.threshold is missing"),
     (smalr, "training.sentences_per_image", 0, "training: sentences_per_image=0 must be at least 1"),
@@ -250,7 +250,7 @@ OTHERS = [
     (student, "text_model.training.save_strategy", "steps", "text_model.training.save_strategy: .*no checkpoints"),
     (rc3, "report", "emoji", "report: there is no 'emoji'"),
     (rc3, "regions", {"grid": 2, "detector": "x"}, "regions: give either features, a detector or a grid"),
-    (rc3, "regions", {"grid": 0}, "regions: grid is a number of cells, not 0"),
+    (rc3, "regions", {"grid": 0}, "regions: grid must be at least 1 cell, not 0"),
     (rc3, "training.data_set_batch_sizes", {"weeak": 8}, "training.data_set_batch_sizes: there is no 'weeak'"),
     (rc3, "task", "visual-entailmentt", "task: there is no 'visual-entailmentt'"),
 ]
@@ -290,6 +290,8 @@ SETTINGS = [
 def test_a_wrong_value_is_refused_by_name(refuse, folder, key, value, message):
     error = refuse(yaml.safe_dump(set_in(mural(folder), key, value), allow_unicode=True))
     assert _says(error, message)
+    if isinstance(error, RecipeError):
+        assert "wrong.yaml: " in str(error) and "\n" not in str(error)
 
 
 @pytest.mark.parametrize(("make", "key", "value", "message"), OTHERS)
@@ -358,6 +360,34 @@ def test_norwegian_is_a_language_and_no_a_strategy(folder, tmp_path):
     file.write_text(text + "unseen_languages: [no, nb]\n")
     recipe = load_recipe(file, {"training.save_strategy": "no", "training.learning_rate": 1})
     assert recipe.unseen_languages == ["no", "nb"] and recipe.training["learning_rate"] == 1
+
+
+def test_on_and_off_are_what_each_key_means_by_them(folder, tmp_path):
+    """Unquoted, as people write them."""
+    file = tmp_path / "switches.yaml"
+    content = mural(folder)
+    for section, key in (("training", "report_to"), ("training", "use_cpu")):
+        del content[section][key]
+    words = "  eval_strategy: no\n  save_strategy: off\n  report_to: off\n  use_cpu: on\n  bf16: no\n  fp16: off\n"
+    text = yaml.safe_dump({key: value for key, value in content.items() if key != "training"})
+    settings = "".join(f"  {key}: {value}\n" for key, value in content["training"].items())
+    file.write_text(f"{text}training:\n{settings}{words}")
+    options = {"check_images": "no", "streaming": "off"}
+    recipe = load_recipe(file, {"tokenizer.lowercase": "off", "train.image_text.options": options})
+    assert recipe.tokenizer.lowercase is False
+    assert recipe.train["image_text"].loader_options() == {"check_images": False, "streaming": False}
+    assert len(recipe.train["image_text"].load()) == 16
+    arguments = recipe_run(recipe, tmp_path / "run", "").training.arguments(recipe.all_stages[0])
+    assert (arguments.eval_strategy, arguments.save_strategy, arguments.report_to) == ("no", "no", [])
+    assert (arguments.use_cpu, arguments.bf16, arguments.fp16) == (True, False, False)
+
+
+def test_the_language_no_is_norwegian_wherever_a_language_stands(folder, tmp_path):
+    file = tmp_path / "norwegian.yaml"
+    content = mural(folder)
+    content["train"]["image_text"]["languages"] = "LANGUAGES"
+    file.write_text(yaml.safe_dump(content).replace("LANGUAGES", "[en, no]"))
+    assert load_recipe(file).train["image_text"].tags == ["en", "no"]
 
 
 def test_settings_on_the_command_line_are_yaml_1_2_too(folder, tmp_path):

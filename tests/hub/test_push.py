@@ -167,7 +167,7 @@ def change_weights(folder, change):
         (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is no tokenizer"),
         (lambda f: truncate(f / "config.json"), "config.json is truncated or damaged"),
         (lambda f: (f / "config.json").write_text("[]"), "config.json holds no settings"),
-        (lambda f: edit_json(f / "config.json", lambda c: c.update(auto_map=["x"])), "auto_map is no table"),
+        (lambda f: edit_json(f / "config.json", lambda c: c.update(auto_map=["x"])), "auto_map is not a mapping"),
         (
             lambda f: edit_json(f / "processor_config.json", lambda c: c.update(image_processor="x")),
             "image_processor holds no settings",
@@ -176,7 +176,7 @@ def change_weights(folder, change):
         (lambda f: (f / "modeling_mural.py").write_bytes(b"\xff"), "modeling_mural.py is no Python"),
         (lambda f: (f / "README.md").write_text("---\na: [\n---\n"), "README.md: "),
         (lambda f: (f / "README.md").write_bytes(b"\xff"), "README.md: "),
-        (lambda f: edit_card(f, widget=["x"]), "an example of the widget is no mapping"),
+        (lambda f: edit_card(f, widget=["x"]), "an example of the widget is not a mapping"),
         (lambda f: (f / "notes.txt").symlink_to("/etc/passwd"), "notes.txt is a link to /etc/passwd"),
         (lambda f: (f / "more").symlink_to("/etc"), "more is a link to /etc"),
         (lambda f: (f / "processor_config.json").unlink(), "processor_config.json is missing"),

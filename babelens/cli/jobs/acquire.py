@@ -24,6 +24,7 @@ def acquire_language(acquisition: Acquisition, *, assemble: bool, resume: bool, 
         as_json: print the result as JSON, and everything else on the error stream.
     """
     console = plain_console(stderr=as_json)
+    acquisition.load()
     _show_samples(acquisition, console)
     with locked(acquisition.output):
         with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log

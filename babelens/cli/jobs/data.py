@@ -2,10 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,12 +17,11 @@ from ...configuration.files import written_file
 from ...data.corpus.corpus import captions_of
 from ...data.corpus.images import SkippedImage
 from ...data.corpus.loading import load_captions
+from ...data.corpus.sampling import evenly_spread
 from ...data.emoji.benchmark import VENDORS, emoji_licenses, emoji_manifest, load_emoji, published_manifest
 from ...inference.gallery import contact_sheet
 from ...inference.lettering import Lettering
 from ..console import plain_console
-
-Item = TypeVar("Item")
 
 
 def show_emoji(language: str | None, split: str | None, *, sheet: Path | None, images: int, as_json: bool) -> None:
@@ -63,7 +61,7 @@ def show_corpus(
     else:
         _print_corpus(plain_console(), statistics)
     if sheet:
-        _draw_sheet(corpus.select(_spread(range(len(corpus)), images)), language, sheet)
+        _draw_sheet(corpus.select(evenly_spread(len(corpus), images)), language, sheet)
 
 
 def _print_json(statistics: dict[str, Any]) -> None:
@@ -179,10 +177,5 @@ def _rows_of_all_vendors(corpus: Dataset, images: int) -> list[int]:
     for row, image_id in enumerate(corpus["image_id"]):
         rows_of.setdefault(image_id, []).append(row)
     drawn_by_all = [rows for rows in rows_of.values() if len(rows) == len(VENDORS)]
-    return [row for rows in _spread(drawn_by_all, max(1, images // len(VENDORS))) for row in rows]
-
-
-def _spread(items: Sequence[Item], number: int) -> list[Item]:
-    """`number` items at even distances, or all when there are fewer."""
-    number = min(number, len(items))
-    return [items[index * len(items) // number] for index in range(number)]
+    chosen = evenly_spread(len(drawn_by_all), max(1, images // len(VENDORS)))
+    return [row for index in chosen for row in drawn_by_all[index]]

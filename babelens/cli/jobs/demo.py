@@ -42,14 +42,15 @@ def run_demo(recipe_name: str, output: Path, query: str, language: str, *, minut
     """
     console = plain_console()
     recipe = load_recipe(recipe_name)
-    run = recipe_run(recipe, output, command=shlex.join(["babelens", *sys.argv[1:]]))
+    command = shlex.join(["babelens", *sys.argv[1:]])
+    run = recipe_run(recipe, output, command)
     run.check()
-    language = _known_language(language, run.readable_languages)
+    language = _known_language(language, run.data.readable_languages)
     with locked(output):
         chosen = _steps(run, 60 * minutes, steps, console)
-        run.recipe = with_steps(recipe, chosen)
         if steps is None:  # the command on the card repeats the run
-            run.command += f" --steps {chosen}"
+            command += f" --steps {chosen}"
+        run = recipe_run(with_steps(recipe, chosen), output, command)
         trainer = run.train(resume=True)
         report = run.report()
         run.write_card(trainer, report)
@@ -63,7 +64,7 @@ def _steps(run: RecipeRun, seconds: float, asked: int | None, console: Console) 
     begun = None
     if kept.is_file():
         begun = json.loads(kept.read_text(encoding="utf-8"))["steps"]
-    elif newest_checkpoint(run.output / CHECKPOINTS / run.stages[0].name):
+    elif newest_checkpoint(run.output / CHECKPOINTS / run.recipe.all_stages[0].name):
         begun = own  # by an earlier version, which always took all steps
     if begun is not None:
         if asked not in (None, begun):

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import typer
 
-from ...workflows.base import recipe_run
-from ...workflows.rc3_tasks import Rc3TaskRun
+from ...configuration.errors import ModelKindError
+from ...workflows.base import recipe_data
+from ...workflows.rc3_tasks import Rc3TaskRecipe, evaluate_task
 from ...workflows.recipe import load_recipe
 from .results import show_results
 from .tables import print_task_report
 
 
-def evaluate_task(
+def evaluate_fine_tuned(
     model: str, recipe: str, *, batch_size: int, trust_remote_code: bool, output: Path | None, as_json: bool
 ) -> None:
     """Evaluates a model on a recipe's test data, and shows the results.
@@ -19,11 +20,12 @@ def evaluate_task(
     Raises:
         typer.BadParameter: for a recipe without a task or test data, and a model that was not trained on the task.
     """
-    run = recipe_run(load_recipe(recipe), Path(model), command="")
-    if not isinstance(run, Rc3TaskRun) or not run.recipe.test:
+    loaded = load_recipe(recipe)
+    if not isinstance(loaded, Rc3TaskRecipe) or not loaded.test:
         raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
+    tests = recipe_data(loaded).tests
     try:
-        report = run.evaluate(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    except TypeError as error:
+        report = evaluate_task(loaded, tests, model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    except ModelKindError as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
-    show_results(report, output, as_json, lambda: print_task_report(report, run.task))
+    show_results(report, output, as_json, lambda: print_task_report(report, loaded.rc3_task))

@@ -44,7 +44,7 @@ def _is_for_tasks(model: str) -> bool:
         method = METHODS.get(load_config(model).model_type)
     except ModelFolderError:
         return False
-    return method is not None and method.task_run is not None
+    return method is not None and method.task_workflow is not None
 
 
 def load_cross_encoder(

@@ -10,21 +10,22 @@ from rich.table import Table
 
 from ...evaluation.emoji import GROUP_TITLES, TITLES, question_number
 from ...evaluation.ranking import RECALL_AT
-from ...trainers.rc3_tasks import RC3_TASKS, Rc3Task
+from ...trainers.rc3_tasks import Rc3Task
 from ...workflows.base import EVALUATION, RecipeRun
-from ...workflows.rc3_tasks import TaskReport
+from ...workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
 from ..console import plain_console
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
     """Prints the results of a run as tables, the rates of unknown tokens, and where everything was written."""
     evaluation = run.output / EVALUATION
-    if report and run.recipe.task:
-        print_task_report(report, RC3_TASKS[run.recipe.task], console, trained=run.image_languages)
+    task = run.recipe.rc3_task if isinstance(run.recipe, Rc3TaskRecipe) else None
+    if report and task:
+        print_task_report(report, task, console, trained=run.data.image_languages)
     elif report:
         print_emoji_report(report, console)
         console.print(f"Gallery of queries: {evaluation / 'gallery.png'}")
-    if not run.recipe.task:
+    if task is None:
         _print_unknown_rates(json.loads((evaluation / "tokenizer.json").read_text(encoding="utf-8")), console)
     console.print(f"Model and card: {run.output}")
 

@@ -1,0 +1,110 @@
+"""The choices of `babelens acquire`: which model learns which language, and from what data."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..configuration.errors import RecipeError, TrainingSetupError
+from ..configuration.languages import normalize_language
+from ..model_cards.licenses import check_hub_license
+from ..trainers.arguments import MlaTrainingArguments
+from .argument_checks import check_arguments
+from .record import flattened
+
+_PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
+
+
+@dataclass
+class AcquisitionChoices:
+    """The model, the language, the data and the training of one acquisition.
+
+    Args:
+        base: folder or Hub id of the model that learns.
+        language: BCP-47 tag of the language to acquire.
+        translations: a source of `load_translations`: pairs of `language` and the native language.
+        output: the adapter's folder.
+        captions: a source of `load_captions`: images with captions in `language`, for language exposure.
+        native_language: the language that a plain base model reads; default: English. This and the following
+            four are for a plain base model only: a model that has acquired languages has settled them.
+        vocabulary: folder or Hub id of a model or a tokenizer: the acquired languages' vocabulary, and first values of
+            its table; default: M-BERT's.
+        new_vocabulary: train a vocabulary of that many word pieces on the translations instead.
+        acquirer: `mlp` (default) or `linear`.
+        acquirer_size: width of the hidden layer of `mlp`; default: 256.
+        train_embedding: whether the table that the languages share is trained. By default it is while the model has no
+            other language, and frozen as soon as one depends on it.
+        steps: of native language transfer; by default 20 passes over the translations, at least 500 and at most the
+            paper's 117 150.
+        exposure_steps: of language exposure; by default a tenth of that.
+        license: of the adapter, a Hub identifier.
+        trust_remote_code: run code that comes with `base` or `vocabulary`.
+        training: further arguments of `MlaTrainingArguments`.
+    """
+
+    base: str
+    language: str
+    translations: str
+    output: Path
+    captions: str | None = None
+    native_language: str | None = None
+    vocabulary: str | None = None
+    new_vocabulary: int | None = None
+    acquirer: str | None = None
+    acquirer_size: int | None = None
+    train_embedding: bool | None = None
+    steps: int | None = None
+    exposure_steps: int | None = None
+    license: str = "other"
+    trust_remote_code: bool = False
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.language = normalize_language(self.language)
+        self.output = Path(self.output)
+        if self.native_language is not None:
+            self.native_language = normalize_language(self.native_language)
+        check_hub_license(self.license)
+        for name in ("new_vocabulary", "acquirer_size", "steps", "exposure_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise TrainingSetupError(f"{name}={value} must be at least 1")
+        if self.vocabulary is not None and self.new_vocabulary is not None:
+            raise TrainingSetupError(
+                f"vocabulary={self.vocabulary} and new_vocabulary={self.new_vocabulary}: one of them can be taken"
+            )
+        if self.exposure_steps is not None and self.captions is None:
+            raise TrainingSetupError(
+                f"exposure_steps={self.exposure_steps} is for language exposure, which takes captions"
+            )
+        try:
+            check_arguments(MlaTrainingArguments, self.training, "training")
+        except RecipeError as error:
+            raise TrainingSetupError(str(error).replace("training.", "", 1)) from error
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """The argument of loaders about code that comes with a model."""
+        return {"trust_remote_code": self.trust_remote_code}
+
+    @property
+    def seed(self) -> int:
+        return self.training.get("seed", 42)  # transformers' default
+
+    @property
+    def batch_size(self) -> int:
+        return self.training.get("per_device_train_batch_size", MlaTrainingArguments.per_device_train_batch_size)
+
+    @property
+    def exposure_rate(self) -> float:
+        """The learning rate of language exposure: 3e-6 for the paper's 1e-4 of transfer, and in proportion."""
+        return 0.03 * self.training.get("learning_rate", MlaTrainingArguments.learning_rate)
+
+    def transfer_steps(self, pairs: int) -> int:
+        """The steps of native language transfer on so many pairs."""
+        return self.steps or min(max(_PASSES * pairs // self.batch_size, _FEWEST_STEPS), _PAPER_STEPS)
+
+    def settings(self) -> dict[str, Any]:
+        """The choices on which the trained weights depend, by name; those of the trainer as `training.<name>`."""
+        names = ("base", "language", "native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size")
+        settings = {name: getattr(self, name) for name in (*names, "train_embedding", "steps", "exposure_steps")}
+        return settings | flattened({"training": self.training})

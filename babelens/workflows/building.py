@@ -1,0 +1,161 @@
+"""Building the processor and the model that a recipe describes: new ones, or those that training goes on from."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from transformers import (
+    AutoModel,
+    AutoProcessor,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    ProcessorMixin,
+)
+
+from ..configuration.errors import RecipeError
+from ..configuration.languages import normalize_languages
+from ..configuration.presets import load_preset
+from ..configuration.pretrained import load_model, load_processor
+from ..processing.image_processing_mural import MuralImageProcessor
+from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
+from ..registry import METHODS
+from .data import RecipeData
+from .recipe import ImageSizes, Recipe, TokenizerSource
+from .recipe_checks import overrides_checked
+
+
+class ModelBuilder:
+    """Builds a dual encoder that reads word pieces. A method whose model is built otherwise has a subclass.
+
+    Args:
+        recipe: the recipe.
+        data: its data, from which vocabularies are trained.
+        checkpoints: the run's folder of checkpoints, for parts of the model that are trained beforehand.
+        trust_remote_code: whether code that comes with the models that the recipe names may run.
+    """
+
+    # The types of models that training can go on from; without any, the model refuses what it cannot start from.
+    starts: ClassVar[tuple[str, ...]] = ()
+    # Whether `model.overrides` may change a model that training goes on from.
+    overrides_start: ClassVar[bool] = False
+
+    def __init__(
+        self, recipe: Recipe, data: RecipeData, checkpoints: Path, *, trust_remote_code: bool = False
+    ) -> None:
+        self.recipe: Any = recipe
+        self.data: Any = data
+        self.checkpoints = checkpoints
+        self.trust_remote_code = trust_remote_code
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """The argument of loaders about code that comes with a model."""
+        return {"trust_remote_code": self.trust_remote_code}
+
+    @property
+    def start(self) -> str:
+        """Folder or Hub id of the model that training goes on from, in a recipe that names one."""
+        start = self.recipe.model.from_pretrained
+        assert start is not None
+        return start
+
+    # ---- Parts that a method may define ----
+
+    def check(self) -> None:
+        """Checks whether the model can be built, as far as that is known before data is read.
+
+        Raises:
+            RecipeError: when a preset does not go with the recipe's overrides.
+        """
+        source = self.recipe.model
+        if source.preset:
+            with overrides_checked():
+                load_preset(source.preset, **source.overrides)
+
+    def make_processor(self) -> ProcessorMixin:
+        """The processor of the model that training goes on from, or a new one."""
+        if self.recipe.model.from_pretrained:
+            return load_processor(AutoProcessor, self.start, **self.code)
+        languages = [*self.data.image_languages, *self.data.pair_languages]
+        # The characters of all captions: a language that the model never saw must at least be spelled.
+        tokenizer = self.new_tokenizer("tokenizer", languages, self.data.captions)
+        return METHODS[self.recipe.method].processor(self.new_image_processor(), tokenizer)
+
+    def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
+        """The model before training."""
+        source = self.recipe.model
+        attention: dict[str, Any] = {"attn_implementation": source.attn_implementation}
+        if source.preset is None:
+            return load_model(AutoModel, self.start, **attention, **self.code)
+        vocabulary = {"vocab_size": len(processor.tokenizer)}
+        overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
+        return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
+
+    def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The model of the next stage, made from the one with which a stage ended."""
+        return model
+
+    def train_vocabulary(
+        self, source: TokenizerSource, texts: list[str], vocab_size: int, alphabet: list[str]
+    ) -> PreTrainedTokenizerFast:
+        """A new tokenizer of the method's kind: by default WordPiece."""
+        prefix = source.continuing_subword_prefix
+        return train_wordpiece(
+            texts,
+            vocab_size,
+            alphabet=alphabet,
+            lowercase=source.lowercase,
+            continuing_subword_prefix=WORDPIECE_PREFIX if prefix is None else prefix,
+        )
+
+    def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
+        """The tokenizer that reads all languages of the corpora."""
+        return processor.tokenizer
+
+    def unknown_rates(self, processor: ProcessorMixin) -> dict[str, float]:
+        """The share of tokens that are [UNK], in percent, in each language of the corpora."""
+        tokenizer = self.vocabulary(processor)
+        return {language: round(unknown_rate(tokenizer, texts), 3) for language, texts in self.data.captions.items()}
+
+    # ---- Parts of new processors ----
+
+    def new_image_processor(self) -> MuralImageProcessor:
+        """An image processor with the recipe's sizes."""
+        sizes = self.recipe.image or ImageSizes()
+        resize, crop = ({"height": side, "width": side} for side in (sizes.resize, sizes.crop))
+        return MuralImageProcessor(size=resize, crop_size=crop)
+
+    def new_tokenizer(self, key: str, languages: Iterable[str], spelled: Iterable[str]) -> PreTrainedTokenizerBase:
+        """The tokenizer that a key of the recipe describes.
+
+        Args:
+            key: the recipe's key, such as `tokenizer`.
+            languages: the languages on whose captions word pieces are trained, unless the recipe names others.
+            spelled: the languages whose characters all become pieces.
+
+        Raises:
+            RecipeError: when the recipe lacks the key, or its tokenizer cannot be trained.
+        """
+        source: TokenizerSource | None = getattr(self.recipe, key)
+        if source is None:
+            raise RecipeError(f"{key}: a model trained from scratch needs one")
+        if source.vocab_size is None:
+            assert source.from_pretrained is not None  # a recipe gives one or the other
+            return load_processor(AutoTokenizer, source.from_pretrained, **self.code)
+        if self.data.streams:
+            raise RecipeError(
+                f"{key}.vocab_size: word pieces are trained on captions at hand, and train.{self.data.streams[0]} is "
+                f"a stream: give {key}.from_pretrained"
+            )
+        texts = self._texts_in(normalize_languages(source.languages) if source.languages else languages)
+        try:
+            return self.train_vocabulary(source, texts, source.vocab_size, self._texts_in(spelled))
+        except RecipeError:
+            raise
+        except ValueError as error:  # too few pieces for the characters
+            raise RecipeError(f"{key}.vocab_size: {error}") from error
+
+    def _texts_in(self, languages: Iterable[str]) -> list[str]:
+        return [text for language in languages for text in self.data.captions.get(language, [])]

@@ -1,0 +1,162 @@
+"""Reporting on a trained model: its answers to the benchmark, its retrieval on the validation data, and its card."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any, ClassVar
+
+from transformers import ProcessorMixin
+
+from ..data.corpus.corpus import languages_of
+from ..evaluation.emoji import EmojiBenchmark
+from ..evaluation.retrieval import evaluate_retrieval
+from ..inference.embedder import Embedder
+from ..model_cards.cards import write_card
+from ..model_cards.emoji import emoji_results, emoji_sources
+from ..model_cards.facts import DataSource as CardSource, ModelCardFacts, Result, retrieval_results, training_run
+from ..model_cards.licenses import OTHER
+from ..registry import METHODS
+from ..trainers.saving import written_whole
+from .data import RecipeData
+from .recipe import EMOJI, WEAK_EMOJI, Recipe
+
+logger = logging.getLogger(__name__)
+
+EVALUATION = "evaluation"
+_WATCHED = "The model was evaluated on these data during its training as well."
+
+
+def write_evaluation(output: Path, name: str, content: Any) -> None:
+    """Writes results as JSON to `output/evaluation/<name>.json`."""
+    with written_whole(output / EVALUATION) as scratch:
+        (scratch / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def validation_note(trainer: Any) -> str:
+    """The sentence below the results on validation data on which the model was evaluated during training, too."""
+    return "" if trainer.args.eval_strategy == "no" else _WATCHED
+
+
+class Reporting:
+    """Reports on the model that a recipe trained, from the folder in which it was saved.
+
+    Args:
+        recipe: the recipe.
+        data: its data.
+        output: the model's folder; results lie in `output/evaluation`.
+        command: the command that was typed, for the card.
+        trust_remote_code: whether code that comes with the models that the recipe names may run.
+    """
+
+    # The values that the recipe's `report` may have.
+    reports: ClassVar[tuple[str, ...]] = (EMOJI,)
+    # Whether transformers' pipelines, which read texts with a tokenizer, take the model.
+    in_pipelines: ClassVar[bool] = True
+
+    def __init__(
+        self, recipe: Recipe, data: RecipeData, output: Path, command: str, *, trust_remote_code: bool = False
+    ) -> None:
+        self.recipe: Any = recipe
+        self.data: Any = data
+        self.output, self.command, self.trust_remote_code = output, command, trust_remote_code
+
+    # ---- Parts that a method may define ----
+
+    def report(self) -> dict[str, Any] | None:
+        """The results that the recipe asks for with `report`: the answers to the emoji benchmark's four questions;
+        also in `evaluation/emoji.json`, with `evaluation/gallery.png`."""
+        if self.recipe.report is None:
+            return None
+        benchmark = EmojiBenchmark(
+            Embedder.from_pretrained(self.output),
+            image_languages=self.data.image_languages,
+            pair_languages=self.data.pair_languages,
+            unseen_languages=self.recipe.unseen_languages,
+        )
+        report = benchmark.report()
+        write_evaluation(self.output, EMOJI, report)
+        benchmark.gallery().save(self.output / EVALUATION / "gallery.png")
+        return report
+
+    def report_results(self, report: dict[str, Any]) -> list[Result]:
+        """A report as the card shows it."""
+        return list(emoji_results(report, command=self.command))
+
+    def validation_results(self, trainer: Any) -> list[Result]:
+        """The retrieval recall of the saved model on the recipe's `validation` data, in each language that the model
+        reads; also in `evaluation/validation.json`. Empty for a recipe without such data."""
+        if self.recipe.validation is None:
+            return []
+        embedder = Embedder.from_pretrained(self.output, batch_size=trainer.args.per_device_eval_batch_size)
+        languages = trainer.args.eval_languages or self._readable(trainer.processing_class)
+        if not languages:
+            return []
+        recalls = evaluate_retrieval(embedder, self.data.validation, languages)
+        write_evaluation(self.output, "validation", recalls)
+        dataset = f"Validation data ({self.recipe.validation.source})"
+        return list(retrieval_results(recalls, dataset=dataset, command=self.command, note=validation_note(trainer)))
+
+    def card_sources(self) -> list[CardSource]:
+        """The sources of the training data."""
+        sources: list[CardSource] = []
+        for task, source in self.recipe.train.items():
+            translations = task in self.data.translation_tasks
+            if source.source in (EMOJI, WEAK_EMOJI):
+                sources += emoji_sources([] if translations else sorted(set(self.data.corpora[task]["vendor"])))
+            else:
+                role = "translations" if translations else "images and captions"
+                sources.append(
+                    CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution)
+                )
+        return list(dict.fromkeys(sources))
+
+    def card_facts(self, trainer: Any, report: dict[str, Any] | None) -> ModelCardFacts:
+        """The facts of the card."""
+        stages = [stage.name for stage in self.recipe.stages]
+        return ModelCardFacts(
+            **self.common_facts(trainer),
+            pair_languages=self.data.pair_languages,
+            unseen_languages=self.recipe.unseen_languages if report else [],
+            parameters=sum(trainer.model.parameter_parts().values()),
+            base_model=self.recipe.model.from_pretrained,
+            results=[*(self.report_results(report) if report else []), *self.validation_results(trainer)],
+            in_pipelines=self.in_pipelines,
+            stages=stages if len(stages) > 1 else [],
+        )
+
+    # ---- The card ----
+
+    def write_card(self, trainer: Any, report: dict[str, Any] | None) -> Path:
+        """Writes the model card, with this run's facts and results alone; returns its path.
+
+        Args:
+            trainer: the trainer of the last stage.
+            report: the result of `report`.
+        """
+        files = METHODS[self.recipe.method].files
+        texts = None if files is None else files / "model_cards"
+        return write_card(self.output, self.card_facts(trainer, report), texts=texts)
+
+    def common_facts(self, trainer: Any) -> dict[str, Any]:
+        """The facts that the cards of dual encoders and of task models share."""
+        sources = self.card_sources()
+        is_unknown = any(source.license == "unknown" for source in sources)
+        return {
+            "model_name": self.output.resolve().name,
+            "method": self.recipe.method,
+            "image_languages": self.data.image_languages,
+            "training_data": sources,
+            "license": self.recipe.license or (OTHER if is_unknown else None),
+            "license_name": self.recipe.license_name,
+            "run": training_run(trainer.args, trainer.state.log_history, command=self.command),
+        }
+
+    def _readable(self, processor: ProcessorMixin) -> list[str]:
+        """The languages of the validation data that the model reads."""
+        present = list(languages_of(self.data.validation))
+        if self.data.readable_languages is None:
+            return present
+        known = [*self.data.readable_languages, *getattr(processor, "languages", [])]
+        if unread := [tag for tag in present if tag not in known]:
+            logger.warning("validation: the model does not read %s, which is not evaluated", ", ".join(unread))
+        return [tag for tag in present if tag in known]

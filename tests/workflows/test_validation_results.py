@@ -1,0 +1,44 @@
+"""The results of each kind of dual encoder on its recipe's validation data."""
+
+import json
+
+import pytest
+import yaml
+from tiny_native import saved, tiny_clip
+from tiny_recipes import liwe, mla, smalr, student
+from tiny_training import write_shapes
+
+from babelens.workflows.base import recipe_run
+from babelens.workflows.recipe import load_recipe
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = write_shapes(tmp_path_factory.mktemp("shapes"))
+    saved(tiny_clip(), folder / "clip")
+    return folder
+
+
+def validated(content, folder, output):
+    file = output / "recipe.yaml"
+    file.write_text(yaml.safe_dump(content | {"validation": {"source": str(folder)}}))
+    run = recipe_run(load_recipe(file), output / "run", "babelens train recipe.yaml")
+    run.write_card(run.train(), run.report())
+    return json.loads((output / "run" / "evaluation" / "validation.json").read_text())
+
+
+@pytest.mark.parametrize("make", [mla, student, liwe])
+def test_every_language_that_the_model_reads_is_evaluated(make, folder, tmp_path):
+    recalls = validated(make(folder), folder, tmp_path)
+    assert list(recalls) == ["de", "en", "fr"]
+    assert all(numbers["n_images"] == numbers["n_texts"] == 16 for numbers in recalls.values())
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "Measured by `babelens train recipe.yaml`" in card
+    assert "during its training" not in card  # which had no evaluations
+
+
+def test_a_language_that_the_model_does_not_read_is_named_and_left_out(folder, tmp_path, caplog):
+    content = smalr(folder)
+    content["train"]["image_text"]["languages"] = ["en", "de"]
+    assert list(validated(content, folder, tmp_path)) == ["de", "en"]
+    assert "validation: the model does not read fr, which is not evaluated" in caplog.text
