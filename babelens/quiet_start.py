@@ -1,7 +1,8 @@
-"""Ctrl-C while the command line is still being imported ends it quietly, as it does afterwards.
+"""Quiet interrupts of the command line: Ctrl-C during its imports ends the process without a traceback.
 
-The imports take seconds, and come before any function of the command line could catch an interrupt. A program that
-imports babelens as a library keeps its own handling.
+The imports of a command take seconds, and an interrupt in the midst of them can surface as any error. Afterwards an
+interrupt raises `KeyboardInterrupt` as usual, so that work can clean up. A program that imports babelens as a library
+keeps its own handling.
 """
 
 import os
@@ -22,6 +23,12 @@ def is_command_line() -> bool:
     options = sys.orig_argv
     is_module = "-m" in options and options[options.index("-m") + 1 :][:1] == ["babelens"]
     return is_module or Path(sys.argv[0]).name == "babelens"
+
+
+def raise_interrupts() -> None:
+    """Makes an interrupt raise `KeyboardInterrupt` again, where it ended the process until now."""
+    if signal.getsignal(signal.SIGINT) is _quit:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 if is_command_line():

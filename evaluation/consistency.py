@@ -1,16 +1,16 @@
 """Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder.
 
-A caption and its translations are scored with all images, and `CrossLingualConsistency` makes one score of theirs.
-Translations come from a translator, or from the corpus: its captions in the other languages. Those stand in for
-perfect translations; where people described the image anew in each language, they tell more of it than a translation
-could.
+A caption and its translations are scored with all images, and `CrossLingualConsistency` combines their scores.
+Translations come from a translator, or from the corpus: its captions in the other languages. These take the place of
+perfect translations. Where people described the image independently in each language, they tell more about the image
+than a translation could.
 
     scores, right = consistency_scores(embedder, validation, "en", languages)
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages))
     consistency.fit(scores, right)
     evaluate_consistent_retrieval(embedder, test, "en", consistency)
 
-A score is 1 + cosine: 2 less the paper's distance, and never negative, so that CLC-C's ReLU keeps it.
+A score is 1 + cosine, which is 2 minus the paper's distance. It is never negative, so that CLC-C's ReLU keeps it.
 """
 
 from collections import defaultdict
@@ -41,14 +41,14 @@ def evaluate_consistent_retrieval(
     protocol: str = "standard",
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
-    """`evaluate_retrieval`, where a caption's translations into all of `consistency`'s languages are scored, too.
+    """Measures retrieval as `evaluate_retrieval` does, by the joint scores of captions and their translations.
 
     Args:
         embedder, corpus, protocol, show_progress: as in `evaluate_retrieval`.
-        languages: of the captions that ask and are asked for, among those of `consistency`.
+        languages: the languages of the captions, among those of `consistency`.
         consistency: CLC-A or a trained CLC-C.
-        translator: by default the corpus' captions in the other languages are the translations, paired as in
-            `translation_pairs`; the scores of several are averaged.
+        translator: translates the captions. By default, the corpus' captions in the other languages are the
+            translations, paired as in `translation_pairs`; the scores of several translations are averaged.
 
     Returns:
         The numbers of `evaluate_retrieval`, for each of `languages`.
@@ -57,7 +57,7 @@ def evaluate_consistent_retrieval(
         As `evaluate_retrieval`, and
         UnknownLanguageError: for a language that `consistency` or the translator does not have.
         CorpusError: for a caption that has no translation in the corpus.
-        InputError: for one of which the translator made nothing.
+        InputError: for a caption whose translation is empty.
     """
     check_protocol(protocol)
     known = consistency.config.languages
@@ -84,15 +84,18 @@ def consistency_scores(
     translator: Translator | None = None,
     show_progress: bool | None = None,
 ) -> tuple[Tensor, list[list[int]]]:
-    """What `CrossLingualConsistency.fit` takes: 1 + cosine of each caption in `language`, and of its translations into
-    `languages`, with each image; and each caption's right images.
+    """Scores captions and their translations with all images, as `CrossLingualConsistency.fit` takes the scores.
 
     Args:
+        language: the language of the captions.
         languages: the languages of the scores, in their order; `language` is one of them.
-        embedder, corpus, translator, show_progress: as in `evaluate_consistent_retrieval`, which says what is raised.
+        embedder, corpus, translator, show_progress: as in `evaluate_consistent_retrieval`.
 
     Returns:
-        Scores [L, n_texts, n_images] and, for each text, the positions of its images.
+        The scores [L, n_texts, n_images] and, for each text, the indices of its right images.
+
+    Raises:
+        As `evaluate_consistent_retrieval`.
     """
     languages = normalize_languages(languages)
     language_id(language, languages)
@@ -103,7 +106,7 @@ def consistency_scores(
 
 
 def parallel_captions(corpus: datasets.Dataset, queries: RetrievalSet, language: str) -> list[list[str]]:
-    """The captions in `language` that say the same as each query, at least one, as `translation_pairs` pairs them.
+    """The captions in `language` that are translations of each query, at least one, as `translation_pairs` pairs them.
 
     Raises:
         CorpusError: when a query has none.
@@ -121,7 +124,7 @@ def parallel_captions(corpus: datasets.Dataset, queries: RetrievalSet, language:
 
 
 class _TranslatedTexts:
-    """Embeds captions and their translations; each text of a language once, whoever translates to it."""
+    """Embeds captions and their translations; a text that occurs several times in a language is embedded once."""
 
     def __init__(
         self, embedder: Embedder, corpus: datasets.Dataset, translator: Translator | None, show_progress: bool | None
@@ -133,7 +136,7 @@ class _TranslatedTexts:
         self._known: dict[str, dict[str, Tensor]] = defaultdict(dict)  # language -> text -> unit vector [d]
 
     def embed(self, queries: RetrievalSet, languages: list[str]) -> Tensor:
-        """Embeddings of the queries in each language, their mean where one has several translations, [L, n_texts, d].
+        """Embeddings of the queries in each language, [L, n_texts, d]; of several translations, their mean.
 
         Cosines with a mean are the means of the cosines.
         """

@@ -6,9 +6,9 @@
 3. The same, asked in languages that had translations only.
 4. The same, asked in languages it never saw.
 
-Question 1 is put in each group of languages. In all of them a query is an emoji's CLDR name and searches all images
-of that vendor and split, flags among them. The name of a flag is the name of a country, which follows from no image:
-the recall for flags and that for all others are also reported apart.
+Question 1 is asked in each group of languages. A query is always the CLDR name of an emoji, and searches all images of
+that vendor and split, flags included. The name of a flag is that of a country, which no image shows: the recall for
+flags and the recall for all other emoji are also reported separately.
 """
 
 import hashlib
@@ -21,6 +21,8 @@ import numpy as np
 from datasets import Dataset
 from PIL import Image
 
+from ..configuration.defaults import BENCHMARK_LANGUAGES
+from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import normalize_languages
 from ..data.batching.views import Images, RetrievalSet, retrieval_set
 from ..data.emoji.benchmark import load_emoji
@@ -31,29 +33,24 @@ from ..inference.lettering import Lettering
 from ..inference.reranking import Reranker
 from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
 
-# The groups of languages that the benchmark's published numbers stand for.
-BENCHMARK_LANGUAGES = {
-    "image": ("en", "cs", "de", "fr", "ja", "zh"),
-    "pair": ("es", "hi", "id", "ko", "ru", "sw", "tr"),
-    "unseen": ("ar", "fi", "it", "nl", "pl", "pt", "sv", "th", "uk", "yo"),
-}
 GROUP_TITLES = {"image": "image pairs", "pair": "translation pairs only", "unseen": "never seen"}
 TITLES = {"unseen_concepts": "Unseen concepts", "unseen_vendor": "Unseen vendor"}
 # What the gallery shows, the easier question first.
 _SECTIONS = {
-    ("unseen_vendor", "image"): "an artist never seen ({}), in languages with captioned images",
-    ("unseen_vendor", "pair"): "an artist never seen ({}), in languages with translations only",
+    ("unseen_vendor", "image"): "a vendor never seen ({}), in languages with captioned images",
+    ("unseen_vendor", "pair"): "a vendor never seen ({}), in languages with translations only",
     ("unseen_concepts", "image"): "concepts never seen ({}), in languages with captioned images",
     ("unseen_concepts", "pair"): "concepts never seen ({}), in languages with translations only",
-    ("unseen_vendor", "unseen"): "an artist never seen ({}), in languages never seen",
+    ("unseen_vendor", "unseen"): "a vendor never seen ({}), in languages never seen",
     ("unseen_concepts", "unseen"): "concepts never seen ({}), in languages never seen",
 }
 _LEGEND = "Each row: a query, and the images nearest to it with their cosines; right ones are framed in green."
 
 
 class EmojiBenchmark:
-    """Asks a model the four questions. Each vendor's images, and the names in each language, are encoded once for
-    all of them.
+    """Asks a model the four questions.
+
+    The images of each vendor, and the names in each language, are encoded once for all questions.
 
     Args:
         embedder: the model.
@@ -63,13 +60,13 @@ class EmojiBenchmark:
         test_vendor: the vendor that was held out of training.
         seen_vendor: a vendor that was in training.
         corpus: the emoji benchmark, by default `load_emoji()` with the two vendors and these languages.
-        reranker: a cross-encoder that puts the best items of every query in order.
+        reranker: a cross-encoder that reorders the best candidates of every query.
         show_progress: as in `Embedder.encode_image`.
 
     Raises:
         LanguageTagError: for an unknown language.
-        CorpusError: for a language that the benchmark does not have.
-        ValueError: when a language is in two groups.
+        CorpusError: for a language or a vendor that the benchmark does not have.
+        InputError: when a language is in two groups.
     """
 
     def __init__(
@@ -89,16 +86,16 @@ class EmojiBenchmark:
         self.groups = {group: normalize_languages(list(languages)) for group, languages in groups.items() if languages}
         languages = [language for members in self.groups.values() for language in members]
         if twice := {language for language in languages if languages.count(language) > 1}:
-            raise ValueError(f"a language belongs to one group; {', '.join(sorted(twice))} is in two")
+            raise InputError(f"a language belongs to one group; {', '.join(sorted(twice))} is in two")
         if corpus is None:
             corpus = load_emoji(vendors=[seen_vendor, test_vendor], languages=[*languages, "en"])
         self.galleries = {
-            "unseen_concepts": _Drawings(embedder, reranker, corpus, seen_vendor, "test", show_progress),
-            "unseen_vendor": _Drawings(embedder, reranker, corpus, test_vendor, "train", show_progress),
+            "unseen_concepts": _VendorGallery(embedder, reranker, corpus, seen_vendor, "test", show_progress),
+            "unseen_vendor": _VendorGallery(embedder, reranker, corpus, test_vendor, "train", show_progress),
         }
 
     def report(self) -> dict[str, Any]:
-        """The answers, as JSON can hold them.
+        """Computes the answers, as JSON can hold them.
 
         `unseen_concepts` holds question 1, `unseen_vendor` questions 2 (group `image`), 3 (`pair`) and 4 (`unseen`).
         Each has `vendor`, `split`, `n_images`, `n_flags`, `chance` (text-to-image recall of a random ranking) and
@@ -106,49 +103,49 @@ class EmojiBenchmark:
         Beside these numbers, `flags` and `others` have the same for queries that are flags and that are not.
         """
         return {
-            name: drawings.facts()
-            | {"groups": {group: drawings.answer(languages) for group, languages in self.groups.items()}}
-            for name, drawings in self.galleries.items()
+            name: gallery.facts()
+            | {"groups": {group: gallery.answer(languages) for group, languages in self.groups.items()}}
+            for name, gallery in self.galleries.items()
         }
 
     def gallery(self, *, rows_per_group: int = 3, top: int = 8, lettering: Lettering | None = None) -> Image.Image:
-        """Some queries of each question with the images found for them, right ones framed: questions 2 and 3, then
-        1 and 4, which are harder.
+        """Draws some queries of each question with the images that the embedder finds; right images are framed.
 
-        Which queries, is decided by a hash of the emoji, not by the result; flags are left out. Images stand in the
-        embedder's own order, with its cosines.
+        The easier questions, 2 and 3, come before questions 1 and 4. A hash of the emoji chooses the queries,
+        independently of the results; flags are left out. Images are in the order of the embedder's cosines, without
+        reranking.
 
         Args:
-            rows_per_group: queries for each gallery and group of languages, of as many languages as there are.
-            top: images for each query.
-            lettering: by default `Lettering.fetch` for these languages; a script that cannot be had is shown by its
-                English gloss.
+            rows_per_group: queries per vendor and group of languages, each in another language where possible.
+            top: images per query.
+            lettering: the fonts to write with; by default `Lettering.fetch` for these languages. A query that they
+                cannot write is shown by its English gloss.
         """
         if lettering is None:
             lettering = Lettering.fetch(language for languages in self.groups.values() for language in languages)
         sections: dict[tuple[str, str], list[GalleryRow]] = {}
         number = count()
-        for name, drawings in self.galleries.items():
+        for name, gallery in self.galleries.items():
             for group, languages in self.groups.items():
-                title = _SECTIONS[name, group].format(drawings.vendor)
+                title = _SECTIONS[name, group].format(gallery.vendor)
                 heading: str | None = f"Question {question_number(name, group)}: {title}"
                 for query in islice(number, rows_per_group):
-                    row = drawings.row(languages[query % len(languages)], query, top, heading)
+                    row = gallery.row(languages[query % len(languages)], query, top, heading)
                     sections.setdefault((name, group), []).append(row)
                     heading = None
         rows = [row for section in _SECTIONS for row in sections.get(section, [])]
         return retrieval_gallery(rows, lettering=lettering, credits=[_LEGEND, *self._credits()])
 
     def _credits(self) -> list[str]:
-        """Whom to thank for the names and the drawings, and under which licenses they come."""
-        used = {"names", *(drawings.vendor for drawings in self.galleries.values())}
+        """The owners of the names and the images, with their licenses."""
+        used = {"names", *(gallery.vendor for gallery in self.galleries.values())}
         return [
             f"{source['attribution']} {source['license']}" for role, source in read_sources().items() if role in used
         ]
 
 
-class _Drawings:
-    """One vendor's images of the concepts of one split."""
+class _VendorGallery:
+    """The images of one vendor for the concepts of one split, which the queries of a question search."""
 
     def __init__(
         self,
@@ -162,7 +159,7 @@ class _Drawings:
         self.vendor, self.split = vendor, split
         chosen = (np.array(corpus["vendor"]) == vendor) & (np.array(corpus["split"]) == split)
         if not chosen.any():
-            raise ValueError(f"the corpus has no image by {vendor!r} in split {split!r}")
+            raise CorpusError(f"the corpus has no image by {vendor!r} in split {split!r}")
         self._corpus = corpus.select(np.flatnonzero(chosen))
         self._is_flag = np.array(self._corpus["category"]) == "Flags"
         self._embedder, self._reranker = embedder, reranker
@@ -183,12 +180,12 @@ class _Drawings:
         results = {language: self._numbers(language) for language in languages}
         return {"languages": results, "mean": _mean(list(results.values()))}
 
-    def row(self, language: str, number: int, top: int, heading: str | None) -> GalleryRow:
-        """The query with this number, in an order that follows from the emoji alone, and the images found for it."""
+    def row(self, language: str, index: int, top: int, heading: str | None) -> GalleryRow:
+        """The query of this index, in an order that depends on the emoji alone, with the images found for it."""
         queries, text_embeddings, ranks = self._ask(language)
         positions = [text for text, right in enumerate(queries.text_to_images) if not self._is_flag[right[0]]]
         positions.sort(key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest())
-        text = positions[number % len(positions)]
+        text = positions[index % len(positions)]
         scores = self._image_embeddings @ text_embeddings[text]
         best = np.argsort(-scores, kind="stable")[:top]
         return GalleryRow(
@@ -216,7 +213,7 @@ class _Drawings:
         return dict(zip(english.text_image_ids, english.texts, strict=True))
 
     def _ask(self, language: str) -> tuple[RetrievalSet, np.ndarray, RetrievalRanks]:
-        """The queries of a language, their embeddings and the ranks; computed once."""
+        """The queries of a language, their embeddings and their ranks, which are computed once."""
         if language not in self._asked:
             queries = retrieval_set(self._corpus, language)
             texts = self._embedder.encode_text(queries.texts, language=language, show_progress=self._show_progress)
@@ -241,5 +238,5 @@ def _mean(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def question_number(name: str, group: str) -> int:
-    """Of the question: the first is about unseen concepts, in any group; the others take the groups in their order."""
+    """The number of a question, from 1: that about unseen concepts is 1 in any group; the groups have 2, 3 and 4."""
     return 1 if name == "unseen_concepts" else 2 + list(GROUP_TITLES).index(group)

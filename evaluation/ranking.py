@@ -3,10 +3,10 @@
 The usual protocol (Karpathy & Fei-Fei 2015, arXiv 1412.2306) ranks single items and counts a query's best-ranked right
 item; an image may have any number of texts and a text any number of right images. MLA's protocol (arXiv 2206.11091,
 released code) differs from image to text: it ranks images by the best of their texts, so that several texts of one
-wrong image count as one; its R@5 and R@10 are at least the usual ones.
+wrong image count as one; its R@5 and R@10 are never below the usual ones.
 
-Ties count against the query: an item that scores as high as the right one is ranked before it, in whatever order they
-stand. A collapsed model that embeds everything alike finds nothing.
+Ties count against the query: an item with the same score as the right item is ranked before it, whatever their order.
+A collapsed model, which computes the same embedding for everything, has a recall of 0.
 """
 
 import math
@@ -27,20 +27,26 @@ RECALL_AT = (1, 5, 10)
 
 @dataclass(frozen=True)
 class RetrievalRanks:
-    """The rank, counted from 1, of the best-ranked right item of each text [n_texts] and of each image [n_images].
+    """The rank of the best-ranked right item of each query, counted from 1.
 
-    An image without a text is no query and has rank 0; it stays among the images that texts are ranked against.
+    Args:
+        text_to_image: the ranks of texts as queries, [n_texts].
+        image_to_text: the ranks of images as queries, [n_images]. An image without a text is not a query, and has rank
+            0; it stays among the images that texts search.
     """
 
     text_to_image: np.ndarray
     image_to_text: np.ndarray
 
     def recalls(self, texts: np.ndarray | None = None, images: np.ndarray | None = None) -> dict[str, float]:
-        """Recall in percent: `t2i_r1`, …, `i2t_r10`, and `mean_recall`, the mean of the six; with `n_images` and
-        `n_texts`.
+        """Computes the recall in percent.
 
-        Boolean masks `texts` [n_texts] and `images` [n_images] ask for a part of the queries; each is still ranked
-        among all items.
+        Args:
+            texts, images: boolean masks, [n_texts] and [n_images], of the queries to count. Each query is still ranked
+                among all items.
+
+        Returns:
+            `t2i_r1`, …, `i2t_r10`; `mean_recall`, the mean of the six; `n_images` and `n_texts`.
         """
         text_ranks = self.text_to_image if texts is None else self.text_to_image[texts]
         image_ranks = self.image_to_text if images is None else self.image_to_text[images]
@@ -57,16 +63,17 @@ def embedding_ranks(
     *,
     protocol: str = "standard",
 ) -> RetrievalRanks:
-    """Ranks by cosine; at no time is the whole score matrix in memory.
+    """Ranks by cosine, without holding the whole score matrix in memory.
 
     Args:
         image_embeddings: [n_images, d].
         text_embeddings: [n_texts, d].
-        text_to_images: for each text the positions of its right images, at least one.
+        text_to_images: for each text the indices of its right images, at least one.
         protocol: `"standard"` or `"mla"`.
 
     Raises:
-        ValueError: for embeddings that are not finite, a text without a right image, a position out of range.
+        NonFiniteError: for embeddings that are not finite.
+        ValueError: for a text without a right image, and an index out of range.
     """
     images, texts = (unit_rows(embeddings) for embeddings in (image_embeddings, text_embeddings))
     scores = (lambda rows: texts[rows] @ images.T), (lambda rows: images[rows] @ texts.T)
@@ -124,7 +131,7 @@ def retrieval_ranks(
     and of the best items by a cross-encoder where there is one.
 
     Raises:
-        TypeError: for a corpus of features in the place of images, which a cross-encoder cannot read.
+        InputError: for a corpus of features in the place of images, which a cross-encoder cannot read.
         UnknownLanguageError: for a language that the cross-encoder has not learned.
         ValueError: as `embedding_ranks` and `reranked_scores`.
     """

@@ -34,7 +34,7 @@ def evaluate_retrieval(
         corpus: a caption corpus.
         languages: BCP-47 tags.
         protocol: `"standard"`, or `"mla"` for the numbers of MLA's paper.
-        reranker: a cross-encoder that puts the best items of every query in order.
+        reranker: a cross-encoder that reorders the best candidates of every query.
         show_progress: as in `Embedder.encode_image`.
 
     Returns:
@@ -46,7 +46,8 @@ def evaluate_retrieval(
         UnknownLanguageError: for a language that the reranker's cross-encoder has not learned.
         CorpusError: when the corpus has no caption in one of the languages, or is a stream.
         BadImageError: for an image that cannot be read.
-        ValueError: for an unknown protocol, and when embeddings or scores are not finite.
+        NonFiniteError: when embeddings or scores are not finite.
+        ValueError: for an unknown protocol.
     """
     check_protocol(protocol)
     sets = [retrieval_set(corpus, language) for language in normalize_languages(languages)]
@@ -62,27 +63,30 @@ def evaluate_retrieval(
 def translation_retrieval(
     embedder: Embedder, texts: Sequence[str], translations: Sequence[str], *, languages: tuple[str, str]
 ) -> dict[str, float]:
-    """How many texts, in percent, find their translation first among all, and among the first ten: `r1` and `r10`.
+    """Measures how often a text finds its translation among all translations: recall at 1 and 10 in percent.
 
-    A translation of several texts stands among all once; ties count against the text (`ranking`).
+    A translation of several texts is among all translations once. Ties count against the text (`ranking`).
 
     Args:
         embedder: the model.
-        texts, translations: of which the first is translated by the first, and so on.
+        texts, translations: the texts, and for each the translation of the same index.
         languages: BCP-47 tags of the texts and of their translations.
+
+    Returns:
+        `r1` and `r10`.
     """
-    places: dict[str, int] = {}
-    right = [[places.setdefault(translation, len(places))] for translation in translations]
+    indices: dict[str, int] = {}
+    right = [[indices.setdefault(translation, len(indices))] for translation in translations]
     queries = embedder.encode_text(list(texts), language=languages[0])
-    recalls = embedding_ranks(embedder.encode_text(list(places), language=languages[1]), queries, right).recalls()
+    recalls = embedding_ranks(embedder.encode_text(list(indices), language=languages[1]), queries, right).recalls()
     return {"r1": recalls["t2i_r1"], "r10": recalls["t2i_r10"]}
 
 
 class RetrievalRecall(evaluate.Metric):
-    """Retrieval recall as a metric: rows of scores in, the numbers of `evaluate_retrieval` out.
+    """Retrieval recall as an `evaluate.Metric`: from rows of scores to the numbers of `evaluate_retrieval`.
 
-    `predictions` has one row for each text, its scores with all images; `references` lists each text's right images.
-    Rows may come batch by batch (`add_batch`). Collections that are too large for their score matrix:
+    `predictions` has one row for each text, with its scores for all images; `references` lists the right images of
+    each text. Rows may be added batch by batch (`add_batch`). For collections whose score matrix is too large, use
     `ranking.embedding_ranks`.
 
         >>> RetrievalRecall().compute(predictions=[[0.9, 0.1], [0.2, 0.7]], references=[[0], [1]])["t2i_r1"]

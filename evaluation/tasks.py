@@ -1,7 +1,7 @@
-"""What a model says on the data of a task, language by language (Zhou et al. 2023, RC3, section 3.3 and appendix B):
+"""The measures of RC3's tasks, language by language (Zhou et al. 2023, section 3.3 and appendix B):
 
-label_accuracy          entailment, reasoning and questions: how often the best label is the right one
-matching_recall         retrieval: recall at 1, 5 and 10 among all captions and all images, both ways
+label_accuracy          entailment, reasoning and questions: how often the label with the highest logit is right
+matching_recall         retrieval: recall at 1, 5 and 10 among all captions and all images, in both directions
 translation_quality     translation: BLEU and chrF by sacrebleu
 """
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, ProcessorMixin
 
+from ..configuration.errors import MissingExtraError
 from ..data.batching.task_inputs import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
 from ..data.batching.views import CorpusView, Images, retrieval_set
 from ..inference.cross_encoder import CrossEncoder
@@ -29,17 +30,19 @@ def label_accuracy(
     regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
-    """`accuracy` in percent, and `n`. A row without a label, whose answer the model cannot give, counts as wrong.
+    """Measures `accuracy` in percent; `n` is the number of rows.
+
+    A row without a label, whose answer the model cannot give, counts as wrong.
 
     Args:
-        model: with a label for each of its logits.
+        model: a model with a label for each of its logits.
         processor: its processor.
-        examples: whose labels are among the model's, by name.
-        regions: of their images.
-        batch_size: rows at a time.
+        examples: the rows, whose labels are names of the model's labels.
+        regions: the regions of the images.
+        batch_size: number of rows at a time.
 
     Raises:
-        CorpusError: for a label that is none of the model's.
+        CorpusError: for a label that the model does not have.
         UnknownLanguageError: for a language that the model has not learned.
     """
     known = {model.config.id2label[number]: number for number in range(model.config.num_labels)}
@@ -76,17 +79,18 @@ def matching_recall(
     regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
-    """What `evaluate_retrieval` measures, by the scores of every caption with every image: texts x images passes.
+    """Measures retrieval as `evaluate_retrieval` does, by scoring every caption with every image.
 
-    IGLUE's number is recall at 1, `t2i_r1` and `i2t_r1`; `r1` is their mean, which the paper reports.
+    That takes as many passes of the model as there are pairs. IGLUE reports recall at 1, `t2i_r1` and `i2t_r1`; the
+    paper reports their mean, `r1`.
 
     Args:
         model: a cross-encoder.
         processor: its processor.
-        corpus: a caption corpus, all of whose images every language searches.
-        languages: of the captions.
-        regions: of the images.
-        batch_size: pairs at a time.
+        corpus: a caption corpus; the captions of every language search all of its images.
+        languages: the languages of the captions.
+        regions: the regions of the images.
+        batch_size: number of pairs at a time.
 
     Raises:
         CorpusError: when the corpus has no caption in one of the languages.
@@ -115,24 +119,25 @@ def translation_quality(
     regions: Regions | None = None,
     batch_size: int = 64,
 ) -> Results:
-    """`bleu` and `chrf` of sacrebleu, with its own tokenisation of the target language, and `n`; by `en-de`.
+    """Measures `bleu` and `chrf` by sacrebleu for each pair of languages, such as `en-de`; `n` is the number of texts.
 
-    How the model generates (beams, length) is said by its own `generation_config`.
+    sacrebleu tokenises the target language. The model's own `generation_config` sets how it generates: beams, length
+    and so on.
 
     Args:
-        model: writes texts.
+        model: a model that generates texts.
         processor: its processor.
-        view: of `triplets`; `text_a` is translated, and `text_b` is what it should be.
-        regions: of the images.
-        batch_size: texts at a time.
+        view: a view of `triplets`: `text_a` is translated, and `text_b` is the reference.
+        regions: the regions of the images.
+        batch_size: number of texts at a time.
 
     Raises:
         UnknownLanguageError: for a language that the model has not learned.
-        ImportError: without sacrebleu.
+        MissingExtraError: without sacrebleu.
     """
     metrics = sacrebleu_metrics()
     inputs = TaskInputs(processor, model.config, regions)
-    said: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    generated_texts: dict[tuple[str, str], list[tuple[str, str]]] = {}
     limit = {} if model.generation_config.max_new_tokens else {"max_new_tokens": processor.max_text_length}
     with evaluation_mode(model), progress_bar(len(view), "Translations", None) as bar:
         for start in range(0, len(view), batch_size):
@@ -141,10 +146,10 @@ def translation_quality(
             generated = model.generate(**_on_device(inputs(sources(examples)), model), language=targets, **limit)
             for example, text in zip(examples, processor.batch_decode(generated), strict=True):
                 pair = example["language_a"], example["language_b"]
-                said.setdefault(pair, []).append((text, example["text_b"]))
+                generated_texts.setdefault(pair, []).append((text, example["text_b"]))
             bar.update(len(examples))
     results = {}
-    for (source, target), texts in said.items():
+    for (source, target), texts in generated_texts.items():
         found, right = (list(side) for side in zip(*texts, strict=True))
         bleu = metrics.BLEU(trg_lang=target.partition("-")[0])
         results[f"{source}-{target}"] = {
@@ -156,7 +161,7 @@ def translation_quality(
 
 
 def _on_device(inputs: dict[str, torch.Tensor], model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """In the model's precision too, where they are no numbers of tokens and no masks."""
+    """The inputs on the model's device; floating-point inputs also in its precision."""
     return {
         name: value.to(model.device, model.dtype if value.is_floating_point() else None)
         for name, value in inputs.items()
@@ -164,11 +169,9 @@ def _on_device(inputs: dict[str, torch.Tensor], model: PreTrainedModel) -> dict[
 
 
 def sacrebleu_metrics() -> Any:
-    """The module; raises an ImportError that says what to install."""
+    """The module `sacrebleu.metrics`; raises a `MissingExtraError` without it."""
     try:
         from sacrebleu import metrics
     except ImportError as error:
-        raise ImportError(
-            "translations are measured by sacrebleu: install babelens with `pip install babelens[translation]`"
-        ) from error
+        raise MissingExtraError("translations are measured by sacrebleu: pip install babelens[translation]") from error
     return metrics

@@ -25,7 +25,7 @@ from transformers import AutoModel, AutoTokenizer, HfArgumentParser, PreTrainedM
 from babelens import BabelensError, Embedder, MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
 from babelens.data import load_captions, load_translations, translation_pairs
 from babelens.evaluation import evaluate_retrieval
-from babelens.modeling.peft_mla.peft_mla_conversion import save_adapter
+from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.processing.tokenizer_training import train_wordpiece
 from babelens.trainers.checkpoints import newest_checkpoint
 

@@ -1,4 +1,4 @@
-"""Image encoders whose features other models learn from: any vision model, also that of a dual encoder."""
+"""Backbones: image encoders that compute features for other models. Any vision model serves."""
 
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,15 @@ from ..configuration.pretrained import load_model
 
 
 def load_backbone(folder_or_repo: str | Path, **loading: Any) -> PreTrainedModel:
-    """A vision model: one by itself, that of a dual encoder, or that of an MLA model's native one.
+    """Loads a vision model: a model of images alone, or the vision tower of a dual encoder or of an MLA model.
 
     Args:
-        folder_or_repo, loading: what `load_model` takes.
+        folder_or_repo: a folder, or a repository on the Hub.
+        loading: what `load_model` takes.
 
     Raises:
         ModelFolderError: as `load_model`.
-        ModelKindError: when the model sees no images.
+        ModelKindError: when the model has no vision tower.
     """
     model: Any = load_model(AutoModel, folder_or_repo, **loading)
     for part in ("native_model", "vision_model"):

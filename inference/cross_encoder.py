@@ -1,8 +1,9 @@
-"""The cross-encoder: how well texts and images fit, each pair read together by one model.
+"""The cross-encoder: scores of texts with images, where one model reads a text and an image together.
 
-What `Embedder` is for dual encoders, for `Rc3ForImageTextRetrieval` (Zhou et al. 2023, appendix B). A cross-encoder is
-the better judge and costs a pass of the whole model for every pair, where a dual encoder costs one for every text and
-every image: on large galleries, let it judge what a dual encoder found (`reranking.Reranker`).
+The class is for `Rc3ForImageTextRetrieval` (Zhou et al. 2023, appendix B) what `Embedder` is for dual encoders. A
+cross-encoder is more accurate, and takes a pass of the whole model for every pair, while a dual encoder takes one
+pass for every text and every image. On large galleries, use it to rerank what a dual encoder finds
+(`reranking.Reranker`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,30 +15,31 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import ModelKindError, NonFiniteError
+from ..configuration.errors import InputError, ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
 from ..configuration.pretrained import load_model, load_processor
+from ..processing.image_inputs import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts
-from .embedder import ImageLike, default_device, evaluation_mode, open_rgb, progress_bar
+from .embedder import ImageLike, default_device, evaluation_mode, progress_bar
 
 # Images whose inputs are held at once: 150 MB of 224 x 224 pixels in float32.
 _IMAGES_AT_ONCE = 256
 
 
 class CrossEncoder:
-    """Scores of texts with images, higher where they fit better; scores of one model can be compared.
+    """Computes scores of texts with images: a higher score means a better fit. Scores of one model are comparable.
 
-    As with `Embedder`, the model is in eval mode meanwhile and draws no random numbers. Images are Pillow images,
-    arrays [height, width, 3] or paths, in any sequence that loads one when it is asked for. A model that reads the
-    regions of an object detector is given `regions`, features [R, region_size] of each image, in place of the
+    As with `Embedder`, the model scores in eval mode, and no random numbers are drawn. Images are Pillow images,
+    arrays [height, width, 3] or paths, in any sequence that loads an image at each access. A model that reads the
+    regions of an object detector takes `regions`, features [R, region_size] of each image, in the place of the
     images or beside them.
 
     Args:
-        model: takes texts with images, and answers with `scores` [N].
+        model: a model that takes texts with images, and whose output has `scores` [N].
         processor: its processor, which takes `language=`.
-        find_regions: N images -> their regions [N, R, region_size], such as a `RegionExtractor`, where nobody gives
-            them.
-        batch_size: pairs scored at a time.
+        find_regions: computes the regions [N, R, region_size] of N images when a call gives none, such as a
+            `RegionExtractor`.
+        batch_size: number of pairs that are scored at a time.
         device, dtype: as in `Embedder`.
     """
 
@@ -73,9 +75,9 @@ class CrossEncoder:
         """Loads model and processor from a folder or from the Hub; arguments as in `Embedder.from_pretrained`.
 
         Raises:
-            ModelFolderError: when there is no such folder or repository, or it lacks weights or a processor; so does
-                a model that was never trained as a cross-encoder.
-            ModelKindError: when the model is no cross-encoder.
+            ModelFolderError: when there is no such folder or repository, or it lacks weights or a processor. A model
+                that was not trained as a cross-encoder lacks the weights of its scores.
+            ModelKindError: when the model is not a cross-encoder.
         """
         try:
             model = load_model(AutoModelForMultipleChoice, folder_or_repo, **loading)
@@ -93,25 +95,25 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """The scores of each text with the image at its place, float32 [N].
+        """Scores each text with the image of the same index, float32 [N].
 
         Args:
-            texts: of any length; those that are longer than the model reads are cut, and counted in the log.
-            images, regions: as many as texts.
-            language: BCP-47 tag of all texts, or one for each.
+            texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log.
+            images, regions: one for each text.
+            language: the BCP-47 tag of all texts, or a list with one tag for each text.
             show_progress: as in `Embedder.encode_text`.
 
         Raises:
             LanguageTagError: for an unknown language.
             UnknownLanguageError: for a language that the model has not learned.
             ImageError: for an image that cannot be read.
-            InputError: for images or regions that the model has no layer for.
+            InputError: for images or regions that the model does not read.
             NonFiniteError: when a score is not finite.
-            ValueError: when there are not as many images, or languages, as texts.
+            InputError: when the numbers of images or languages differ from that of texts.
         """
         pairs = np.repeat(np.arange(len(texts))[:, None], 2, axis=1)
         if any(len(given) != len(texts) for given in (images, regions) if given is not None):
-            raise ValueError(f"{len(texts)} texts need as many images: score_all scores each text with each image")
+            raise InputError(f"{len(texts)} texts need as many images: score_all scores each text with each image")
         return self.score_pairs(texts, images, pairs, language=language, regions=regions, show_progress=show_progress)
 
     def score_all(
@@ -123,7 +125,7 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """The scores of every text with every image, float32 [n_texts, n_images]: what `score_ranks` takes.
+        """Scores every text with every image, float32 [n_texts, n_images], as `score_ranks` takes them.
 
         Arguments and errors are those of `score`.
         """
@@ -144,10 +146,10 @@ class CrossEncoder:
         regions: Sequence[Any] | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
-        """The scores of some of the texts with some of the images, float32 [M]; each image is read once.
+        """Scores pairs of a text and an image, float32 [M]; each image is read once.
 
         Args:
-            pairs ([M, 2]): positions of a text and of an image.
+            pairs: the indices of the text and of the image of each pair, [M, 2].
 
         Other arguments, and errors, are those of `score`.
         """
@@ -180,10 +182,10 @@ class CrossEncoder:
     def _visual_inputs(
         self, images: Sequence[ImageLike] | None, regions: Sequence[Any] | None, rows: np.ndarray
     ) -> BatchFeature:
-        """What the model reads of some images, on the CPU."""
+        """The model's inputs for some of the images, on the CPU."""
         given: dict[str, list[Any]] = {}
         if images is not None:
-            given["images"] = [open_rgb(images[int(row)], f"images[{row}]") for row in rows]
+            given["images"] = [as_rgb_image(images[int(row)], f"images[{row}]") for row in rows]
         if regions is not None:
             given["regions"] = [regions[int(row)] for row in rows]
         elif self.find_regions is not None and images is not None:
@@ -193,28 +195,28 @@ class CrossEncoder:
         return self.processor(**given, return_tensors="pt")
 
     def _scores(self, texts: list[tuple[str, str]], visual: dict[str, Tensor]) -> np.ndarray:
-        """Of texts with their languages, and of as many images."""
+        """The scores of texts, given with their languages, and of the images of the same indices."""
         words, languages = zip(*texts, strict=True)
         inputs = self.processor(text=list(words), language=list(languages), return_tensors="pt")
         inputs.update(visual)
         output = self.model(**inputs.to(self.model.device, self.model.dtype))
         if not hasattr(output, "scores"):
-            raise TypeError(f"{type(self.model).__name__} is no cross-encoder: its output has no scores")
+            raise ModelKindError(f"{type(self.model).__name__} is no cross-encoder: its output has no scores")
         return output.scores.float().cpu().numpy()
 
 
 def _count(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> int:
-    """How many images there are."""
+    """The number of images."""
     if images is None and regions is None:
-        raise ValueError("give images=, regions=, or both")
+        raise InputError("give images=, regions=, or both")
     given = [len(each) for each in (images, regions) if each is not None]
     if len(set(given)) > 1:
-        raise ValueError(f"{given[0]} images and {given[1]} regions: give both of the same images")
+        raise InputError(f"{given[0]} images and {given[1]} regions: give both of the same images")
     return given[0]
 
 
 def _blocks(images: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Some images at a time, ascending, with the positions of all pairs of which they are part."""
+    """Blocks of images, ascending, each with the indices of all pairs that its images are in."""
     order = np.argsort(images, kind="stable")
     distinct, starts = np.unique(images[order], return_index=True)
     for first in range(0, len(distinct), _IMAGES_AT_ONCE):

@@ -1,8 +1,8 @@
-"""The embedder: texts and images to unit vectors, with any dual encoder.
+"""The embedder: texts and images to embeddings, with any dual encoder.
 
-Evaluation, search, the trainer and the command line encode with this class and with nothing else. It works with every
-dual encoder of babelens, with transformers' CLIP, SigLIP and ALIGN, and with MLA adapters on any of them: whatever has
-`get_text_features` and `get_image_features`, and a processor.
+Evaluation, search, the trainers and the command line encode with this class alone. A dual encoder is a model with
+`get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens,
+transformers' CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`).
 """
 
 import inspect
@@ -16,32 +16,16 @@ import torch
 from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor, nn
-from transformers import (
-    AutoModel,
-    AutoProcessor,
-    AutoTokenizer,
-    BatchFeature,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProcessorMixin,
-)
-from transformers.utils.peft_utils import find_adapter_config_file
+from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import ImageError, ModelFolderError, NonFiniteError
+from ..configuration.errors import ImageError, ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
-from ..configuration.pretrained import explained, load_model, load_processor, located
-from ..configuration.saved_folders import check_finished
 from ..data.batching.views import ImageFeatures
-from ..modeling.modeling_mla import MlaModel
-from ..modeling.peft_mla import MlaAdapterConfig
-from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
-from ..processing.image_inputs import as_image
-from ..processing.images import open_image
-from ..processing.processing_mla import MlaProcessor
+from ..processing.image_inputs import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
+from .loading import load_dual_encoder
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
-_OF_ADAPTERS = ("local_files_only", "revision", "token")  # what finds an adapter, of the options to load a model with
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
 _PROGRESS_AFTER_SECONDS = 2.0
 
@@ -57,8 +41,14 @@ class Embedder:
         processor: its processor. Processors that take `language=` are given the language of the texts.
         batch_size: texts or images encoded at a time.
         device: where to move the model; by default it stays where it is.
-        dtype: to which floating-point type to convert the model, such as `torch.bfloat16`; by default it keeps its
-            own.
+        dtype: the floating-point type to convert the model to, such as `torch.bfloat16`; by default the model keeps
+            its own.
+
+    Example:
+        >>> embedder = Embedder.from_pretrained("openai/clip-vit-base-patch32")
+        >>> images = embedder.encode_image(["cat.jpg", "dog.jpg"])
+        >>> query = embedder.encode_text("a dog", language="en")
+        >>> (images @ query[0]).argmax()
     """
 
     def __init__(
@@ -73,7 +63,7 @@ class Embedder:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
-            raise TypeError(
+            raise ModelKindError(
                 f"{type(model).__name__} is no dual encoder: it lacks get_text_features or get_image_features"
             )
         if device is not None or dtype is not None:
@@ -82,6 +72,8 @@ class Embedder:
         self.processor = processor
         self.batch_size = batch_size
         self._takes_language = "language" in inspect.signature(type(processor).__call__).parameters
+        self._is_padded_to_full_length = "siglip" in model.config.model_type  # as SigLIP was trained
+        self._has_one_tokenizer = getattr(processor, "one_tokenizer", not self._takes_language)
         self._takes_features = "image_features" in inspect.signature(model.get_image_features).parameters
 
     @classmethod
@@ -108,7 +100,7 @@ class Embedder:
             ModelFolderError: when there is no such folder or repository, it lacks weights or a processor, or a file
                 is damaged; an `OSError`.
             UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
-            TypeError: when the model is no dual encoder.
+            ModelKindError: when the model is no dual encoder.
         """
         model, processor = load_dual_encoder(folder_or_repo, **loading)
         return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
@@ -124,30 +116,35 @@ class Embedder:
         """Embeddings of texts, [N, d]; a single text gives [1, d].
 
         Args:
-            texts: texts of any length; those that are longer than the model reads are cut, and counted in the log.
-            language: BCP-47 tag of all texts, or one for each.
+            texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log.
+            language: the BCP-47 tag of all texts, or a list with one tag for each text.
             show_progress: whether to show a progress bar; by default only on a terminal and only for long jobs.
-            normalize: give unit vectors; else the features as the model makes them.
+            normalize: return vectors of unit length; otherwise the features that the model computes.
 
         Raises:
             LanguageTagError: for an unknown language.
             InputError: when a list of languages is not as long as `texts`.
             NonFiniteError: for a text whose embedding is not finite.
-            InputError: for what is no text, or a text that is no Unicode.
+            InputError: for a value that is not a text, or a text that is not valid Unicode.
         """
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(language, len(texts))
-        # Texts of similar length share a batch, so that little of it is padding. Longest first: what does not fit in
-        # memory fails at once.
-        lengths = self._token_counts(texts)
-        order = sorted(range(len(texts)), key=lambda position: -lengths[position])
-
-        def encode(positions: list[int]) -> Tensor:
-            inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
-            return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
-
         with counting_cut_texts() as cut:
-            if not self._takes_language:  # transformers' processors say nothing of what they cut
+            tokenized = self._tokenized(texts, languages)
+            # Texts of similar length share a batch, so that little of it is padding. The longest come first: a batch
+            # that does not fit in memory fails at once.
+            lengths = self._token_counts(texts, tokenized)
+            order = sorted(range(len(texts)), key=lambda position: -lengths[position])
+
+            def encode(positions: list[int]) -> Tensor:
+                if tokenized is None:
+                    inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
+                else:
+                    rows = {name: [values[p] for p in positions] for name, values in tokenized.items()}
+                    inputs = self.processor.tokenizer.pad(rows, padding=True, return_tensors="pt")
+                return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
+
+            if not self._takes_language:  # transformers' processors do not report the texts that they cut
                 limit = self.processor.tokenizer.model_max_length
                 too_long = [text for text, length in zip(texts, lengths, strict=True) if length > limit]
                 note_cut_texts(too_long, f"{limit} tokens")
@@ -167,27 +164,28 @@ class Embedder:
         """Embeddings of images, [N, d]; a single image gives [1, d].
 
         Args:
-            images: Pillow images, arrays or tensors of uint8, paths, or the bytes of files (`as_image`), in a list
-                or in any sequence that loads an image when it is asked for one; no more than a batch of them is held
-                at a time. Or the features that a corpus has in their place, for a model that takes such.
+            images: Pillow images, arrays or tensors of uint8, paths, or the bytes of image files (`as_image`), in a
+                list or in any sequence that loads an image at each access; at most one batch of them is held at a
+                time. Or the features that a corpus has in the place of images, for a model that reads features.
             show_progress, normalize: as in `encode_text`.
 
         Raises:
-            ImageError: for what is no image, or one that is missing, broken, too large or too long and thin.
+            ImageError: for a value that is not an image, and an image that is missing, broken or too large, or whose
+                sides differ too much.
             NonFiniteError: for an image whose embedding is not finite.
-            TypeError: for features, when the model takes images alone.
+            ModelKindError: for features, when the model reads images only.
         """
         items = [images] if is_one_image(images) else cast(Sequence[ImageLike] | ImageFeatures, images)
         if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
             raise ImageError(f"a {type(images).__name__} is no image and no sequence of images")
         if isinstance(items, ImageFeatures) and not self._takes_features:
-            raise TypeError(f"{type(self.model).__name__} takes images, and not features of images")
+            raise ModelKindError(f"{type(self.model).__name__} reads images, and not features of images")
 
         def encode(positions: list[int]) -> Tensor:
             if isinstance(items, ImageFeatures):
                 inputs = BatchFeature({"image_features": items[positions]}, tensor_type="pt")
             else:
-                batch = [open_rgb(items[position], f"images[{position}]") for position in positions]
+                batch = [as_rgb_image(items[position], f"images[{position}]") for position in positions]
                 inputs = self.processor(images=batch, return_tensors="pt")
             return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
 
@@ -206,7 +204,7 @@ class Embedder:
         normalize: bool,
         describe: Callable[[int], str],
     ) -> np.ndarray:
-        """Encodes the items in this order, batch by batch; each one's embedding stands in the row of its position."""
+        """Encodes the items in this order, batch by batch; the embedding of each item is in the row of its index."""
         embeddings: np.ndarray | None = None
         with evaluation_mode(self.model), progress_bar(len(order), f"Encoding {what}", show_progress) as bar:
             for start in range(0, len(order), self.batch_size):
@@ -214,8 +212,8 @@ class Embedder:
                 features = encode(positions).float()
                 if bad := (~features.isfinite().all(-1)).nonzero().flatten().tolist():
                     raise NonFiniteError(
-                        f"{describe(positions[bad[0]])}: {type(self.model).__name__} makes an embedding of it with "
-                        "numbers that are NaN or infinite"
+                        f"{describe(positions[bad[0]])}: {type(self.model).__name__} computes an embedding of it with "
+                        "values that are NaN or infinite"
                     )
                 rows = (nn.functional.normalize(features, dim=-1) if normalize else features).cpu().numpy()
                 if embeddings is None:
@@ -227,16 +225,32 @@ class Embedder:
     def _process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
         if self._takes_language:
             return self.processor(text=texts, language=languages, return_tensors="pt")
-        # transformers' processors leave padding to the caller; SigLIP was trained with every text padded to the full
-        # length.
-        padding = "max_length" if "siglip" in self.model.config.model_type else True
+        # transformers' processors leave padding to the caller.
+        padding = "max_length" if self._is_padded_to_full_length else True
         return self.processor(text=texts, padding=padding, truncation=True, return_tensors="pt")
 
-    def _token_counts(self, texts: list[str]) -> list[int]:
+    def _tokenized(self, texts: list[str], languages: list[str]) -> dict[str, list[list[int]]] | None:
+        """The inputs of all texts, cut but not padded; None where the processor must make whole batches of inputs."""
+        if not texts or not self._has_one_tokenizer or self._is_padded_to_full_length:
+            return None
+        language = {"language": languages} if self._takes_language else {}
+        return dict(self.processor(text=texts, **language, padding=False, truncation=True))
+
+    def _token_counts(self, texts: list[str], tokenized: dict[str, list[list[int]]] | None) -> list[int]:
+        """The number of tokens of each text before it is cut."""
         if not texts:
             return []
         tokenizer = self.processor.tokenizer
-        if not callable(tokenizer):  # a word-level method's, whose words are counted when they are encoded
+        if tokenized is not None:
+            counts = [len(tokens) for tokens in tokenized["input_ids"]]
+            longest = max(counts)  # only texts with as many tokens can have been cut
+            full = [index for index, count in enumerate(counts) if count == longest]
+            for index, tokens in zip(
+                full, tokenizer([texts[index] for index in full], verbose=False)["input_ids"], strict=True
+            ):
+                counts[index] = len(tokens)
+            return counts
+        if not callable(tokenizer):  # of a method with words as tokens, which are counted when texts are encoded
             return [len(text) for text in texts]
         return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]
 
@@ -246,54 +260,12 @@ def default_device() -> torch.device | None:
     return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
 
 
-def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Model and processor of a folder or Hub repository, which may be an MLA adapter's; `loading` is what
-    `from_pretrained` takes, such as `trust_remote_code`."""
-    source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
-    check_finished(source)
-    if find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in _OF_ADAPTERS}):
-        return _load_adapted(source, **loading)
-    model = load_model(AutoModel, source, **loading)
-    processor = load_processor(AutoProcessor, source, **loading)
-    if hasattr(model, "get_image_features") and not hasattr(
-        processor, "image_processor"
-    ):  # where there is no processor, transformers takes the tokenizer
-        raise ModelFolderError(f"{source} has no processor for images: save the model's processor there")
-    return model, processor
-
-
-def _load_adapted(source: str, **loading: Any) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """The base model of an MLA adapter with the adapter's language."""
-    with explained(source, loading):
-        adapter = MlaAdapterConfig.from_pretrained(source)
-    if not adapter.base_model_name_or_path:
-        raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
-    model, processor = load_dual_encoder(adapter.base_model_name_or_path, **loading)
-    if not isinstance(model, MlaModel):
-        asked = {name: value for name, value in loading.items() if name in ("local_files_only", "trust_remote_code")}
-        tokenizer = _tokenizer_beside(adapter.embedding or source, **asked)
-        processor = MlaProcessor.for_native(
-            model.config, processor, tokenizer, native_language=adapter.native_language
-        )
-        model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
-    with explained(source, loading):
-        load_adapter(model, source)
-    processor.languages = list(model.config.languages)
-    return model, processor
-
-
-def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer in the folder of a shared embedding, which may be one in a repository of the Hub."""
-    if Path(embedding).is_dir():
-        return load_processor(AutoTokenizer, embedding, **loading)
-    owner, repository, *below = embedding.split("/")
-    return load_processor(AutoTokenizer, f"{owner}/{repository}", **loading | {"subfolder": "/".join(below)})
-
-
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; afterwards each module is in its own mode again (a frozen part may stand in another
-    than the rest)."""
+    """Puts a model into eval mode, without gradients, inside the block.
+
+    Afterwards each module is in the mode that it was in; frozen parts may be in another mode than the rest.
+    """
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -306,7 +278,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def progress_bar(total: int, description: str, show: bool | None) -> tqdm:
-    """A bar, if `show`; by default on a terminal and for jobs that take long."""
+    """A progress bar: always or never by `show`; by default on a terminal, for jobs of more than two seconds."""
     if show is None:
         return tqdm(total=total, desc=description, delay=_PROGRESS_AFTER_SECONDS, leave=False, disable=None)
     return tqdm(total=total, desc=description, leave=False, disable=not show)
@@ -317,9 +289,3 @@ def is_one_image(images: ImageLike | Sequence[ImageLike] | ImageFeatures) -> Typ
     return isinstance(images, Image.Image | str | Path | bytes) or (
         isinstance(images, np.ndarray | Tensor) and images.ndim <= 3
     )
-
-
-def open_rgb(image: ImageLike, called: str = "image") -> Image.Image:
-    """The image as upright RGB; raises `ImageError` for one that cannot be read."""
-    opened = as_image(image, called)
-    return open_image(opened) if isinstance(image, Image.Image) else opened  # all others are upright RGB by now

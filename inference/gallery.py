@@ -26,10 +26,10 @@ class GalleryRow:
         language: its BCP-47 tag.
         images: the best images.
         scores: their scores.
-        right: which of them are right.
+        right: for each image, whether it is a right one.
         rank: the rank of the best right image, shown when it is not among `images`.
-        gloss: the query in English; shown beside it, or in its place when there are no letters for it.
-        heading: a line above the row, where a group of rows begins.
+        gloss: the query in English, which is shown beside the query, or instead of it when no font can write it.
+        heading: a line above the first row of a group of rows.
     """
 
     query: str
@@ -90,9 +90,9 @@ def retrieval_gallery(
     Args:
         rows: one or more queries.
         cell: side of an image in pixels.
-        lettering: the letters to write with: `Lettering.fetch(languages)`. A query without letters is shown by its
-            language tag and its English gloss.
-        credits: lines below the gallery that say whose images these are. Whose letters, is added.
+        lettering: the fonts to write with, `Lettering.fetch(languages)`. A query that they cannot write is shown by
+            its language tag and its English gloss.
+        credits: lines below the gallery that name the owners of the images. That of the fonts is added.
 
     Raises:
         ValueError: when there are no rows.
@@ -122,7 +122,7 @@ def retrieval_gallery(
 
 
 def _draw_query(sheet: "_Sheet", row: GalleryRow, y: int) -> None:
-    """The query, then its language and English gloss, then the right image's rank when it is not shown."""
+    """Writes the query, its language and English gloss, and the right image's rank when that image is not shown."""
     width = _QUERY_WIDTH - 2 * _GAP
     if sheet.lettering.can_write(row.query, row.language):
         for line in sheet.lettering.wrap(row.query, row.language, _QUERY_SIZE, width, max_lines=2):
@@ -145,7 +145,7 @@ def _draw_images(sheet: "_Sheet", row: GalleryRow, y: int, cell: int) -> None:
 
 
 class _Sheet:
-    """White paper, and what is put on it."""
+    """A white sheet, and the operations that draw on it."""
 
     def __init__(self, width: int, height: int, lettering: Lettering) -> None:
         self.image = Image.new("RGB", (width, height), "white")
@@ -164,8 +164,10 @@ class _Sheet:
     def write(
         self, text: str, x: int, y: int, size: int, width: int, *, language: str = "en", color: str = _INK
     ) -> int:
-        """One line below `y`, shortened to the width; returns where the next line starts. A text without letters is
-        written as its language tag."""
+        """Writes one line below `y`, shortened to the width, and returns where the next line starts.
+
+        A text that the fonts cannot write is replaced by its language tag.
+        """
         if not self.lettering.can_write(text, language):
             text, language = f"[{language}]", "en"
         for line in self.lettering.wrap(text, language, size, width, max_lines=1):

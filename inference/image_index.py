@@ -29,7 +29,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ImageIndex:
-    """The images of a folder and their embeddings [n_images, d]; `skipped` says which could not be read, and why."""
+    """The images of a folder with their embeddings.
+
+    Args:
+        paths: the images.
+        embeddings: their embeddings, float32 [n_images, d].
+        skipped: the images that could not be read, each with the reason.
+    """
 
     paths: list[Path]
     embeddings: np.ndarray
@@ -45,18 +51,18 @@ class ImageIndex:
         cache: Path | None = None,
         show_progress: bool | None = None,
     ) -> Self:
-        """The images in a folder and the folders in it, in the order of their paths.
+        """Encodes the images of a folder and its subfolders, in the order of their paths.
 
         Args:
             embedder: the model.
-            folder: where the images are; other files are passed over.
-            skip_bad_images: leave out images that cannot be read instead of refusing them.
-            cache: a folder in which to keep embeddings between calls; by default they are not kept. A file of it that
-                is damaged, and one that cannot be written, is named in a warning, and the images are encoded.
+            folder: the folder of images; other files are ignored.
+            skip_bad_images: leave out images that cannot be read, instead of raising an error.
+            cache: a folder that keeps embeddings between calls; by default they are not kept. When a file of the
+                cache is damaged or cannot be written, a warning names it, and the images are encoded.
             show_progress: as in `Embedder.encode_image`.
 
         Raises:
-            CorpusError: when there is no image in the folder.
+            CorpusError: when the folder holds no image.
             BadImageError: for an image that cannot be read.
         """
         states = {path: _state(path, folder) for path in images_in(folder)}
@@ -81,13 +87,13 @@ class ImageIndex:
         return index
 
     def search(self, query: np.ndarray, top: int) -> list[tuple[Path, float]]:
-        """The best images for a query embedding [d], best first, with their cosines."""
+        """The `top` images that are nearest to a query embedding [d], nearest first, with their cosines."""
         scores = self.embeddings @ query
         return [(self.paths[best], float(scores[best])) for best in np.argsort(-scores, kind="stable")[:top]]
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The images in a folder and the folders in it, in the order of their paths."""
+    """The images of a folder and its subfolders, in the order of their paths."""
     suffixes = {suffix for suffix, name in PIL.Image.registered_extensions().items() if name in FORMATS}
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
 
@@ -98,7 +104,7 @@ def _state(path: Path, folder: Path) -> str:
 
 
 def _defect(path: Path) -> str | None:
-    """Why an image cannot be read."""
+    """The reason why an image cannot be read; None for an image that can be read."""
     try:
         check_image(path)
     except ImageError as error:
@@ -107,7 +113,7 @@ def _defect(path: Path) -> str | None:
 
 
 def _made_by(embedder: Embedder) -> str:
-    """A digest of everything but the image that makes its embedding."""
+    """A digest of everything that an embedding depends on, other than the image."""
     return fingerprint(embedder.model, embedder.processor.image_processor.to_json_string())
 
 
@@ -116,14 +122,14 @@ def _digest(text: str) -> str:
 
 
 def _load(store: Path) -> dict[str, np.ndarray]:
-    """What is kept in a file; of a damaged file nothing, and it will be written anew."""
+    """The embeddings in a file of the cache; none for a damaged file, which is then written again."""
     if not store.exists():
         return {}
     try:
         with np.load(store, allow_pickle=False) as arrays:
             states, embeddings = arrays["states"].tolist(), arrays["embeddings"]
         if embeddings.dtype != np.float32 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():
-            raise ValueError("its numbers are no embeddings")
+            raise ValueError("it holds no embeddings")
         return dict(zip(states, embeddings, strict=True))
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         logger.warning("%s is damaged (%s): the images are encoded again", store, error)

@@ -1,10 +1,10 @@
-"""Writing any language into an image, or saying that it cannot be written: no boxes in place of letters.
+"""Writing text in any language into an image, without boxes in the place of missing letters.
 
-The letters are Noto Sans (SIL Open Font License 1.1), fetched at run time as the pinned npm packages in `fonts.json`,
-only those that the scripts at hand need. Without them (no network, no npm) there is Pillow's own face, which writes
-English. Scripts whose letters join or reorder, and those written from right to left, also need Pillow's Raqm layout
-(`PIL.features.check("raqm")`). `Lettering.can_write` tells whether a text would be readable, so that an English gloss
-can stand where it would not.
+The fonts are Noto Sans (SIL Open Font License 1.1). The packages that the scripts at hand need are fetched at run time
+from the npm registry, as pinned in `fonts.json`. Without network or npm, Pillow's built-in font writes English.
+Scripts whose letters join or reorder, and scripts written from right to left, also need Pillow's Raqm layout
+(`PIL.features.check("raqm")`). `Lettering.can_write` reports whether a text would be readable, so that its English
+gloss can be written instead.
 """
 
 import json
@@ -33,7 +33,7 @@ _IN_NO_FONT = "\U0010ffff"
 
 
 class Face:
-    """One font file, and the code points it is for; without `data` the face that is built into Pillow."""
+    """A font file with the code points that it is used for; without `data`, the font that is built into Pillow."""
 
     def __init__(self, data: bytes | None, codes: Sequence[range]) -> None:
         self._data = data
@@ -54,7 +54,7 @@ class Face:
         return any(ord(character) in codes for codes in self._codes) and self.has(character)
 
     def has(self, character: str) -> bool:
-        """Whether the font draws this character, and not its box for missing ones."""
+        """Whether the font has a glyph for this character, instead of the box for missing ones."""
         if character not in self._has:
             mask = self.font(16).getmask
             self._has[character] = bytes(mask(character)) != bytes(mask(_IN_NO_FONT))
@@ -65,7 +65,7 @@ _BUILT_IN = Face(data=None, codes=[range(0x20, 0x2100)])
 
 
 class Lettering:
-    """Writes texts in the faces it has: `Lettering()` English, `Lettering.fetch(languages)` what can be had for them.
+    """Writes texts with the fonts that it has: `Lettering()` writes English, `Lettering.fetch(languages)` more.
 
     Args:
         faces: faces by ISO 15924 script; those of `Latn` also serve every other script for digits, punctuation and
@@ -77,11 +77,11 @@ class Lettering:
 
     @classmethod
     def fetch(cls, languages: Iterable[str], folder: Path | None = None) -> Self:
-        """The faces for these languages; a script whose face cannot be had is named in a warning and left out.
+        """Fetches the fonts for these languages; a warning names each script whose font cannot be fetched.
 
         Args:
             languages: BCP-47 tags.
-            folder: where the packages are kept; by default with those of the emoji benchmark.
+            folder: the folder that keeps the packages; by default that of the emoji benchmark's packages.
         """
         folder = folder or DEFAULT_CACHE / "packages"
         scripts = {"Latn", *map(script_of, languages)}
@@ -95,16 +95,16 @@ class Lettering:
             try:
                 fetched |= dict.fromkeys(font["scripts"], future.result())
             except (OSError, ImportError) as error:
-                logger.warning("no letters for the script %s: %s", ", ".join(font["scripts"]), error)
+                logger.warning("no font for the script %s: %s", ", ".join(font["scripts"]), error)
         return cls(fetched)
 
     @property
     def attribution(self) -> str | None:
-        """Whose letters these are and under which license; None for Pillow's own."""
+        """The owner and the license of the fonts; None for Pillow's built-in font."""
         return "Letters: Noto Sans, © The Noto Project Authors, SIL Open Font License 1.1" if self._faces else None
 
     def can_write(self, text: str, language: str) -> bool:
-        """Whether every character has a face and the script is laid out rightly."""
+        """Whether the fonts have every character, and the layout of the script is supported."""
         if script_of(language) in _NEEDS_RAQM and not features.check("raqm"):
             return False
         return all(face is not None for _, face in self._runs(text, language))

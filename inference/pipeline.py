@@ -1,11 +1,11 @@
-"""The pipeline `image-text-retrieval`: which images fit a text, or which texts an image, by a cross-encoder.
+"""The pipeline `image-text-retrieval`: a cross-encoder ranks images for a text, or texts for an image.
 
     retrieve = pipeline("image-text-retrieval", model="runs/rc3-retrieval")
     retrieve("ein rotes Auto", images=["a.jpg", "b.jpg"], language="de")  # [{"score": 3.1, "index": 1}, …]
     retrieve("b.jpg", texts=["ein rotes Auto", "ein Hund"], language="de")
 
-transformers has no task of this kind. Every candidate costs a pass of the model: galleries are reranked
-(`evaluation.reranking`), not searched in this way.
+transformers has no task of this kind. Every candidate takes a pass of the model; in a large gallery, rerank
+what a dual encoder finds (`inference.reranking`).
 """
 
 from typing import Any
@@ -17,13 +17,15 @@ from transformers.image_utils import load_image
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.base import Pipeline
 
+from ..configuration.errors import InputError
+
 TASK = "image-text-retrieval"
 _CANDIDATES_AT_ONCE = 64
 _PARTS = ("text", "visual", "candidates")
 
 
 class ImageTextRetrievalPipeline(Pipeline):
-    """A query and its candidates to the candidates, best first, as `{"score", "index"}`: higher scores fit better."""
+    """Ranks candidates for a query, best first, as `{"score", "index"}`; a higher score means a better fit."""
 
     _load_processor = True
     _load_image_processor = _load_feature_extractor = _load_tokenizer = False
@@ -38,20 +40,21 @@ class ImageTextRetrievalPipeline(Pipeline):
         top_k: int | None = None,
         **kwargs: Any,
     ) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
-        """
+        """Ranks the candidates of a query, or of each query in a list.
+
         Args:
-            query: a text for `images`, an image (Pillow, path or address) for `texts`; a list of them gives a list.
-            language: BCP-47 tag of the texts.
-            images, texts: the candidates, of one kind.
-            top_k: how many to give; by default all.
-            kwargs: as every pipeline takes them.
+            query: a text for `images`, or an image (a Pillow image, a path or an address) for `texts`.
+            language: the BCP-47 tag of the texts.
+            images, texts: the candidates, either images or texts.
+            top_k: number of candidates to return; by default all.
+            kwargs: what every pipeline takes.
 
         Raises:
-            ValueError: when there are no candidates, or both kinds.
+            InputError: when there are no candidates, or candidates of both kinds.
             UnknownLanguageError: for a language that the model has not learned.
         """
         if (images is None) == (texts is None) or not (images or texts):
-            raise ValueError("give images= to find images by a text, or texts= to find texts by an image")
+            raise InputError("give images= to find images by a text, or texts= to find texts by an image")
         candidates = {"images": images, "texts": texts}
         return super().__call__(query, language=language, top_k=top_k, **candidates, **kwargs)
 
@@ -63,20 +66,20 @@ class ImageTextRetrievalPipeline(Pipeline):
     def preprocess(
         self, query: Any, language: str, images: list[Any] | None = None, texts: list[str] | None = None
     ) -> dict[str, Any]:
-        """What the model reads of one side and of the other: [1, …] of the query, [n, …] of the candidates."""
+        """The model's inputs: [1, …] for the query, [n, …] for the candidates."""
         loaded = [load_image(image) for image in images or [query]]
         words = self.processor(text=texts or [query], language=language, return_tensors="pt")
         visual = self.processor(images=loaded, return_tensors="pt").to(self.dtype)
         return dict(zip(_PARTS, (dict(words), dict(visual), len(texts or loaded)), strict=True))
 
     def _forward(self, inputs: dict[str, Any]) -> Tensor:
-        """The scores of all candidates, [n]; of a batch of queries, whose inputs come as lists, [queries, n]."""
+        """The scores of all candidates, [n]; for a batch of queries, whose inputs are lists, [queries, n]."""
         if isinstance(inputs["candidates"], int):
             return self._scores(**inputs)
         return torch.stack([self._scores(*each) for each in zip(*map(inputs.get, _PARTS), strict=True)])
 
     def _scores(self, text: dict[str, Tensor], visual: dict[str, Tensor], candidates: int) -> Tensor:
-        """Of one query with its candidates, which are themselves a batch: [n]."""
+        """The scores of one query with its candidates, [n], some candidates at a time."""
         scores = []
         for chunk in torch.arange(candidates).split(_CANDIDATES_AT_ONCE):
             rows = {name: _rows(given, chunk) for side in (text, visual) for name, given in side.items()}
@@ -90,12 +93,12 @@ class ImageTextRetrievalPipeline(Pipeline):
 
 
 def _rows(given: Tensor, rows: Tensor) -> Tensor:
-    """Those of the candidates, or the query's only one for each of them."""
+    """The inputs of some candidates; or the single row of the query, repeated for each of them."""
     return given.expand(len(rows), *given.shape[1:]) if len(given) == 1 else given[rows.to(given.device)]
 
 
 def register_pipeline() -> None:
-    """Makes `transformers.pipeline` know the task; harmless when repeated."""
+    """Registers the task with `transformers.pipeline`; has no effect when repeated."""
     if TASK not in PIPELINE_REGISTRY.get_supported_tasks():
         PIPELINE_REGISTRY.register_pipeline(
             TASK, ImageTextRetrievalPipeline, pt_model=AutoModelForMultipleChoice, type="multimodal"

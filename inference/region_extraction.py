@@ -1,10 +1,11 @@
-"""Regions computed from images, where nobody published any: by an object detector, or by a small image encoder.
+"""Regions computed from images for which none are published, by an object detector or an image encoder.
 
-The paper's regions are a Faster R-CNN's, which is not among transformers' models. What DETR and its kin (Carion et al.
-2020) know of a detected object is the decoder's state of the query that found it. An image encoder without a detector
-gives a grid instead, each cell the mean of its last features there [choice, for images of single objects].
+The regions of the RC3 paper come from a Faster R-CNN, which is not among transformers' models. Here the feature of a
+detected object is the decoder state of the query that found it, in a detector such as DETR (Carion et al. 2020). An
+image encoder gives a grid of regions instead: the feature of each cell is the mean of the encoder's last features
+there. The grid is our choice, for images of single objects.
 
-Computed once, they are kept by `trainers/frozen_features.py`, which takes what an extractor says of itself:
+`trainers/frozen_features.py` keeps regions that were computed once, by the weights and settings of their extractor:
 
     frozen_features(lambda: extractor(images), weights=extractor.weights, settings=extractor.settings, items=...)
 """
@@ -32,12 +33,14 @@ Pooling = Callable[[BatchFeature, Any], Tensor]
 
 
 class RegionExtractor:
-    """Images -> region features, in batches, on the device of the model. Made by `from_detector` or `from_encoder`.
+    """Computes region features of images, in batches, on the device of the model.
+
+    It is made by `from_detector` or `from_encoder`.
 
     Attributes:
-        settings: how images become features, but for the weights: the model's configuration, its image processor,
-            how its outputs are pooled.
-        can_augment: whether images may be changed before; a detector's have no one size.
+        settings: all that the features depend on, other than the weights: the model's configuration, its image
+            processor, and how its outputs are pooled.
+        can_augment: whether images may be augmented; those of a detector cannot, as they have different sizes.
     """
 
     def __init__(
@@ -64,13 +67,13 @@ class RegionExtractor:
         max_regions: int = 36,
         batch_size: int = 16,
     ) -> Self:
-        """Regions are the states of the queries that are surest to have found an object, the surest first.
+        """Uses the queries with the highest probability of an object as regions, the highest first.
 
         Args:
             model: a `...ForObjectDetection` of DETR's kind: DETR, Conditional and Deformable DETR, RT-DETR, YOLOS.
             image_processor: the model's.
-            max_regions: of an image; a model of fewer queries gives as many as it has.
-            batch_size: images at a time.
+            max_regions: the number of regions of an image; a model with fewer queries gives all of them.
+            batch_size: number of images that are encoded at a time.
         """
 
         def pool(inputs: BatchFeature, output: Any) -> Tensor:
@@ -82,14 +85,14 @@ class RegionExtractor:
     def from_encoder(
         cls, model: PreTrainedModel, image_processor: BaseImageProcessor, *, grid: int = 6, batch_size: int = 16
     ) -> Self:
-        """Regions are the cells of a `grid` x `grid` raster over the image, row by row from the top left.
+        """Uses a grid of `grid` x `grid` features of an image encoder as regions, row by row from the top left.
 
         Args:
             model: whose `last_hidden_state` is a map [n, d, h, w] (ResNet, ConvNeXt, EfficientNet) or the states of
                 square patches [n, prefix + h * w, d] (ViT, CLIP, SigLIP, DINOv2), the prefix being [CLS] and such.
             image_processor: the model's.
-            grid: cells on each side.
-            batch_size: images at a time.
+            grid: number of cells on each side.
+            batch_size: number of images that are encoded at a time.
         """
 
         def pool(inputs: BatchFeature, output: Any) -> Tensor:
@@ -101,7 +104,7 @@ class RegionExtractor:
     def from_pretrained(
         cls, folder_or_repo: str | Path, *, grid: int | None = None, max_regions: int = 36, **loading: Any
     ) -> Self:
-        """That of a model in a folder or on the Hub: a detector's, or with a `grid` an image encoder's.
+        """Loads a detector or, with `grid`, an image encoder, from a folder or from the Hub.
 
         Args:
             folder_or_repo, loading: what `from_pretrained` takes of the model and its image processor.
@@ -110,8 +113,8 @@ class RegionExtractor:
 
         Raises:
             OSError: when there is no such folder or repository.
-            ModelKindError: when the image encoder sees no images.
-            RegionError: without a `grid`, when the model is no detector.
+            ModelKindError: when the model is not an image encoder.
+            RegionError: without `grid`, when the model is not a detector.
         """
         images = load_processor(AutoImageProcessor, folder_or_repo, **loading)
         if grid is not None:
@@ -120,13 +123,13 @@ class RegionExtractor:
             detector = load_model(AutoModelForObjectDetection, folder_or_repo, **loading)
         except ModelKindError as error:
             raise RegionError(
-                f"{folder_or_repo} is no object detector; a grid makes regions of what it sees"
+                f"{folder_or_repo} is no object detector; give a grid to use features of an image encoder as regions"
             ) from error
         return cls.from_detector(detector, images, max_regions=max_regions)
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """Of the model."""
+        """The weights of the model, by name."""
         return self.model.state_dict()
 
     def __call__(
@@ -135,24 +138,26 @@ class RegionExtractor:
         seeds: Sequence[int] | None = None,
         augmentation: ImageAugmentation | None = None,
     ) -> np.ndarray:
-        """
+        """Computes the regions of images.
+
         Args:
-            images: N images, as the image processor takes them; a slice is opened at a time.
-            seeds: of the random changes that `augmentation` makes to each image [N].
+            images: N images in any form (`as_images`), of which a batch is opened at a time.
+            seeds: the seed of the random changes that `augmentation` makes to each image, [N].
+            augmentation: how images are changed before; by default they are not.
 
         Returns:
             float32 [N, R, d].
 
         Raises:
-            RegionError: for no images, or a model whose outputs are no regions.
-            ValueError: for a detector's images with an `augmentation`.
+            RegionError: for no images, or a model whose outputs hold no regions.
+            RegionError: for a detector with an `augmentation`.
         """
         if not len(images):
             raise RegionError("no images")
         transform = None
         if augmentation is not None and seeds is not None:
             if not self.can_augment:
-                raise ValueError("the images of a detector, which have no one size, cannot be augmented")
+                raise RegionError("the images of a detector cannot be augmented, because they have different sizes")
             transform = TrainingTransform(self.image_processor, augmentation)
         batches = []
         for start in range(0, len(images), self.batch_size):
@@ -168,8 +173,16 @@ class RegionExtractor:
         return np.concatenate(batches)
 
     def versions(self, images: Sequence[Any], augmentation: ImageAugmentation, augmented: int) -> np.ndarray:
-        """The regions of each image as it is, and of so many versions of it that are `augmented`; always the same
-        ones. float32 [N, 1 + augmented, R, d]."""
+        """Computes the regions of each image, and those of augmented copies of it.
+
+        Args:
+            images: N images.
+            augmentation: how the copies are changed; the changes are the same at every call.
+            augmented: number of augmented copies of each image.
+
+        Returns:
+            float32 [N, 1 + augmented, R, d], the image itself first.
+        """
         count = len(images)
         changed = [
             self(images, range(version * count, (version + 1) * count), augmentation) for version in range(augmented)
@@ -178,17 +191,17 @@ class RegionExtractor:
 
 
 def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
-    """The states of the queries that are surest to have found an object [n, R, d].
+    """The states of the queries with the highest probability of an object, [n, R, d].
 
     Args:
-        output: of a detector: `logits` [n, Q, labels] of its queries, `last_hidden_state` [n, ..., d] that ends in
-            their states (before them, YOLOS has those of the patches).
-        num_labels: of the detector. A further logit is that of no object, against which the others are weighed
-            (DETR, YOLOS); without one, each class is scored for itself (the others).
-        max_regions: R, where there are as many queries.
+        output: the output of a detector: `logits` [n, Q, labels] of its queries, and `last_hidden_state` [n, ..., d],
+            which ends in the states of the queries (YOLOS has those of the patches before them).
+        num_labels: the number of the detector's labels. With one more logit, which stands for no object, the logits
+            are normalised by a softmax (DETR, YOLOS); otherwise each by a sigmoid.
+        max_regions: the largest R.
 
     Raises:
-        RegionError: for outputs that are no detector's.
+        RegionError: for outputs without logits and states of queries.
     """
     logits, states = getattr(output, "logits", None), getattr(output, "last_hidden_state", None)
     if logits is None or states is None or logits.ndim != 3 or states.ndim != 3:
@@ -201,13 +214,13 @@ def query_regions(output: Any, num_labels: int, max_regions: int) -> Tensor:
 
 
 def grid_regions(states: Tensor, image: Sequence[int], config: Any, grid: int) -> Tensor:
-    """The means of an encoder's features over the cells of a raster [n, grid * grid, d].
+    """The means of an encoder's features over the cells of a grid, [n, grid * grid, d].
 
     Args:
-        states: [n, d, h, w], or [n, prefix + h * w, d] of patches.
-        image: height and width in pixels.
-        config: the encoder's, whose `patch_size` says how many patches there are on each side.
-        grid: cells on each side.
+        states: the features: a map [n, d, h, w], or the states of patches [n, prefix + h * w, d].
+        image: height and width of the image in pixels.
+        config: the encoder's configuration, whose `patch_size` gives the number of patches on each side.
+        grid: number of cells on each side.
 
     Raises:
         RegionError: for states that cannot be laid out as a map.

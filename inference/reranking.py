@@ -1,7 +1,7 @@
-"""Retrieve, then rerank: a dual encoder finds the best k for a query, a cross-encoder puts them in order.
+"""Reranking: a dual encoder finds the best k candidates of a query, and a cross-encoder reorders them.
 
-Beyond the k nothing changes: there the dual encoder's order stays. In both directions, of texts among images and of
-images among texts, each query has a shortlist of its own; a pair that is on two of them is scored once.
+The other items keep the dual encoder's order. In both directions, from text to image and from image to text, each
+query has a shortlist of its own; a pair that is on two shortlists is scored once.
 
 Ties count against the query, as in `evaluation.ranking`: an item is on the shortlist when it is among the best k even
 if all that tie with it come before it. With k = 1 the ranks are therefore those of the dual encoder, with k as large
@@ -16,23 +16,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..configuration.errors import InputError, NonFiniteError
 from ..data.batching.views import ImageFeatures, RetrievalSet
 from .cross_encoder import CrossEncoder
 from .similarity import COSINE_TIE, SCORES_AT_ONCE, unit_rows
 
-# What is on the shortlist stands above every cosine.
+# The scores of candidates on a shortlist are above every cosine.
 _ABOVE_COSINES = 2.0
 
 
 @dataclass(frozen=True)
 class Reranker:
-    """A cross-encoder behind any dual encoder, as `evaluate_retrieval` and `EmojiBenchmark` take it.
+    """A cross-encoder that reorders the candidates of a dual encoder, for `evaluate_retrieval` and `EmojiBenchmark`.
 
     Args:
-        cross_encoder: judges what the dual encoder found.
-        top_k: how much of that.
-        regions: features of a set's images, which the cross-encoder reads in their place, such as
-            `lambda found: extractor(found.images)`, or `lambda found: [features[name] for name in found.image_ids]`.
+        cross_encoder: scores the candidates.
+        top_k: candidates per query passed to the cross-encoder.
+        regions: computes the region features of a set's images, which the cross-encoder reads in the place of the
+            images: `lambda queries: extractor(queries.images)`, or
+            `lambda queries: [features[image_id] for image_id in queries.image_ids]`.
         show_progress: as in `Embedder.encode_text`.
     """
 
@@ -46,13 +48,13 @@ class Reranker:
         [M], higher meaning more alike.
 
         Raises:
-            TypeError: for a corpus of features in the place of images, which need `regions`.
+            InputError: for a corpus of features in the place of images, which need `regions`.
             UnknownLanguageError: when it is called, for a language that the cross-encoder has not learned.
         """
         images, regions = (queries.images, None) if self.regions is None else (None, self.regions(queries))
         if isinstance(images, ImageFeatures):
-            raise TypeError(
-                "a cross-encoder reads images or regions, and not a dual encoder's features: give regions="
+            raise InputError(
+                "a cross-encoder reads images or regions, and not the features of a dual encoder: give regions="
             )
 
         def score(pairs: np.ndarray) -> np.ndarray:
@@ -74,20 +76,21 @@ def reranked_scores(
     score: Callable[[np.ndarray], np.ndarray],
     top_k: int,
 ) -> tuple["RerankedScores", "RerankedScores"]:
-    """Cosines, and above them all the scores of the best `top_k` of every query.
+    """Cosines, and in the place of those of the best `top_k` of each query the scores of a cross-encoder, above all.
 
     Args:
         image_embeddings: [n_images, d].
         text_embeddings: [n_texts, d].
-        score: of pairs [M, 2], indices of a text and of an image, the scores [M], higher meaning more alike. Called
-            once, with every pair that is on a shortlist.
-        top_k: at least 1.
+        score: from pairs [M, 2], indices of a text and of an image, to their scores [M], higher meaning more alike. It
+            is called once, with every pair that is on a shortlist.
+        top_k: candidates per query, at least 1.
 
     Returns:
         The scores of texts with all images, and of images with all texts; ties are within `COSINE_TIE`.
 
     Raises:
-        ValueError: for embeddings or scores that are not finite, and an impossible `top_k`.
+        NonFiniteError: for embeddings or scores that are not finite.
+        ValueError: for a `top_k` below 1.
     """
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: at least one item is reranked")
@@ -99,7 +102,7 @@ def reranked_scores(
     wanted = torch.cat(codes).unique()  # sorted
     scores = np.asarray(score(torch.stack([wanted // len(images), wanted % len(images)], 1).numpy()))
     if not np.isfinite(scores).all():
-        raise ValueError(f"scores: {np.sum(~np.isfinite(scores))} of {len(scores)} pairs have NaN or infinity")
+        raise NonFiniteError(f"scores: {np.sum(~np.isfinite(scores))} of {len(scores)} pairs have NaN or infinity")
     levels = _ABOVE_COSINES + torch.from_numpy(np.unique(scores, return_inverse=True)[1]).double()
     by_text, by_image = (levels[torch.searchsorted(wanted, code)] for code in codes)
     return (
@@ -123,8 +126,13 @@ def _shortlists(queries: Tensor, items: Tensor, top_k: int) -> Tensor:
 
 @dataclass(frozen=True)
 class RerankedScores:
-    """The scores of queries [n, d] with all items [m, d]: cosines, and in their place the levels [M] of those pairs
-    [M, 2], ascending by query, that were scored."""
+    """The scores of queries with all items, for some of the queries at a time.
+
+    Args:
+        queries, items: unit vectors, [n, d] and [m, d].
+        pairs: the pairs that a cross-encoder scored, [M, 2], ascending by query.
+        levels: what stands in the place of their cosines, [M].
+    """
 
     queries: Tensor
     items: Tensor

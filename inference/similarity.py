@@ -4,6 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..configuration.errors import NonFiniteError
+
 # Cosines of float32 embeddings carry rounding errors of this size: what differs by less is a tie.
 COSINE_TIE = 1e-6
 # Scores held at once, 64 MB in float32: memory grows with the larger of the two sides, not with their product.
@@ -11,18 +13,24 @@ SCORES_AT_ONCE = 2**24
 
 
 def unit_rows(embeddings: np.ndarray) -> Tensor:
-    """Embeddings as unit vectors, float32 [N, d]; raises `ValueError` when one is not finite, or there is none."""
+    """Embeddings as unit vectors, float32 [N, d]; raises what `finite_matrix` raises."""
     return nn.functional.normalize(finite_matrix(embeddings, "embeddings").float(), dim=1)
 
 
 def finite_matrix(values: np.ndarray, name: str) -> Tensor:
+    """A matrix of finite values as a tensor.
+
+    Raises:
+        NonFiniteError: for a value that is NaN or infinite.
+        ValueError: for an array that is not a matrix, or an empty one.
+    """
     tensor = torch.as_tensor(np.asarray(values))
     if tensor.dim() != 2 or 0 in tensor.shape:
         raise ValueError(f"{name} must be a matrix with at least one row and column, got shape {tuple(tensor.shape)}")
-    # NaN compares as false with everything: a model that diverged would be ranked first everywhere.
+    # Every comparison with NaN is false: the right items of a model that diverged would always rank first.
     broken = (~tensor.isfinite()).any(1).nonzero()
     if len(broken):
-        raise ValueError(
+        raise NonFiniteError(
             f"{name}: {len(broken)} of {len(tensor)} rows hold NaN or infinity, the first is row {int(broken[0])}"
         )
     return tensor

@@ -1,8 +1,8 @@
-"""Features of images by a vision model, averaged over ten crops: what SMALR learns from instead of pixels (Burns et
+"""Features of images by a vision model, averaged over ten crops, which SMALR reads in the place of pixels (Burns et
 al. 2020, section 4: ResNet-152 and crops of 448 x 448).
 
-The crops are the four corners and the centre, and their mirror images (Krizhevsky et al. 2012). How large an image is
-before it is cropped, the paper does not say: here its shorter side has 512 pixels, which is to 448 as 256 to 224.
+The crops are the four corners and the centre, and their mirror images (Krizhevsky et al. 2012). The paper does
+not give the size of an image before it is cropped: here the shorter side has 512 pixels, as 512 : 448 is 256 : 224.
 
 `write_features` makes a caption corpus of them, a folder of parquet files with a column `features` in the place of the
 images, which `load_captions` reads.
@@ -24,6 +24,7 @@ from torch import Tensor
 from transformers import AutoImageProcessor, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
+from ..configuration.defaults import CROP, RESIZE
 from ..configuration.errors import ModelKindError
 from ..configuration.files import atomic_file
 from ..configuration.pretrained import load_processor
@@ -34,7 +35,6 @@ from ..processing.images import check_size
 from .backbones import load_backbone
 from .fingerprint import fingerprint
 
-RESIZE, CROP = 512, 448
 _ROWS_PER_FILE = 1000
 _MADE_OF = b"babelens.made_of"  # in a file's metadata: a digest of all that its features depend on
 
@@ -43,7 +43,7 @@ class TenCropFeatures:
     """Images -> float32 [N, F]: a vision model's pooled features, the mean over ten crops.
 
     Args:
-        backbone: any transformers vision model. It is put into eval mode.
+        backbone: any vision model of transformers. It is put into eval mode.
         image_processor: the backbone's, of which colours are scaled as it says; its sizes are not used.
         resize: pixels of an image's shorter side before it is cropped.
         crop: pixels of a crop's sides.
@@ -136,24 +136,24 @@ def write_features(
 ) -> None:
     """Writes a corpus with `features` in the place of its images, as a folder of parquet files.
 
-    The folder appears when all is done. Until then its files are kept beside it, in `output.unfinished`: a run that
-    was broken off goes on behind the last of them, as long as the model, the images and the captions are the same.
+    The folder appears when all files are written. Until then they are in `output.unfinished` beside it; a run that was
+    interrupted continues after the last of them, if the model, the images and the captions are the same.
 
     Args:
         corpus: a caption corpus with images.
-        extract: makes the features.
-        output: the folder, which must not be there.
-        batch_size: images encoded at a time, each in ten crops.
-        rows_per_file: images whose features share a file.
+        extract: computes the features.
+        output: the folder, which must not exist yet.
+        batch_size: number of images that are encoded at a time, each in ten crops.
+        rows_per_file: number of images per file.
 
     Raises:
-        FileExistsError: when `output` is there.
-        OSError: when a file cannot be written; those before it are kept.
+        FileExistsError: when `output` exists.
+        OSError: when a file cannot be written; the files before it are kept.
         BadImageError: for an image that cannot be read.
     """
     output = Path(output)
     if output.exists():
-        raise FileExistsError(f"{output} is there already: choose another name, or remove it")
+        raise FileExistsError(f"{output} exists already: choose another name, or remove it")
     unfinished = output.with_name(f"{output.name}.unfinished")
     unfinished.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(corpus), rows_per_file)
@@ -172,7 +172,7 @@ def write_features(
                 try:
                     _write(part, features, made_of, file)
                 except OSError:
-                    if not any(unfinished.glob("*.parquet")):  # there is nothing to go on from
+                    if not any(unfinished.glob("*.parquet")):  # there is nothing to continue from
                         unfinished.rmdir()
                     raise
     os.replace(unfinished, output)
@@ -189,7 +189,7 @@ def _extracted(part: Dataset, extract: TenCropFeatures, batch_size: int, progres
 
 
 def _digest(made_by: str, part: Dataset) -> bytes:
-    """Of all that makes the content of a file."""
+    """A digest of everything that the content of a file depends on."""
     hashing = hashlib.blake2b(made_by.encode(), digest_size=12)
     hashing.update(repr(part.remove_columns("image").to_list()).encode())
     images = Images(part)

@@ -1,8 +1,8 @@
 """Machine translation of queries, with any sequence-to-sequence model of transformers.
 
-What is asked of a translator is one method, `translate(texts, source, target)`; languages are BCP-47 tags. A model of
-many languages (NLLB, M2M100, mBART-50) has a token for each, in a spelling of its own (`deu_Latn`, `__de__`, `de_DE`),
-which is found from the tag; a model of two (Marian) is told which two they are.
+A translator has one method, `translate(texts, source, target)`, whose languages are BCP-47 tags. A model of many
+languages (NLLB, M2M100, mBART-50) has a token for each language in a spelling of its own (`deu_Latn`, `__de__`,
+`de_DE`), which is found from the tag. A model of two languages (Marian) is loaded with the pair that it translates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,22 +21,22 @@ LanguagePair = tuple[str, str]
 
 
 class Translator(Protocol):
-    """Whatever translates."""
+    """The interface of a translator."""
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """The texts, which are in language `source`, in language `target`, in their order."""
+        """Translates texts from the language `source` to the language `target`, in their order."""
 
 
 class Seq2SeqTranslator:
     """A translation model of transformers.
 
-    How it generates (beams, length) is said by the model's own `generation_config`.
+    The model's own `generation_config` sets how it generates: beams, length and so on.
 
     Args:
         model: a sequence-to-sequence model.
         tokenizer: its tokenizer.
         pair: source and target language of a model that has no tokens for languages.
-        batch_size: texts translated at a time.
+        batch_size: number of texts that are translated at a time.
 
     Raises:
         ValueError: without `pair`, when the tokenizer has no tokens for languages.
@@ -86,7 +86,7 @@ class Seq2SeqTranslator:
         return cls(model if device is None else model.to(device), tokenizer, pair=pair, batch_size=batch_size)
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """The texts in the other language, in their order.
+        """Translates texts, in their order.
 
         Raises:
             LanguageTagError: for a string that names no language.
@@ -105,7 +105,7 @@ class Seq2SeqTranslator:
         return translations
 
     def _towards(self, source: str, target: str) -> dict[str, int]:
-        """Readies the tokenizer for texts in `source`; what makes `generate` write in `target`."""
+        """Sets the tokenizer to `source`, and returns the options by which `generate` writes in `target`."""
         if self.pair is not None:
             if (source, target) != self.pair:
                 raise UnknownLanguageError(
@@ -129,10 +129,16 @@ class Seq2SeqTranslator:
 
 
 class TranslatorsByPair:
-    """Several translators as one: each has a source and a target language, as Marian's models do.
+    """Combines translators of one pair of languages each, such as Marian's models, into one translator.
 
     Args:
-        translators: by (source, target).
+        translators: the translators, by source and target language.
+
+    Example:
+        >>> german = Seq2SeqTranslator.from_pretrained("Helsinki-NLP/opus-mt-en-de", pair=("en", "de"))
+        >>> french = Seq2SeqTranslator.from_pretrained("Helsinki-NLP/opus-mt-en-fr", pair=("en", "fr"))
+        >>> translator = TranslatorsByPair({("en", "de"): german, ("en", "fr"): french})
+        >>> translator.translate(["a red car"], "en", "fr")
     """
 
     def __init__(self, translators: Mapping[LanguagePair, Translator]) -> None:
@@ -142,7 +148,11 @@ class TranslatorsByPair:
         }
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """As the translator of the pair does it; raises `UnknownLanguageError` when there is none."""
+        """Translates texts by the translator of the pair.
+
+        Raises:
+            UnknownLanguageError: when there is no translator of the pair.
+        """
         pair = normalize_language(source), normalize_language(target)
         if pair not in self._translators:
             known = ", ".join(f"{a} to {b}" for a, b in self._translators)
@@ -151,7 +161,7 @@ class TranslatorsByPair:
 
 
 def _language_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[tuple[str, str], str]:
-    """The tokens of languages, by language and script."""
+    """The tokenizer's tokens of languages, by language and script."""
     tokens: dict[tuple[str, str], str] = {}
     for token in tokenizer.all_special_tokens:
         try:
@@ -169,4 +179,4 @@ def _written(tag: str) -> tuple[str, str]:
     return language.language or "", {"Hang": "Kore"}.get(language.script or "", language.script or "")
 
 
-__all__ = ["InputError", "Seq2SeqTranslator", "Translator", "TranslatorsByPair"]
+__all__ = ["Seq2SeqTranslator", "Translator", "TranslatorsByPair"]

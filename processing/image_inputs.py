@@ -60,6 +60,13 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
     return _of_array(image, called, layout, scaled)
 
 
+def as_rgb_image(image: Any, called: str) -> PIL.Image.Image:
+    """One image in any form as an upright RGB image in 8 bits; arguments and errors are those of `as_image`."""
+    if isinstance(image, PIL.Image.Image):
+        return open_image(image, called=called)
+    return as_image(image, called)
+
+
 def _entries(given: Any) -> list[Any]:
     """Returns the items of a list, a tuple or an array of several images, and anything else as a list of one."""
     if isinstance(given, list | tuple):

@@ -28,24 +28,27 @@ MAX_ASPECT = 100
 _STRIP_PIXELS = 1 << 20
 
 
-def open_image(source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int | None = None) -> PIL.Image.Image:
+def open_image(
+    source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int | None = None, called: str = "image"
+) -> PIL.Image.Image:
     """Opens an image as upright RGB, fully decoded; of an animation, the first frame.
 
     Args:
         source: a path, the bytes of an image file, or a Pillow image.
         max_pixels: refuse images with more pixels than this. The default, and the upper limit, is `MAX_PIXELS`, 67
             million, or Pillow's own limit against decompression bombs if that is lower.
+        called: how errors name a Pillow image that has no file.
 
     Raises:
         ImageError: if the file is missing, truncated, broken, or in none of `FORMATS`; and, before decoding, if the
             image has too many pixels, no pixels, or a side more than `MAX_ASPECT` times as long as the other.
     """
-    return _read(source, max_pixels, smallest=False)
+    return _read(source, max_pixels, smallest=False, called=called)
 
 
 def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) -> None:
     """Raises the error that `open_image` would raise, in less time: JPEGs are decoded at an eighth of their size."""
-    _read(source, max_pixels, smallest=True)
+    _read(source, max_pixels, smallest=True, called="image")
 
 
 def check_size(width: int, height: int) -> None:
@@ -123,8 +126,10 @@ def decoded(image: PIL.Image.Image, called: str) -> PIL.Image.Image:
     return image
 
 
-def _read(source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, *, smallest: bool) -> PIL.Image.Image:
-    with _readable(source):
+def _read(
+    source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, *, smallest: bool, called: str
+) -> PIL.Image.Image:
+    with _readable(source, called):
         if isinstance(source, PIL.Image.Image):
             return to_rgb(_decode(source, max_pixels, smallest))
         if not isinstance(source, bytes):

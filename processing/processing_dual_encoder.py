@@ -29,6 +29,8 @@ class DualEncoderProcessor(TextImageProcessor):
         tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
     """
 
+    # Whether the inputs of a text are those of `tokenizer` in any language, so that texts can be padded afterwards.
+    one_tokenizer: ClassVar[bool] = True
     text_kwargs: ClassVar[dict[str, Any]] = {"padding": True, "truncation": True, "max_length": MAX_TEXT_TOKENS}
     text_names: ClassVar[frozenset[str]] = frozenset(TextKwargs.__annotations__) - _NOT_OF_ONE_TEXT
 

@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..configuration.errors import RegionError, UnknownImageError
+from ..configuration.errors import MissingExtraError, RegionError, UnknownImageError
 from .region_arrays import check_regions
 
 _FEATURES = "features"
@@ -49,7 +49,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
         RegionError: if nothing is at the path, or it cannot be read; later, if the features of an image do not fit the
             model.
         UnknownImageError: later, if an image that is asked for is missing; `get` returns its default instead.
-        ImportError: if the library for the format is not installed.
+        MissingExtraError: if the library for the format is not installed.
     """
 
     def __init__(self, path: str | Path, *, region_size: int = 2048, max_regions: int = 36) -> None:
@@ -294,4 +294,4 @@ def _library(name: str, path: Path) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ImportError(f"{path} needs {name}: pip install babelens[regions]") from error
+        raise MissingExtraError(f"{path} needs {name}: pip install babelens[regions]") from error

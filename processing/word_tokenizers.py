@@ -34,6 +34,7 @@ from typing import Any
 
 import regex
 
+from ..configuration.errors import MissingExtraError
 from ..configuration.languages import normalize_language
 
 _ICU_LANGUAGES = {"zh", "yue", "ja", "th", "lo", "km", "my"}
@@ -68,7 +69,7 @@ def split_words(text: str, language: str) -> list[str]:
 
     Raises:
         LanguageTagError: if the tag names no language.
-        ImportError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without `babelens[segmenters]`.
+        MissingExtraError: for Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese without `babelens[segmenters]`.
 
     Examples:
         >>> split_words("The man's red car", "en")
@@ -135,5 +136,7 @@ def _korean_segmenter() -> Callable[[str], list[str]]:
     return lambda text: [word.surface for word in tagger(text)]
 
 
-def _missing(primary: str, packages: str) -> ImportError:
-    return ImportError(f"finding words in texts in {primary!r} needs {packages}: pip install babelens[segmenters]")
+def _missing(primary: str, packages: str) -> MissingExtraError:
+    return MissingExtraError(
+        f"finding words in texts in {primary!r} needs {packages}: pip install babelens[segmenters]"
+    )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from accelerate.utils import gather, parse_flag_from_env
@@ -19,10 +19,10 @@ from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 
+from ..configuration.defaults import Precision
 from ..configuration.errors import TrainingSetupError
 from .own_options import check_read
 
-Precision = Literal["auto", "float32", "bfloat16", "float16"]
 AUTO, FLOAT32, BFLOAT16, FLOAT16 = get_args(Precision)
 
 _LAUNCHER = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`; "no" by default

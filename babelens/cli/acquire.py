@@ -1,114 +1,123 @@
 """`babelens acquire`: a model learns one more language."""
 
-import json
-import shlex
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from ..trainers.output_lock import locked
-from ..trainers.precision import Precision
-from ..workflows.acquiring import M_BERT, Acquisition
-from .console import plain_console
-from .options import TrustRemoteCode
+from ..configuration.defaults import M_BERT, Precision
+from .options import CAPTIONED_IMAGES, AsJson, TrustRemoteCode
 
-_DATA, _MODEL, _TRAINING = "Data", "Model", "Training"
+_DATA = "Data"
+_FIRST_LANGUAGE = "For the first language that a model acquires; later ones share these choices"
+_TRAINING = "Training"
 
 
 def acquire(
     base: Annotated[
         str,
         typer.Option(
-            help="The model that learns: CLIP, SigLIP, ALIGN, MURAL or MLA, a folder or its name on the Hub."
+            help="The model that learns the language: CLIP, SigLIP, ALIGN, MURAL or MLA; a folder, or a name on the "
+            "Hub."
         ),
     ],
-    language: Annotated[str, typer.Option(help="The language to learn, a BCP-47 tag: `uk`.")],
+    language: Annotated[str, typer.Option(help="The language to learn, as a BCP-47 tag such as `uk`.")],
     translations: Annotated[
         str,
         typer.Option(
-            help="Sentences in that language and in the model's own: a `.tsv` file with a header such as `en⇥uk`, a "
-            '`.jsonl` file of lines such as `{"en": "…", "uk": "…"}`, or a Hub data set.',
+            help="Sentences in that language and in the native language of BASE: a `.tsv` file with a header such as "
+            '`en⇥uk`, a `.jsonl` file of lines such as `{"en": "…", "uk": "…"}`, or a data set on the Hub.',
             rich_help_panel=_DATA,
         ),
     ],
-    output: Annotated[Path, typer.Option(help="Folder for the adapter.")],
+    output: Annotated[Path, typer.Option(help="The folder for the adapter.")],
     captions: Annotated[
         str | None,
         typer.Option(
-            help="Images with captions in that language, for a second stage, language exposure: a folder with a "
-            "`metadata.jsonl`, parquet files, or a Hub data set.",
+            help=f"Images with captions in that language, for a second stage of training: {CAPTIONED_IMAGES}.",
             rich_help_panel=_DATA,
         ),
     ] = None,
     assemble: Annotated[
         bool,
         typer.Option(
-            "--assemble", help="Write the whole model as well, to OUTPUT/model: what `AutoModel` and `search` take."
+            "--assemble", help="Write the whole model as well, to OUTPUT/model, for `AutoModel` and `babelens search`."
         ),
     ] = False,
     native_language: Annotated[
         str | None,
-        typer.Option(
-            help="What BASE reads, `en` by default. This option and the next four are for a BASE without acquired "
-            "languages; the first one settles them for all.",
-            rich_help_panel=_MODEL,
-        ),
+        typer.Option(help="The language that BASE reads.", rich_help_panel=_FIRST_LANGUAGE, show_default="en"),
     ] = None,
     vocabulary: Annotated[
         str | None,
         typer.Option(
-            help=f"A model or tokenizer whose word pieces all acquired languages share; by default {M_BERT}.",
-            rich_help_panel=_MODEL,
+            help="The model or tokenizer whose word pieces all acquired languages share.",
+            rich_help_panel=_FIRST_LANGUAGE,
+            show_default=M_BERT,
         ),
     ] = None,
     new_vocabulary: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Train a vocabulary of that many pieces on the translations.", rich_help_panel=_MODEL
+            min=1,
+            help="Train a vocabulary with this number of word pieces on the translations instead.",
+            rich_help_panel=_FIRST_LANGUAGE,
         ),
     ] = None,
     acquirer: Annotated[
         Literal["mlp", "linear"] | None,
-        typer.Option(help="What follows each block, `mlp` by default.", rich_help_panel=_MODEL),
+        typer.Option(
+            help="The layer that is added after each block of the text tower: `mlp`, a network with one hidden "
+            "layer, or `linear`, a single matrix.",
+            rich_help_panel=_FIRST_LANGUAGE,
+            show_default="mlp",
+        ),
     ] = None,
     acquirer_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Width of the hidden layer of `mlp`, 256 by default.", rich_help_panel=_MODEL),
+        typer.Option(
+            min=1, help="Width of the hidden layer of `mlp`.", rich_help_panel=_FIRST_LANGUAGE, show_default="256"
+        ),
     ] = None,
     train_embedding: Annotated[
         bool | None,
         typer.Option(
             "--train-embedding/--freeze-embedding",
-            help="Train the table that all acquired languages share, or keep it. By default it is trained for the "
-            "first language only: training it later would change what the earlier ones read.",
-            rich_help_panel=_MODEL,
+            help="Train the embedding table that all acquired languages share, or keep it as it is. A model that "
+            "has acquired languages always keeps it, because training it would change those languages.",
+            rich_help_panel=_FIRST_LANGUAGE,
+            show_default="train",
         ),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Steps on translations; by default 20 passes over them, from 500 to the paper's 117 150.",
+            help="Steps of training on translations.",
             rich_help_panel=_TRAINING,
+            show_default="20 passes over the translations; at least 500, at most the paper's 117,150",
         ),
     ] = None,
     exposure_steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Steps on captions; by default a tenth of STEPS.", rich_help_panel=_TRAINING),
+        typer.Option(
+            min=1, help="Steps of training on captions.", rich_help_panel=_TRAINING, show_default="a tenth of --steps"
+        ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts in a step.", rich_help_panel=_TRAINING)] = 128,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.", rich_help_panel=_TRAINING)] = 128,
     learning_rate: Annotated[
-        float, typer.Option(min=0.0, help="Of the first stage; the second has 3 % of it.", rich_help_panel=_TRAINING)
+        float,
+        typer.Option(
+            min=0.0,
+            help="Learning rate on translations. Training on captions takes 3 % of it.",
+            rich_help_panel=_TRAINING,
+        ),
     ] = 1e-4,
     precision: Annotated[
         Precision,
         typer.Option(
-            help="What to compute in; `auto` is `bfloat16` where the hardware multiplies it, else `float32`.",
+            help="The number format of the computation. `auto` is `bfloat16` where the hardware multiplies it, and "
+            "`float32` elsewhere.",
             rich_help_panel=_TRAINING,
         ),
     ] = "auto",
@@ -116,26 +125,31 @@ def acquire(
         bool, typer.Option("--bf16", help="The same as `--precision bfloat16`.", rich_help_panel=_TRAINING)
     ] = False,
     license: Annotated[
-        str, typer.Option(help="Of the adapter, as the Hub names it: `cc-by-4.0`.", rich_help_panel=_DATA)
+        str,
+        typer.Option(help="License of the adapter, by its name on the Hub: `cc-by-4.0`.", rich_help_panel=_DATA),
     ] = "other",
     seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.", rich_help_panel=_TRAINING)
+        int,
+        typer.Option(min=0, max=2**32 - 1, help="Seed of all random numbers.", rich_help_panel=_TRAINING),
     ] = 42,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with a run that broke off, on the same data.", rich_help_panel=_TRAINING),
+        typer.Option(
+            "--resume", help="Continue a run that was interrupted, on the same data.", rich_help_panel=_TRAINING
+        ),
     ] = False,
     trust_remote_code: TrustRemoteCode = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Teach a model one more language from translations, and leave all that it knows bitwise as it was.
+    """Teach a model one more language from translations; its results in all other languages stay bitwise the same.
 
     `babelens acquire --base openai/clip-vit-base-patch32 --language uk --translations pairs.tsv --output clip-uk`
 
-    The adapter's folder goes to PEFT's `PeftModel.from_pretrained`; with `--assemble`, the folder `model` in it to
-    `AutoModel.from_pretrained`, `babelens search`, and as `--base` to this command for the next language.
+    PEFT's `PeftModel.from_pretrained` loads the folder of the adapter. With --assemble, `AutoModel.from_pretrained`
+    and `babelens search` load the folder `model` in it; it is also the --base for the next language.
     """
-    console = plain_console(stderr=as_json)
+    from .jobs.acquire import Acquisition, acquire_language
+
     acquisition = Acquisition(
         base=base,
         language=language,
@@ -160,28 +174,4 @@ def acquire(
             "seed": seed,
         },
     )
-    acquisition.load()
-    _show_samples(acquisition, console)
-    with locked(output):
-        with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
-            results = acquisition.run(resume=resume)
-        folder = acquisition.assemble() if assemble else None
-        acquisition.save(results, command=shlex.join(["babelens", *sys.argv[1:]]))
-    if as_json:
-        typer.echo(json.dumps({"adapter": str(output), "model": folder and str(folder), "held_out": results}))
-        return
-    if results:
-        console.print(
-            f"Of {results['pairs']} held-out texts, {results['r1']:.1f} % find their translation first, "
-            f"{results['r10']:.1f} % among the first ten."
-        )
-    console.print(f"Adapter: {output}" + (f"\nModel: {folder}" if folder else ""))
-
-
-def _show_samples(acquisition: Acquisition, console: Console) -> None:
-    table = Table(title=f"{len(acquisition.pairs):,} translations, such as", box=None)
-    for tag in (acquisition.language, acquisition.model.config.native_language):
-        table.add_column(tag)
-    for pair in acquisition.samples():
-        table.add_row(*pair)
-    console.print(table)
+    acquire_language(acquisition, assemble=assemble, resume=resume, as_json=as_json)

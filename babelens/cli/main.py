@@ -1,23 +1,23 @@
-"""The command line `babelens`: every command is a function of its own in `commands/`."""
+"""The command line `babelens`.
+
+It must answer `--help` at once, so that the modules of commands import neither torch nor transformers: each declares
+the options of its command and checks them, and then imports its work from `jobs/`.
+"""
 
 import io
 import logging
-import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
-from rich.text import Text
-from transformers.utils.logging import disable_progress_bar
 
 from .. import __version__
-from ..configuration.errors import BabelensError
 from .acquire import acquire
-from .console import plain_console
 from .data import data
 from .demo import demo
 from .embed import embed
+from .errors import one_sentence_errors
 from .evaluate import evaluate
 from .features import features
 from .info import info
@@ -43,26 +43,28 @@ def _show_version(is_asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """What stands before a command."""
+    """The options that stand before a command."""
 
 
-for command in (demo, acquire, train, evaluate, embed, features, search, trim, info, data, push):
-    app.command()(command)
-
-# What a user can mend: shown as one sentence. Anything else is a mistake of ours and keeps its traceback.
-_USER_ERRORS = (BabelensError, OSError)
+_COMMANDS: dict[str, list[Callable[..., None]]] = {
+    "Teach and train": [demo, acquire, train, trim],
+    "Search and measure": [search, embed, features],
+    "Inspect and publish": [data, info, push],
+}
+for panel, commands in _COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(evaluate, name="evaluate", rich_help_panel="Search and measure")
 
 
 def main() -> None:
-    """Runs the command line; what goes wrong with the user's data or machine ends in one sentence and status 1.
+    """Runs the command line, and ends the process with its exit status (`errors`).
 
     What the package logs, such as the precision that it trains in, goes to the standard error stream.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # until here, `quiet_start` had it
-    _hide_loading_bars()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
             stream.reconfigure(errors="backslashreplace")
@@ -70,27 +72,8 @@ def main() -> None:
     log.addHandler(logging.StreamHandler())
     log.setLevel(logging.INFO)
     log.propagate = False
-    try:
+    with one_sentence_errors():
         app()
-    except _USER_ERRORS as error:
-        plain_console(stderr=True).print(Text("Error:", "bold red"), _sentence(error), highlight=False)
-        sys.exit(1)
-
-
-def _hide_loading_bars() -> None:
-    """transformers shows a bar for every model that it loads; what the Hub sends keeps its own."""
-    hub_shows_bars = not are_progress_bars_disabled()
-    disable_progress_bar()
-    if hub_shows_bars:
-        enable_progress_bars()
-
-
-def _sentence(error: BaseException) -> str:
-    """What an error says; of one that a process of a data loader sent, without that process's traceback."""
-    message = str(error)
-    if not message.startswith("Caught "):
-        return message
-    return message.rpartition(f"{type(error).__name__}: ")[2].strip()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,82 @@
-"""Options with one meaning in several commands."""
+"""Arguments and options that several commands share, each defined once."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model: a folder, or a name on the Hugging Face Hub.")]
+
+CAPTIONED_IMAGES = "a folder with a `metadata.jsonl`, parquet files, or a data set on the Hub"
+
 TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run code that comes with a model, and kernels that it names.")
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run Python code that comes with a model, and kernels that it names. Use it for models that you trust.",
+    ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+BatchSize = Annotated[int, typer.Option(help="Number of images or texts that are encoded at a time.", min=1)]
+SkipBadImages = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad-images",
+        help="Leave out images that cannot be read, and list them. The command fails when most images are bad.",
+    ),
+]
+Split = Annotated[str | None, typer.Option(help="The split of the data set to read, where it has several.")]
+ResultsFile = Annotated[
+    Path | None,
+    typer.Option("--output", help="Write the results into this file too, as JSON.", dir_okay=False),
+]
+
+_RERANKING = "Reranking"
+
+Rerank = Annotated[
+    str | None,
+    typer.Option(
+        help="A cross-encoder that reorders the best candidates of MODEL: a folder, or a name on the Hub.",
+        rich_help_panel=_RERANKING,
+    ),
+]
+TopK = Annotated[
+    int,
+    typer.Option(help="Candidates per query passed to the cross-encoder.", min=1, rich_help_panel=_RERANKING),
+]
+Regions = Annotated[
+    str | None,
+    typer.Option(
+        help="The object detector that finds the regions of an image, for a cross-encoder that reads regions: a "
+        "folder, or a name on the Hub. With --grid, an image encoder or a dual encoder.",
+        rich_help_panel=_RERANKING,
+    ),
+]
+Grid = Annotated[
+    int | None,
+    typer.Option(
+        help="Use a grid of N×N features of the image encoder as regions.",
+        metavar="N",
+        min=1,
+        rich_help_panel=_RERANKING,
+    ),
+]
+
+
+def check_reranking(rerank: str | None, regions: str | None, grid: int | None) -> None:
+    """Checks that the options of reranking belong together.
+
+    Raises:
+        typer.BadParameter: for an option without the one that it needs.
+    """
+    if regions and not rerank:
+        raise typer.BadParameter("there is no cross-encoder to read them: give --rerank", param_hint="--regions")
+    if grid and not regions:
+        raise typer.BadParameter(
+            "there is no image encoder whose features could be used: give --regions", param_hint="--grid"
+        )
+
+
+def split_tags(languages: str) -> list[str]:
+    """The language tags of an option such as `en,de,zh-Hant`."""
+    return [tag.strip() for tag in languages.split(",") if tag.strip()]

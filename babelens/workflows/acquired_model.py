@@ -7,6 +7,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, set_seed
 
+from ..configuration.defaults import M_BERT as M_BERT
 from ..configuration.errors import ModelFolderError, TrainingSetupError, VocabularyError
 from ..configuration.pretrained import load_processor
 from ..data.corpus.corpus import captions_of
@@ -18,7 +19,6 @@ from ..processing.tokenizer_training import train_wordpiece
 from .acquisition_choices import AcquisitionChoices
 from .vocabulary import native_with_vocabulary, pretrained_table
 
-M_BERT = "google-bert/bert-base-multilingual-cased"
 _FIRST_LANGUAGE_CHOICES = ("native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size")
 
 

@@ -36,7 +36,7 @@ from ..trainers.checkpoints import has_checkpoint
 from ..trainers.mla import MlaTrainer
 from ..trainers.output_lock import is_first_process
 from ..trainers.saving import atomic_directory, prepare_saving
-from .acquired_model import M_BERT as M_BERT, load_learner
+from .acquired_model import load_learner
 from .acquisition_choices import AcquisitionChoices
 from .argument_checks import made_arguments
 from .record import RunRecord, corpus_digest

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
+from ...configuration.errors import MissingExtraError
 from ..npm import read_package
 from .concepts import Concept, concept_id
 
@@ -87,7 +88,7 @@ def render(drawing: bytes, size: int) -> Image.Image:
         size: width and height of the image in pixels.
 
     Raises:
-        ImportError: if `resvg_py` is needed and not installed.
+        MissingExtraError: if `resvg_py` is needed and not installed.
     """
     if drawing.startswith(b"\x89PNG"):
         image = Image.open(io.BytesIO(drawing)).convert("RGBA")
@@ -110,7 +111,7 @@ def _rasterize(svg: str, size: int) -> Image.Image:
     try:
         import resvg_py
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             "drawing the emoji benchmark needs an SVG rasteriser: pip install babelens[emoji]"
         ) from error
     # Without system fonts the images are the same on every machine.

@@ -17,6 +17,7 @@ import pytest
 
 from babelens import __version__
 from babelens.cli.console import plain_console
+from babelens.cli.evaluate import JOBS
 from babelens.cli.main import main
 from babelens.configuration.errors import BadImageError, CorpusError
 
@@ -25,7 +26,7 @@ MARKUP = "[/b] [bold]:cat:"
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr("babelens.cli.search.DEFAULT_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("babelens.cli.jobs.search.DEFAULT_CACHE", tmp_path / "cache")
 
 
 def babelens(*arguments, **environment):
@@ -59,9 +60,12 @@ def test_no_command_has_a_console_that_reads_markup():
     assert plain_console(stderr=True).stderr
 
 
-@pytest.mark.parametrize("command", ["info", "acquire", "trim", "train", "search", "embed", "evaluate", "features"])
+@pytest.mark.parametrize(
+    "command",
+    ["info", "acquire", "trim", "train", "search", "embed", "features", *(f"evaluate {job.__name__}" for job in JOBS)],
+)
 def test_every_command_that_loads_a_model_can_be_told_to_run_its_code(run, command):
-    assert "--trust-remote-code" in run(command, "--help").output
+    assert "--trust-remote-code" in run(*command.split(), "--help").output
 
 
 def test_defaults_stand_in_the_help(run):
@@ -297,7 +301,7 @@ class ServingHub(PlayedHub):
 def test_a_model_is_fetched_once_and_then_found_without_the_hub(
     run, hub_at, model, images, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr("babelens.cli.search.DEFAULT_CACHE", tmp_path / "index")
+    monkeypatch.setattr("babelens.cli.jobs.search.DEFAULT_CACHE", tmp_path / "index")
     search = ["search", "some/model", "car", "--images", images, "--language", "en", "--json"]
     with served(type("Hub", (ServingHub,), {"folder": model})) as address:
         hub_at(address)
@@ -330,7 +334,7 @@ class Interrupting:
 
 sys.meta_path.insert(0, Interrupting())
 sys.argv = [sys.argv[1], "--version"]
-import babelens.cli.main
+import babelens.cli.jobs
 """
     for program, status in (("/usr/bin/babelens", 130), ("/usr/bin/other", -signal.SIGINT)):
         done = subprocess.run([sys.executable, "-c", code, program], capture_output=True, timeout=60)

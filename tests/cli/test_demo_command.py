@@ -8,7 +8,8 @@ import yaml
 from rich.console import Console
 from tiny_training import TEXT, VISION, write_shapes
 
-from babelens.cli import demo
+from babelens.cli.demo import DEMOS
+from babelens.cli.jobs import demo
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.workflows import time_budget
 from babelens.workflows.base import recipe_run
@@ -92,9 +93,9 @@ def test_stages_share_the_steps_in_proportion(recipe_file):
     assert [stage.tasks for stage in (first, second)] == [["image_text"], ["text_text"]]
 
 
-@pytest.mark.parametrize("method", demo.DEMOS)
+@pytest.mark.parametrize("method", DEMOS)
 def test_every_demo_can_be_shortened(method, tmp_path):
-    recipe = load_recipe(demo.DEMOS[method])
+    recipe = load_recipe(DEMOS[method])
     own = steps_of(recipe)
     short = with_steps(recipe, own // 2)
     assert abs(steps_of(short) - own // 2) <= len(stages_of(recipe))

@@ -8,15 +8,12 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import typer
 from full_disk import full_disk
 from PIL import Image
 from tiny_cross_encoder import tiny_cross_encoder
 from typer.testing import CliRunner
 
-from babelens.cli.embed import embed
-from babelens.cli.evaluate import evaluate
-from babelens.cli.search import search
+from babelens.cli.main import app
 from babelens.configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import emoji
@@ -31,10 +28,6 @@ NAMES = [f"{word} {n}" for word in ("number", "nummer", "bild") for n in range(4
 
 @pytest.fixture
 def run():
-    app = typer.Typer()
-    for command in (embed, search, evaluate):
-        app.command()(command)
-
     def invoke(*arguments: object):
         return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
 
@@ -162,7 +155,7 @@ def test_a_model_that_is_not_there(run, images, tmp_path):
 
 @pytest.fixture
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr("babelens.cli.search.DEFAULT_CACHE", tmp_path)
+    monkeypatch.setattr("babelens.cli.jobs.search.DEFAULT_CACHE", tmp_path)
     return tmp_path / "image_index"
 
 
@@ -314,8 +307,8 @@ def test_what_cannot_be_reranked_is_refused(run, clip_folder, captioned, tmp_pat
     search_one = ("search", clip_folder, "a", "--language", "en", "--images", captioned)
     for arguments, message in (
         ((*search_one, "--rerank", clip_folder), "is no cross-encoder"),
-        ((*search_one, "--rerank", clip_folder, "--top", 5, "--top-k", 4), "--top 5 needs as many"),
-        (("evaluate", clip_folder, "--rerank", clip_folder, "--gallery", tmp_path / "g.png"), "galleries show"),
+        ((*search_one, "--rerank", clip_folder, "--top", 5, "--top-k", 4), "--top 5 needs at least as many"),
+        (("evaluate", clip_folder, "--rerank", clip_folder, "--gallery", tmp_path / "g.png"), "the gallery shows"),
         ((*search_one, "--regions", clip_folder), "there is no cross-encoder to read them"),
         (("evaluate", clip_folder, "--data", captioned, "--grid", 2), "there is no image encoder"),
     ):

@@ -198,7 +198,7 @@ def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(run, make_smalr,
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "latin.txt").write_bytes("grün".encode("latin-1"))
     for message, *arguments in (
-        ("say which texts", "trim", source),
+        ("name the texts", "trim", source),
         ("there is no text in 'ja', only in en, de, fr", "trim", source, "--captions", shapes, "--languages", "en,ja"),
         ("there is no text to count", "trim", source, "--texts", tmp_path / "empty.txt"),
         ("latin.txt line 1: not UTF-8", "trim", source, "--texts", tmp_path / "latin.txt"),

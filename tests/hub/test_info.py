@@ -6,7 +6,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from babelens.cli.info import info, parameter_facts
+from babelens.cli.info import info
+from babelens.cli.jobs.info import parameter_facts
 from babelens.configuration.presets import list_presets
 
 

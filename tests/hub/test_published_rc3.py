@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 import babelens
 from babelens import Rc3ForPreTraining, Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning, Rc3Model
-from babelens.cli.info import parameter_facts
+from babelens.cli.jobs.info import parameter_facts
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 
 HEADS = (Rc3ForPreTraining, *TASK_MODELS)

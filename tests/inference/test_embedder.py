@@ -275,7 +275,7 @@ def test_what_is_not_finite_is_named(clip_parts, tmp_path):
     model = copy.deepcopy(clip_parts[0])
     model.text_model.embeddings.token_embedding.weight.data[clip_parts[1].tokenizer("z")["input_ids"][1]] = torch.inf
     embedder = Embedder(model, clip_parts[1], batch_size=2)
-    with pytest.raises(NonFiniteError, match=r"'a z': CLIPModel makes"):
+    with pytest.raises(NonFiniteError, match=r"'a z': CLIPModel computes"):
         embedder.encode_text(["abc", "a z", "abcde"], language="en")
     model.visual_projection.weight.data[0] = torch.nan
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
@@ -283,3 +283,36 @@ def test_what_is_not_finite_is_named(clip_parts, tmp_path):
         embedder.encode_image([tmp_path / "a.png"])
     with pytest.raises(NonFiniteError, match=r"image 0: CLIPModel"):
         embedder.encode_image([Image.new("RGB", (8, 8))])
+
+
+@pytest.mark.parametrize("make", ["clip", "mural", "etcl"])
+def test_texts_are_tokenised_once_to_the_same_inputs(make, clip_parts, make_mural, make_etcl, monkeypatch):
+    """To those that the processor makes of each batch; texts of the greatest length alone are counted again."""
+    model, processor = {"clip": lambda: clip_parts, "mural": make_mural, "etcl": make_etcl}[make]()
+    texts = [*TEXTS, "ein rotes Auto " * 80, "zwei " * 100, "a b c", "zwei " * 90]
+    language = {} if make == "clip" else {"language": "de"}
+    given, tokenised = [], []
+    features = model.get_text_features
+    monkeypatch.setattr(model, "get_text_features", lambda **inputs: given.append(inputs) or features(**inputs))
+    counts = [len(tokens) for tokens in processor.tokenizer(texts, verbose=False)["input_ids"]]
+    limit = len(processor(text=texts[-1:], padding=False, truncation=True, **language)["input_ids"][0])
+    encode = type(processor.tokenizer).__call__
+
+    def noted(self, text, *arguments, **options):
+        tokenised.extend(text)
+        return encode(self, text, *arguments, **options)
+
+    embedder = Embedder(model, processor, batch_size=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(processor.tokenizer), "__call__", noted)
+        embeddings = embedder.encode_text(texts, language="de")
+    full = [text for text, count in zip(texts, counts, strict=True) if count >= limit]
+    assert sorted(tokenised) == sorted([*texts, *full]) and len(full) < len(texts)
+    order = sorted(range(len(texts)), key=lambda index: -counts[index])
+    for start, inputs in zip(range(0, len(texts), 2), given, strict=True):
+        batch = [texts[index] for index in order[start : start + 2]]
+        expected = processor(text=batch, **language, padding=True, truncation=True, return_tensors="pt")
+        assert inputs.keys() == expected.keys()
+        assert all(torch.equal(inputs[name], expected[name]) for name in expected)
+    embedder._has_one_tokenizer = False  # the processor makes each batch
+    assert np.array_equal(embedder.encode_text(texts, language="de"), embeddings)

@@ -136,8 +136,8 @@ def test_letters_that_cannot_be_fetched_are_named_and_galleries_still_work(tmp_p
         lettering = Lettering.fetch(["ja", "am"], tmp_path / "packages")
     messages = [record.message for record in caplog.records]
     assert "no font for the script Ethi: galleries show an English gloss" in messages
-    assert any(message.startswith("no letters for the script Latn") and "ENOTFOUND" in message for message in messages)
-    assert any(message.startswith("no letters for the script Jpan") for message in messages)
+    assert any(message.startswith("no font for the script Latn") and "ENOTFOUND" in message for message in messages)
+    assert any(message.startswith("no font for the script Jpan") for message in messages)
     assert not lettering.can_write("赤い車", "ja")
     assert retrieval_gallery([row("赤い車", "ja", gloss="red car")], lettering=lettering).tobytes() == (
         retrieval_gallery([row("赤い車", "ja", gloss="red car")]).tobytes()
@@ -147,8 +147,8 @@ def test_letters_that_cannot_be_fetched_are_named_and_galleries_still_work(tmp_p
 @pytest.mark.data
 def test_fetched_letters_write_the_benchmarks_languages(tmp_path):
     """Every name of the benchmark in the languages of its published numbers can be written."""
+    from babelens.configuration.defaults import BENCHMARK_LANGUAGES
     from babelens.data.emoji.benchmark import load_emoji
-    from babelens.evaluation.emoji import BENCHMARK_LANGUAGES
 
     languages = [language for group in BENCHMARK_LANGUAGES.values() for language in group]
     lettering = Lettering.fetch(languages, tmp_path)

@@ -213,7 +213,7 @@ def test_versions_are_the_image_and_changed_ones_always_the_same():
 
 def test_nothing_is_changed_before_a_detector():
     extractor = RegionExtractor.from_detector(made(detr), IMAGE_PROCESSOR)
-    with pytest.raises(ValueError, match="images of a detector, which have no one size"):
+    with pytest.raises(ValueError, match="images of a detector cannot be augmented"):
         extractor.versions(drawn_images(2), ImageAugmentation(), augmented=1)
 
 

@@ -242,7 +242,7 @@ def test_features_of_several_lengths_are_refused():
 
 
 def test_a_model_that_takes_images_refuses_features(clip_parts):
-    with pytest.raises(TypeError, match="CLIPModel takes images"):
+    with pytest.raises(TypeError, match="CLIPModel reads images"):
         Embedder(*clip_parts).encode_image(images_of(featured(3)))
 
 

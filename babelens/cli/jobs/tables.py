@@ -8,31 +8,37 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
-from ..evaluation.ranking import RECALL_AT
-from ..trainers.rc3_tasks import Rc3Task
-from ..workflows.base import EVALUATION, RecipeRun
-from ..workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
-from .console import plain_console
+from ...evaluation.emoji import GROUP_TITLES, TITLES, question_number
+from ...evaluation.ranking import RECALL_AT
+from ...trainers.rc3_tasks import Rc3Task
+from ...workflows.base import EVALUATION, RecipeRun
+from ...workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
+from ..console import plain_console
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
-    """The results of a run as tables, what its vocabulary cannot spell, and where everything was written."""
-    if isinstance(run.recipe, Rc3TaskRecipe):
-        if report:
-            print_task_report(report, run.recipe.rc3_task, console, trained=run.data.image_languages)
-    else:
-        if report:
-            print_emoji_report(report, console)
-            console.print(f"Gallery of queries: {run.output / EVALUATION / 'gallery.png'}")
-        unknown = json.loads((run.output / EVALUATION / "tokenizer.json").read_text(encoding="utf-8"))
-        if unknown:  # not of streams alone
-            language, rate = max(unknown.items(), key=lambda item: item[1])
-            console.print(f"[UNK] in {len(unknown)} languages: at most {rate} % of the tokens ({language})")
+    """Prints the results of a run as tables, the rates of unknown tokens, and where everything was written."""
+    evaluation = run.output / EVALUATION
+    task = run.recipe.rc3_task if isinstance(run.recipe, Rc3TaskRecipe) else None
+    if report and task:
+        print_task_report(report, task, console, trained=run.data.image_languages)
+    elif report:
+        print_emoji_report(report, console)
+        console.print(f"Gallery of queries: {evaluation / 'gallery.png'}")
+    if task is None:
+        _print_unknown_rates(json.loads((evaluation / "tokenizer.json").read_text(encoding="utf-8")), console)
     console.print(f"Model and card: {run.output}")
 
 
+def _print_unknown_rates(rates: dict[str, float], console: Console) -> None:
+    """Prints the highest rate of unknown tokens; there is none when all data are streams."""
+    if rates:
+        language, rate = max(rates.items(), key=lambda item: item[1])
+        console.print(f"[UNK] in {len(rates)} languages: at most {rate} % of the tokens ({language})")
+
+
 def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None:
+    """Prints the results of `evaluate_retrieval` on some data, a row for each language."""
     table = Table(box=SIMPLE_HEAD, title=f"{data}, recall in %", title_justify="left")
     table.add_column("language")
     for heading in (
@@ -57,7 +63,14 @@ def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None
 def print_task_report(
     report: TaskReport, task: Rc3Task, console: Console | None = None, *, trained: list[str] | None = None
 ) -> None:
-    """A table for each test set; the mean is that of languages that were not trained on."""
+    """Prints a table for each test set.
+
+    Args:
+        report: the results of each test set, by language.
+        task: the task, whose metrics are the columns.
+        console: where to print.
+        trained: the languages that the model was trained on; the mean of the other languages is shown as well.
+    """
     console = console or plain_console()
     for name, results in report.items():
         table = Table(box=SIMPLE_HEAD, title=f"{task.name}, {name}", title_justify="left")
@@ -77,7 +90,7 @@ def print_task_report(
 
 
 def print_emoji_report(report: dict[str, Any], console: Console | None = None) -> None:
-    """The four answers as a table on the terminal: recall in percent, the mean of each group and each language."""
+    """Prints the report of `EmojiBenchmark` as one table: the means of each group of languages, and each language."""
     table = Table(box=SIMPLE_HEAD, title="Emoji benchmark, recall in %", title_justify="left")
     table.add_column("question\nlanguages")
     for heading in ("t→i\nR@1", "\nR@5", "\nR@10", "i→t\nR@10", "mean\nrecall", "flags\nR@10", "others\nR@10"):

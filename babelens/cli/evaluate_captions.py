@@ -1,0 +1,75 @@
+"""`babelens evaluate captions`: retrieval between images and captions of one's own."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from .options import (
+    CAPTIONED_IMAGES,
+    AsJson,
+    BatchSize,
+    Grid,
+    Model,
+    Regions,
+    Rerank,
+    ResultsFile,
+    Split,
+    TopK,
+    TrustRemoteCode,
+    check_reranking,
+    split_tags,
+)
+
+
+def captions(
+    model: Model,
+    data: Annotated[str, typer.Option(help=f"The images with captions: {CAPTIONED_IMAGES}.")],
+    languages: Annotated[
+        str | None,
+        typer.Option(
+            help="The languages to evaluate: tags separated by commas, such as `en,de,zh-Hant`. Without this "
+            "option, all languages of the captions."
+        ),
+    ] = None,
+    split: Split = None,
+    protocol: Annotated[
+        Literal["standard", "mla"],
+        typer.Option(
+            help="The protocol for image-to-text recall. `mla` is that of MLA's paper, which ranks images by their "
+            "best caption."
+        ),
+    ] = "standard",
+    output: ResultsFile = None,
+    batch_size: BatchSize = 64,
+    rerank: Rerank = None,
+    top_k: TopK = 50,
+    regions: Regions = None,
+    grid: Grid = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure retrieval on captioned images: recall at 1, 5 and 10 in percent, in both directions.
+
+    In every language, each caption searches all images, and each image searches all captions of that language.
+
+    With --rerank, a cross-encoder reorders the best --top-k candidates that MODEL finds for each query. That costs
+    --top-k passes of the cross-encoder for every caption and for every image.
+    """
+    tags = None if languages is None else split_tags(languages)
+    if tags == []:
+        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
+    check_reranking(rerank, regions, grid)
+    from .jobs.evaluate_captions import evaluate_captions
+    from .jobs.models import load_reranker, load_retrieval_embedder
+
+    code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    evaluate_captions(
+        load_retrieval_embedder(model, **code),
+        data,
+        tags,
+        split=split,
+        protocol=protocol,
+        reranker=load_reranker(rerank, top_k, regions, grid, **code),
+        output=output,
+        as_json=as_json,
+    )

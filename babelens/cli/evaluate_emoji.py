@@ -1,0 +1,83 @@
+"""`babelens evaluate emoji`: the four questions of the embedded benchmark."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..configuration.defaults import BENCHMARK_LANGUAGES
+from .options import (
+    AsJson,
+    BatchSize,
+    Grid,
+    Model,
+    Regions,
+    Rerank,
+    ResultsFile,
+    TopK,
+    TrustRemoteCode,
+    check_reranking,
+    split_tags,
+)
+
+_TRAINING = "What the model was trained on"
+_DEFAULTS = {group: ",".join(languages) for group, languages in BENCHMARK_LANGUAGES.items()}
+
+
+def emoji(
+    model: Model,
+    gallery: Annotated[
+        Path | None,
+        typer.Option(help="Draw some queries, with the images that MODEL finds, into this PNG file.", dir_okay=False),
+    ] = None,
+    output: ResultsFile = None,
+    batch_size: BatchSize = 64,
+    image_languages: Annotated[
+        str, typer.Option(help="Languages that had images in training.", rich_help_panel=_TRAINING)
+    ] = _DEFAULTS["image"],
+    pair_languages: Annotated[
+        str, typer.Option(help="Languages that had translation pairs only.", rich_help_panel=_TRAINING)
+    ] = _DEFAULTS["pair"],
+    unseen_languages: Annotated[
+        str, typer.Option(help="Languages that were not in training.", rich_help_panel=_TRAINING)
+    ] = _DEFAULTS["unseen"],
+    test_vendor: Annotated[
+        str, typer.Option(help="The vendor whose images were not in training.", rich_help_panel=_TRAINING)
+    ] = "noto",
+    seen_vendor: Annotated[
+        str, typer.Option(help="A vendor whose images were in training.", rich_help_panel=_TRAINING)
+    ] = "twemoji",
+    rerank: Rerank = None,
+    top_k: TopK = 50,
+    regions: Regions = None,
+    grid: Grid = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure retrieval on the emoji benchmark: recall at 1, 5 and 10 in percent, in both directions.
+
+    The benchmark answers four questions together. How well does MODEL find concepts that it never saw? And how well
+    does it find images by a vendor that it never saw, when it is asked in languages that had images in training, in
+    languages that had translations only, and in languages that were not in training? Flags are reported separately.
+
+    With --rerank, a cross-encoder reorders the best --top-k candidates that MODEL finds for each query.
+    """
+    if rerank and gallery:
+        raise typer.BadParameter("the gallery shows what MODEL finds without reranking", param_hint="--gallery")
+    check_reranking(rerank, regions, grid)
+    from .jobs.evaluate_emoji import evaluate_emoji
+    from .jobs.models import load_reranker, load_retrieval_embedder
+
+    code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    evaluate_emoji(
+        load_retrieval_embedder(model, **code),
+        image_languages=split_tags(image_languages),
+        pair_languages=split_tags(pair_languages),
+        unseen_languages=split_tags(unseen_languages),
+        test_vendor=test_vendor,
+        seen_vendor=seen_vendor,
+        reranker=load_reranker(rerank, top_k, regions, grid, **code),
+        gallery=gallery,
+        output=output,
+        as_json=as_json,
+    )

@@ -1,0 +1,86 @@
+"""Loading the models that commands are given; an error that comes up is one of the argument that names the model."""
+
+from typing import Any
+
+import typer
+
+from ...configuration.errors import BabelensError, HubUnreachableError, ModelFolderError
+from ...configuration.pretrained import load_config
+from ...inference.cross_encoder import CrossEncoder
+from ...inference.embedder import Embedder
+from ...inference.region_extraction import RegionExtractor
+from ...inference.reranking import Reranker
+from ...registry import METHODS
+
+
+def load_embedder(model: str, **options: Any) -> Embedder:
+    """The embedder of a command's MODEL; `options` are those of `Embedder.from_pretrained`.
+
+    Raises:
+        typer.BadParameter: when there is no such model, or it is no dual encoder.
+    """
+    try:
+        return Embedder.from_pretrained(model, **options)
+    except (BabelensError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint="MODEL") from error
+
+
+def load_retrieval_embedder(model: str, **options: Any) -> Embedder:
+    """As `load_embedder`; for a model of a task the error tells how such a model is evaluated."""
+    try:
+        return load_embedder(model, **options)
+    except typer.BadParameter as error:
+        if isinstance(error.__cause__, HubUnreachableError) or not _is_for_tasks(model):
+            raise
+        raise typer.BadParameter(
+            f"{model} computes no embeddings; name its task by a recipe, such as --recipe emoji/rc3/entailment, "
+            "--recipe rc3/xvnli or a file",
+            param_hint="MODEL",
+        ) from error
+
+
+def _is_for_tasks(model: str) -> bool:
+    try:
+        method = METHODS.get(load_config(model).model_type)
+    except ModelFolderError:
+        return False
+    return method is not None and method.task_workflow is not None
+
+
+def load_cross_encoder(
+    rerank: str | None, regions: str | None, grid: int | None, *, trust_remote_code: bool, **options: Any
+) -> CrossEncoder | None:
+    """The cross-encoder of the option --rerank, with the model that finds regions; None without that option.
+
+    Args:
+        rerank, regions, grid: the options, which `check_reranking` has checked.
+        trust_remote_code: whether to run code that comes with the models.
+        options: those of `CrossEncoder.from_pretrained`.
+
+    Raises:
+        typer.BadParameter: when a model is not there, or of another kind.
+    """
+    if not rerank:
+        return None
+    code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    try:
+        cross_encoder = CrossEncoder.from_pretrained(rerank, **options, **code)
+    except (BabelensError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint="--rerank") from error
+    if regions:
+        most = cross_encoder.processor.max_regions
+        try:
+            finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=most, **code)
+        except (BabelensError, OSError) as error:
+            raise typer.BadParameter(str(error), param_hint="--regions") from error
+        finder.model.to(cross_encoder.model.device)
+        cross_encoder.find_regions = finder
+    return cross_encoder
+
+
+def load_reranker(
+    rerank: str | None, top_k: int, regions: str | None, grid: int | None, **options: Any
+) -> Reranker | None:
+    """The reranker of the options of reranking; arguments and errors are those of `load_cross_encoder`."""
+    cross_encoder = load_cross_encoder(rerank, regions, grid, **options)
+    return Reranker(cross_encoder, top_k) if cross_encoder else None

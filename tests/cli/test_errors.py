@@ -1,0 +1,139 @@
+"""Errors of the command line in real processes: one sentence and an exit status; a traceback for mistakes of ours."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from babelens.cli.errors import _missing_package
+from babelens.cli.extras import packages_of_extras
+
+START = [sys.executable, "-m", "babelens"]
+# Runs the command line without one of the packages.
+WITHOUT = """
+import sys
+package = sys.argv.pop(1)
+
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == package:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+sys.meta_path.insert(0, Missing())
+sys.argv[0] = "/usr/bin/babelens"
+from babelens.cli.main import main
+main()
+"""
+
+
+def ended(*arguments, program=START, **options):
+    return subprocess.run([*program, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
+
+
+def assert_one_sentence(done, *parts):
+    assert done.returncode == 1, done.stderr
+    error = done.stderr.strip()
+    assert error.startswith("Error: ") and "Traceback" not in error
+    for part in parts:
+        assert part in " ".join(error.split())
+
+
+def test_an_error_of_the_data(tmp_path):
+    assert_one_sentence(ended("data", tmp_path), str(tmp_path.name))
+
+
+def test_an_error_of_the_settings(tmp_path):
+    done = ended("train", "emoji/mural", "--set", "method=murl", "--output", tmp_path / "out")
+    assert_one_sentence(done, "'murl'")
+
+
+def test_an_error_of_the_machine(tmp_path):
+    (tmp_path / "texts").write_text("a\n")
+    (tmp_path / "file").write_text("")
+    with open("/dev/full", "w") as full:
+        command = [*START, "info", "--environment"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert_one_sentence(done, "No space left on device")
+
+
+@pytest.mark.parametrize("output", ["--help", "acquire --help", "info --environment", "info mural-base"])
+def test_a_closed_pipe_is_silent(output):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*START, *output.split()], stdout=writer, stderr=subprocess.PIPE, timeout=120)
+    os.close(writer)
+    assert done.returncode == 141 and not done.stderr
+
+
+@pytest.fixture
+def blocked(model, tmp_path):
+    """A command in the midst of its work: it waits for the texts of a pipe."""
+    os.mkfifo(tmp_path / "texts")
+    command = ["embed", model, "--texts", tmp_path / "texts", "--language", "en", "--output", tmp_path / "out.npy"]
+    process = subprocess.Popen([*START, *map(str, command)], stderr=subprocess.PIPE, text=True)
+    with open(tmp_path / "texts", "w"):  # opens when the command has opened the other end
+        yield process
+    process.kill()
+
+
+def test_an_interrupt_of_work_is_silent(blocked, tmp_path):
+    time.sleep(0.5)
+    blocked.send_signal(signal.SIGINT)
+    _, error = blocked.communicate(timeout=60)
+    assert blocked.returncode == 130 and not error
+    assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize("module", ["typer", "torch", "transformers", "peft", "rich.table"])
+def test_an_interrupt_during_the_imports_is_silent(module):
+    """The first module is imported before the options are read, the last ones by the work of the command."""
+    program = f"""
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv[0] = "/usr/bin/babelens"
+from babelens.cli.main import main
+main()
+"""
+    done = ended("info", "mural-base", program=[sys.executable, "-c", program])
+    assert done.returncode == 130 and not done.stderr and not done.stdout
+
+
+def test_a_missing_package_of_an_extra_is_named_with_the_extra(tmp_path):
+    done = ended(
+        "sacrebleu", "train", "rc3/mmt-de", "--output", tmp_path / "out", program=[sys.executable, "-c", WITHOUT]
+    )
+    assert_one_sentence(done, "babelens[translation]")
+
+
+def test_any_other_missing_package_is_named():
+    done = ended("jinja2", "train", "emoji/mural", program=[sys.executable, "-c", WITHOUT])
+    assert_one_sentence(done, "the package jinja2 is not installed: pip install jinja2")
+
+
+def test_which_imports_are_the_users_to_mend():
+    missing = ModuleNotFoundError("No module named 'h5py'", name="h5py")
+    assert _missing_package(missing) == "the package h5py is not installed: pip install babelens[regions]"
+    assert _missing_package(ImportError("A needs B: pip install B")) == "A needs B: pip install B"
+    assert _missing_package(ModuleNotFoundError("No module named 'babelens.x'", name="babelens.x")) is None
+    assert _missing_package(ImportError("cannot import name 'a'", name="torch")) is None
+
+
+def test_the_extras_are_those_of_the_installed_package():
+    assert {"emoji", "regions", "segmenters", "translation"} <= set(packages_of_extras())
+    assert packages_of_extras()["regions"] == ["h5py", "lmdb"]
+
+
+def test_a_mistake_of_ours_keeps_its_traceback():
+    broken = "import babelens.cli.jobs.info as job\njob.list_presets = 3\n"
+    program = WITHOUT.replace("from babelens.cli.main", f"{broken}from babelens.cli.main")
+    done = ended("nothing", "info", "mural-base", program=[sys.executable, "-c", program])
+    assert done.returncode == 1 and "Traceback" in done.stderr and "TypeError" in done.stderr

@@ -1,0 +1,36 @@
+"""`babelens evaluate` finds the job by its key option where its name is left out."""
+
+import pytest
+
+from babelens.cli.evaluate import with_job
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("MODEL", "emoji MODEL"),
+        ("MODEL --gallery g.png", "emoji MODEL --gallery g.png"),
+        ("MODEL --data emoji --json", "emoji MODEL --json"),
+        ("--data=emoji MODEL", "emoji MODEL"),
+        ("MODEL --data photos --split test", "captions MODEL --data photos --split test"),
+        ("--data=photos MODEL", "captions --data=photos MODEL"),
+        ("MODEL --recipe rc3/xvnli", "task MODEL --recipe rc3/xvnli"),
+        ("MODEL --data emoji --recipe rc3/xvnli", "task MODEL --recipe rc3/xvnli"),
+        ("MODEL --data", "captions MODEL --data"),
+    ],
+)
+def test_the_key_option_picks_the_job(typed, meant):
+    assert with_job(typed.split()) == meant.split()
+
+
+def test_a_job_that_is_named_is_taken(run, model):
+    assert "--protocol" in run("evaluate", "captions", "--help").output
+    assert "--protocol" not in run("evaluate", "emoji", "--help").output
+    assert "Missing option '--data'" in run("evaluate", "captions", model, code=2).output
+    assert "No such option: --languages" in run("evaluate", model, "--languages", "en", code=2).output
+
+
+def test_without_arguments_the_jobs_are_shown(run):
+    for arguments, status in (((), 2), (("--help",), 0)):
+        shown = run("evaluate", *arguments, code=status).output
+        assert all(job in shown for job in ("emoji", "captions", "task"))

@@ -1,0 +1,116 @@
+"""The command line answers help, completion and wrong arguments at once: without torch, transformers and datasets."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from babelens.cli.evaluate import JOBS
+from babelens.cli.main import app
+
+COMMANDS = [command.callback.__name__ for command in app.registered_commands]
+HEAVY = {"torch", "transformers", "datasets", "peft", "accelerate", "evaluate", "pyarrow", "numpy", "pandas", "PIL"}
+PROGRAM = """
+import json, sys
+sys.argv[0] = "/usr/bin/babelens"
+try:
+    from babelens.cli.main import main
+    main()
+finally:
+    print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+"""
+
+
+def answer(*arguments, **environment):
+    """The process that ran the command line, and the packages that it imported."""
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
+    return done, set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def test_all_commands_are_here():
+    assert len(COMMANDS) == 10 and [group.name for group in app.registered_groups] == ["evaluate"]
+    assert [job.__name__ for job in JOBS] == ["emoji", "captions", "task"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        *([command] for command in COMMANDS),
+        ["evaluate"],
+        *(["evaluate", job.__name__] for job in JOBS),
+        ["evaluate", "MODEL"],
+        ["evaluate", "MODEL", "--data", "photos"],
+    ],
+    ids=" ".join,
+)
+def test_help_imports_nothing_heavy(command):
+    done, packages = answer(*command, "--help")
+    assert done.returncode == 0 and "Usage:" in done.stdout
+    assert not packages & HEAVY
+
+
+def test_neither_do_version_and_completion():
+    done, packages = answer("--version")
+    assert done.returncode == 0 and done.stdout.startswith("babelens ") and not packages & HEAVY
+    _, packages = answer("--show-completion")  # which fails where no shell is among the parents of the process
+    assert not packages & HEAVY
+    asked = {"_BABELENS_COMPLETE": "complete_bash", "COMP_WORDS": "babelens eva", "COMP_CWORD": "1"}
+    done, packages = answer(**asked)
+    assert done.stdout.split() == ["evaluate"] and not packages & HEAVY
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["search", "MODEL"],
+        ["search", "MODEL", " ", "--images", ".", "--language", "de"],
+        ["search", "MODEL", "x", "--images", ".", "--language", "de", "--grid", "3"],
+        ["train", "emoji/mural", "--set", "steps"],
+        ["embed", "MODEL", "--output", "x.npy"],
+        ["evaluate", "MODEL", "--data", "photos", "--languages", ","],
+        ["demo", "--method", "nothing"],
+        ["features", "MODEL", "--data", "photos", "--output", "out", "--crop", "1000"],
+        ["trim", "MODEL", "--output", "out"],
+        ["info"],
+        ["acquire", "--steps", "0"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments_import_nothing_heavy(arguments, tmp_path):
+    done, packages = answer(*arguments)
+    assert done.returncode == 2 and "Error" in done.stderr
+    assert not packages & HEAVY
+
+
+def seconds(*arguments):
+    """Processor time of a Python process: what other processes do at the same time hardly counts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], capture_output=True, check=True, timeout=120)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_help_takes_a_few_times_what_importing_typer_and_rich_takes():
+    """Measured by turns, the least of several, since processes that share a core slow each other down.
+
+    On an idle machine `--help` takes 2.7 times as long as the imports. The help of a command takes 4.2 times as long;
+    that of a typer program with a single option takes 3.5 times, as typer imports pydantic for it. The bounds leave
+    room for a loaded machine; any of the heavy packages alone would take more than twenty times as long.
+    """
+    runs = {
+        "imports": ["-c", "import typer, rich"],
+        "help": ["-m", "babelens", "--help"],
+        "help of a command": ["-m", "babelens", "acquire", "--help"],
+    }
+    least = dict.fromkeys(runs, float("inf"))
+    for _ in range(5):
+        for name, arguments in runs.items():
+            least[name] = min(least[name], seconds(*arguments))
+    assert least["help"] < 4 * least["imports"]
+    assert least["help of a command"] < 6 * least["imports"]
