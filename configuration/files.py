@@ -18,7 +18,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     The temporary file has the same name and lies in a hidden folder beside `path`, which is deleted in either case.
     Missing parent folders of `path` are created. If `path` is a link, the file that it points to is replaced.
 
-    Example:
+    Examples:
         >>> with atomic_file("results.json") as unfinished:
         ...     unfinished.write_text("{}")
 

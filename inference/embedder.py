@@ -44,7 +44,7 @@ class Embedder:
         dtype: the floating-point type to convert the model to, such as `torch.bfloat16`; by default the model keeps
             its own.
 
-    Example:
+    Examples:
         >>> embedder = Embedder.from_pretrained("openai/clip-vit-base-patch32")
         >>> images = embedder.encode_image(["cat.jpg", "dog.jpg"])
         >>> query = embedder.encode_text("a dog", language="en")

@@ -134,7 +134,7 @@ class TranslatorsByPair:
     Args:
         translators: the translators, by source and target language.
 
-    Example:
+    Examples:
         >>> german = Seq2SeqTranslator.from_pretrained("Helsinki-NLP/opus-mt-en-de", pair=("en", "de"))
         >>> french = Seq2SeqTranslator.from_pretrained("Helsinki-NLP/opus-mt-en-fr", pair=("en", "fr"))
         >>> translator = TranslatorsByPair({("en", "de"): german, ("en", "fr"): french})

@@ -57,7 +57,7 @@ def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | N
         CorpusError: if the corpus has no caption in one of the languages (not checked for a stream).
         LanguageTagError: for an unknown language.
 
-    Example:
+    Examples:
         >>> view = image_text_pairs(load_captions("photos"), ["de", "fr"])
         >>> view[0]["text"], view[0]["language"]
     """
@@ -126,7 +126,7 @@ class RetrievalSet:
         image_ids: the image_id of each image [n_images].
         texts: the captions [n_texts]; a text is listed once for all rows that share an image_id.
         text_image_ids: the image_id that each text describes [n_texts].
-        text_to_images: for each text, the indices of all images with its image_id [n_texts][1 or more].
+        text_to_images: for each text, the indices of all images with its image_id `[n_texts][1 or more]`.
     """
 
     language: str

@@ -69,7 +69,7 @@ def as_caption_corpus(
             `BadImageError` are special cases.
         LanguageTagError: for an unknown language.
 
-    Example:
+    Examples:
         >>> rows = [{"image": "cat.jpg", "captions": {"en": "a cat", "de": "eine Katze"}}]
         >>> corpus = as_caption_corpus(Dataset.from_list(rows))
     """

@@ -98,7 +98,7 @@ def load_captions(
         SaveError: if the disk on which `datasets` prepares the source is full.
         SourceUnavailableError: for a data set that the Hub does not provide.
 
-    Example:
+    Examples:
         >>> corpus = load_captions("photos", languages=["en", "de"])
     """
     if on_bad_image == "skip" and not check_images:
@@ -150,7 +150,7 @@ def load_translations(
         LanguageTagError: for an unknown language, with the line.
         SourceUnavailableError: for a data set that the Hub does not provide.
 
-    Example:
+    Examples:
         >>> corpus = load_translations("pairs.tsv", languages=["en", "de"])
     """
     rules = CaptionRules(

@@ -67,7 +67,7 @@ def load_emoji(
         SourceUnavailableError: at the first call, if a package cannot be fetched.
         ImportError: at the first call, if `babelens[emoji]` is not installed.
 
-    Example:
+    Examples:
         >>> corpus = load_emoji(["twemoji"], split="train", languages=["en", "de"])
         >>> corpus[0]["captions"]
     """

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
+from babelens.cli.evaluate import with_job
+
 CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").rglob("*.md")])
 
@@ -84,7 +86,13 @@ def mistakes(arguments: list[str], known: dict[str, Any], *, is_whole: bool = Tr
         return [] if name in ("--help", "--version") else [f"no option {name}"]
     if name not in known:
         return [f"no command {name}"]
-    parameters = known[name].params
+    command = known[name]
+    while hasattr(command, "commands"):  # a group of jobs, whose name may be left out
+        job, *words = with_job(words) if words and words[0] not in command.commands else words or ["--help"]
+        if job == "--help":
+            return []
+        command, name = command.commands[job], f"{name} {job}"
+    parameters = command.params
     options = {opt: each for each in parameters for opt in (*each.opts, *each.secondary_opts) if opt.startswith("-")}
     needed = [each for each in parameters if each.param_type_name == "argument"]
     given, positional, found = set(), [], []
