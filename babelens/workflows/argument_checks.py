@@ -8,7 +8,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import torch
 from transformers import TrainingArguments, get_scheduler
@@ -66,14 +66,14 @@ def check_arguments(arguments_class: type[TrainingArguments], given: Mapping[str
     Raises:
         RecipeError: for an argument that the class does not have or cannot use.
     """
-    fields = _fields_of(arguments_class)
+    types = _types_of(arguments_class)
     for name, value in _with_switches(arguments_class, given).items():
         key = f"{where}.{name}"
-        check_known(name, fields, f"{where}.")
-        value_of(fields[name].type, value, key)
+        check_known(name, types, f"{where}.")
+        value_of(types[name], value, key)
         if value is not None:
             _check_range(name, value, key)
-            _check_choice(arguments_class, fields[name].type, name, value, key)
+            _check_choice(arguments_class, types[name], name, value, key)
     for name in ("languages", "eval_languages"):
         _checked(check_languages, given.get(name), name, where=where)
     for pattern in given.get("learning_rate_mapping") or ():
@@ -111,22 +111,25 @@ def made_arguments(
     return arguments
 
 
-def _fields_of(arguments_class: type[TrainingArguments]) -> dict[str, dataclasses.Field]:
-    return {f.name: f for f in dataclasses.fields(arguments_class) if f.init and f.name not in _NOT_GIVEN}
+def _types_of(arguments_class: type[TrainingArguments]) -> dict[str, Any]:
+    """The annotated types of a class's arguments, by name; `HfArgumentParser` may have changed `Field.type`."""
+    hints = get_type_hints(arguments_class)
+    names = (field.name for field in dataclasses.fields(arguments_class) if field.init)
+    return {name: hints[name] for name in names if name not in _NOT_GIVEN}
 
 
 def _with_switches(arguments_class: type[TrainingArguments], given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with the words `on`, `off`, `yes` and `no` as each argument means them: true or false, and for
     what has a name for nothing, that name."""
     meant = dict(given)
-    fields = _fields_of(arguments_class)
+    types = _types_of(arguments_class)
     for name, value in given.items():
         if name.endswith("_strategy") and value == "off":
             meant[name] = "no"
         elif name == "report_to" and value in ("off", "no"):
             meant[name] = "none"
-        elif name in fields:
-            meant[name] = as_meant(fields[name].type, value)
+        elif name in types:
+            meant[name] = as_meant(types[name], value)
     return meant
 
 

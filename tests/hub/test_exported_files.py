@@ -37,7 +37,7 @@ MLA = TWO_TOWER | {
 }
 MLA |= {"processing_mla", "processing_per_language"}
 WORDS = DUAL_ENCODER | {"exporting", "losses_distances", "modeling_word_dual_encoder", "processing_per_language"}
-WORDS |= {"processing_word_level", "recurrent", "word_tokenizers"}
+WORDS |= {"processing_word_level", "recurrent", "training_step", "word_tokenizers"}
 
 FILES = {
     "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_dual_encoder", "processing_mural"},

@@ -90,5 +90,5 @@ def test_every_command_is_written():
     assert hooks.PLACEHOLDER in PAGES["command-line"]
     for name, command in get_command(app).commands.items():
         section = written.partition(f"\n## `babelens {name}`\n")[2].partition("\n## ")[0]
-        shown = [each.opts[0] if each.opts[0].startswith("-") else each.human_readable_name for each in command.params]
+        shown = [each.opts[0] if each.opts[0].startswith("-") else each.opts[0].upper() for each in command.params]
         assert [each for each in shown if f"`{each}" not in section] == [], name

@@ -1,15 +1,14 @@
 """What the guides of the methods show works: their examples run, and the defaults that they state are the code's. The
-commands of the results are there as well."""
+scripts that the results name exist."""
 
 import ast
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from doc_pages import BLOCK, DOCS, blocks, pages, write_example_data
-from typer.main import get_command
+from doc_pages import BLOCK, DOCS, pages, write_example_data
+from documents import commands
 from typer.testing import CliRunner
 
 import babelens
@@ -18,7 +17,6 @@ from babelens.workflows.recipe_file import find_recipe
 
 METHODS = ["mural", "align", "etcl", "mla", "mla-student", "rc3", "smalr", "liwe", "consistency"]
 TEXTS = pages("methods")
-SHOWN = {f"{folder}/{name}": text for folder in ("methods", "results") for name, text in pages(folder).items()}
 CLIP = "openai/clip-vit-base-patch32"  # which a test has no network for
 TABLE = re.compile(r"^### `([A-Z]\w+)`\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 DEFAULT = re.compile(r"^\| `(\w+)` \| `(.+?)` \|", re.MULTILINE)
@@ -27,12 +25,6 @@ DEFAULT = re.compile(r"^\| `(\w+)` \| `(.+?)` \|", re.MULTILINE)
 def section(guide: str, heading: str) -> str:
     """The part of a guide under a heading of the second level."""
     return TEXTS[guide].partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-
-
-def commands(text: str) -> list[list[str]]:
-    """The commands of babelens in the blocks of a text, each as its words."""
-    lines = "\n".join(blocks(text, "bash")).replace("\\\n", " ")
-    return [shlex.split(line, comments=True)[1:] for line in lines.splitlines() if line.startswith("babelens ")]
 
 
 @pytest.fixture
@@ -60,19 +52,11 @@ def test_the_example_runs(guide, photos):
         if title:
             Path(title).write_text(code, encoding="utf-8")
         elif language == "bash":
-            for words in commands(f"```bash\n{code}```"):
+            for words in commands(code):
                 done = CliRunner().invoke(app, words)
                 assert done.exit_code == 0, f"{words}: {done.output}\n{done.exception!r}"
         elif language == "python":
             exec(compile(code, f"{guide}.md", "exec"), names)
-
-
-@pytest.mark.parametrize("text", SHOWN.values(), ids=SHOWN)
-def test_commands_have_their_options(text):
-    known = get_command(app).commands
-    for name, *words in commands(text):
-        options = {option for each in known[name].params for option in (*each.opts, *each.secondary_opts)}
-        assert {word for word in words if word.startswith("--")} <= options, f"babelens {name} {words}"
 
 
 @pytest.mark.parametrize("name", pages("results"))

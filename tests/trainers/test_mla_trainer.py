@@ -400,7 +400,7 @@ def test_data_whose_language_is_not_trained_is_refused(make_trainer, data):
 
 
 def test_a_stream_is_refused(make_trainer):
-    with pytest.raises(ValueError, match=r"text_text: MLA .* needs a Dataset, not a stream"):
+    with pytest.raises(ValueError, match=r"text_text: MLA needs a Dataset, not a stream"):
         make_trainer({"text_text": shapes_corpus().to_iterable_dataset()})
 
 
