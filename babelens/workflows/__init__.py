@@ -2,7 +2,7 @@
 
 How `babelens train` runs a recipe (`base.RecipeRun`), and which part does what:
 
-    recipe file ── recipe.load_recipe ──> Recipe                the keys, checked (recipe_checks, argument_checks)
+    recipe file ── loading.load_recipe ─> Recipe                the keys, checked (recipe_checks, argument_checks)
          Recipe ── data.RecipeData ─────> corpora, languages    what is trained on, and in which languages
                 ── building.ModelBuilder > processor, model     new ones, or those that training goes on from
                 ── training.StagedTraining > trained model      stage after stage, from checkpoints (resuming)

@@ -6,11 +6,13 @@ seed below zero are errors in the middle of a run, or of no effect at all. Here 
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, get_args, get_type_hints
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainingArguments, get_scheduler
 from transformers.integrations import get_available_reporting_integrations
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
@@ -223,3 +225,14 @@ def check_names(names: Iterable[str] | None, known: Iterable[str], key: str) -> 
     for name in names or ():
         if name not in known:
             raise RecipeError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")
+
+
+@contextmanager
+def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
+    """What a configuration refuses, as an error of the recipe's key."""
+    try:
+        yield
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        if isinstance(error, RecipeError):
+            raise
+        raise RecipeError(f"{key}: {in_one_line(error)}") from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,38 +11,13 @@ from transformers import set_seed
 from ..configuration.errors import RecipeError
 from ..configuration.pretrained import refuse_kernels
 from ..trainers.saving import atomic_directory
-from .building import ModelBuilder
-from .data import RecipeData
-from .recipe import DualEncoderRecipe, Recipe, workflow_of
+from .loading import workflow_of
+from .parts import RunParts
+from .recipe import Recipe
 from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start
-from .reporting import EVALUATION as EVALUATION, Reporting, write_evaluation
+from .reporting import EVALUATION as EVALUATION, write_evaluation
 from .resuming import record_start, resumed_processor
-from .training import CHECKPOINTS as CHECKPOINTS, StagedTraining
-
-
-@dataclass(frozen=True)
-class Workflow:
-    """The classes that run the recipes of a method. The defaults are those of a dual encoder that reads word pieces;
-    a method that differs in a part names a subclass of it.
-
-    Args:
-        recipe: the keys of its recipes.
-        data: reads the data, and tells the languages in it.
-        builder: builds the processor and the model.
-        training: trains the model, stage by stage.
-        reporting: evaluates the trained model, and writes its card.
-        tasks: of a workflow that fine-tunes on tasks, the values that `task` may have.
-    """
-
-    recipe: type[Recipe] = DualEncoderRecipe
-    data: type[RecipeData] = RecipeData
-    builder: type[ModelBuilder] = ModelBuilder
-    training: type[StagedTraining] = StagedTraining
-    reporting: type[Reporting] = Reporting
-    tasks: tuple[str, ...] = ()
-
-
-WORKFLOW = Workflow()
+from .training import CHECKPOINTS as CHECKPOINTS
 
 
 def recipe_data(recipe: Recipe) -> Any:
@@ -55,23 +30,8 @@ def recipe_run(recipe: Recipe, output: Path, command: str, *, trust_remote_code:
     return RecipeRun(recipe, output, command, trust_remote_code)
 
 
-class RecipeRun:
-    """One run of a recipe.
-
-    Args:
-        recipe: the recipe.
-        output: the model's folder; checkpoints lie in `output/checkpoints`, results in `output/evaluation`.
-        command: the command that was typed, for the card.
-        trust_remote_code: whether code that comes with the models that the recipe names may run.
-    """
-
-    def __init__(self, recipe: Recipe, output: Path, command: str, trust_remote_code: bool = False) -> None:
-        self.recipe, self.output, self.trust_remote_code = recipe, output, trust_remote_code
-        workflow = workflow_of(recipe.method, recipe.task_name)
-        self.data = workflow.data(recipe)
-        self.builder = workflow.builder(recipe, self.data, output / CHECKPOINTS, trust_remote_code=trust_remote_code)
-        self.training = workflow.training(recipe, self.data, self.builder, output)
-        self.reporting = workflow.reporting(recipe, self.data, output, command, trust_remote_code=trust_remote_code)
+class RecipeRun(RunParts):
+    """One run of a recipe; arguments as those of `RunParts`."""
 
     def check(self) -> None:
         """Checks whatever can be known of the recipe before data is read; also what is only needed at the end.

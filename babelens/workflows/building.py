@@ -21,9 +21,9 @@ from ..configuration.pretrained import load_model, load_processor
 from ..processing.image_processing_mural import MuralImageProcessor
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from ..registry import METHODS
+from .argument_checks import overrides_checked
 from .data import RecipeData
 from .recipe import ImageSizes, Recipe, TokenizerSource
-from .recipe_checks import overrides_checked
 
 
 class ModelBuilder:

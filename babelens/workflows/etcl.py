@@ -5,8 +5,8 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..modeling.modeling_etcl import EtclModel
 from ..modeling.modeling_mural import MuralModel
 from ..processing.processing_etcl import EtclProcessor
-from .base import Workflow
 from .building import ModelBuilder
+from .workflow import Workflow
 
 
 class EtclBuilder(ModelBuilder):

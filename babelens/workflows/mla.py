@@ -12,11 +12,11 @@ from ..configuration.pretrained import load_model, load_processor
 from ..configuration.tasks import IMAGE_TEXT
 from ..modeling.modeling_mla import MlaModel
 from ..processing.processing_mla import MlaProcessor
-from .base import Workflow
 from .building import ModelBuilder
 from .data import RecipeData
 from .recipe import DualEncoderRecipe, TokenizerSource
 from .vocabulary import native_with_vocabulary, pretrained_table
+from .workflow import Workflow
 
 
 @dataclass(frozen=True)

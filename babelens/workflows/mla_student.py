@@ -23,12 +23,11 @@ from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.masked_language import train_masked_language
 from ..trainers.precision import PrecisionTrainingArguments
 from ..trainers.saving import atomic_directory
-from .argument_checks import check_arguments, made_arguments
-from .base import Workflow
+from .argument_checks import check_arguments, made_arguments, overrides_checked
 from .mla import MlaBuilder, MlaData
 from .recipe import TEXT_MODEL, Recipe, TokenizerSource
-from .recipe_checks import overrides_checked
 from .training import FINISHED, is_finished
+from .workflow import Workflow
 
 
 @dataclass(frozen=True)

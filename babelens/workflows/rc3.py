@@ -26,12 +26,12 @@ from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.processing_rc3 import Rc3Processor
 from ..processing.regions import SeveralRegions, open_regions
 from ..processing.tokenizer_training import train_bpe
-from .base import Workflow
 from .building import ModelBuilder
 from .data import RecipeData
 from .recipe import OF_NEW_MODEL, ImageSizes, Recipe, TokenizerSource
 from .reporting import Reporting
 from .training import StagedTraining
+from .workflow import Workflow
 
 MBART = "mbart"
 REGION_SIZES = ("region_size", "max_regions")  # keys of `Rc3Config`

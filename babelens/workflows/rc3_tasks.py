@@ -19,13 +19,13 @@ from ..model_cards.facts import DataSource as CardSource, Result
 from ..model_cards.task_facts import TaskCardFacts
 from ..trainers.arguments import Rc3TaskTrainingArguments
 from ..trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer
-from .base import Workflow
 from .data import RecipeData
 from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions
 from .rc3_task_data import joined, languages_in, read_task_data, texts_of
 from .recipe import EMOJI, DataSource, Stage
 from .record import corpus_digest
 from .reporting import Reporting, validation_note, write_evaluation
+from .workflow import Workflow
 
 TaskReport = dict[str, Results]  # by test set
 

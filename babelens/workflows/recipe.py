@@ -14,22 +14,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datasets import Dataset, IterableDataset
 
 from ..configuration.errors import LanguageTagError, RecipeError
 from ..configuration.languages import normalize_language, normalize_languages
-from ..configuration.suggestions import did_you_mean
 from ..data.corpus.loading import load_captions, load_translations
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.weak import weakly_aligned_emoji
-from ..registry import METHODS, imported
-from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe, read_recipe, with_key
-from .recipe_types import as_meant, build, check_known, value_of
-
-if TYPE_CHECKING:
-    from .base import Workflow
+from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe
+from .recipe_types import as_meant
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
@@ -325,73 +320,3 @@ def check_languages(tags: Collection[str] | None, key: str) -> None:
 def _is_folder_name(name: str) -> bool:
     is_plain = _STAGE_NAME.fullmatch(name) is not None and name == name.strip() and len(name) <= 100
     return is_plain and name not in KEPT_FOLDERS and not _CHECKPOINT_NAME.fullmatch(name)
-
-
-def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Recipe:
-    """Reads a recipe, as an object of its method's own class of recipes.
-
-    Args:
-        name: path of a recipe, or its name among those of the package.
-        overrides: values by dotted keys: `{"training.learning_rate": 1e-3}`.
-
-    Raises:
-        RecipeError: for a file that is no recipe, an unknown method or key, a wrong type.
-    """
-    path = find_recipe(name)
-    content = read_recipe(path)
-    try:
-        for dotted, value in (overrides or {}).items():
-            content = with_key(content, dotted, value)
-        recipe = _built(content)
-    except RecipeError as error:
-        raise RecipeError(f"{path}: {error}") from error
-    object.__setattr__(recipe, "file", path)
-    return recipe
-
-
-def _built(content: dict[str, Any]) -> Recipe:
-    if "method" not in content:
-        for key in content:
-            check_known(key, ["method", *_methods_by_key()])
-        raise RecipeError(f"method is missing; there are {', '.join(METHODS)}")
-    method = value_of(str, content["method"], "method")
-    recipe_class = workflow_of(method, content.get("task")).recipe
-    own = recipe_class.key_names()
-    foreign = {key: _methods_by_key()[key] for key in content if key not in own and key in _methods_by_key()}
-    for key, others in foreign.items():
-        if content[key] is not None:
-            reader = f"the fine-tuning of {method}" if content.get("task") else method
-            raise RecipeError(f"{key}: {reader} reads nothing there; leave it out. It is a key of {', '.join(others)}")
-    return build(recipe_class, {key: value for key, value in content.items() if key not in foreign})
-
-
-def workflow_of(method: str, task: object = None) -> "Workflow":
-    """The classes that run the recipes of a method, or those that fine-tune its models on a task.
-
-    Raises:
-        RecipeError: for an unknown method or task, and for a method that is not fine-tuned on tasks.
-    """
-    if method not in METHODS:
-        hint = did_you_mean(method, METHODS)
-        raise RecipeError(f"method: there is no {method!r}{hint}; there are {', '.join(METHODS)}")
-    if task is None:
-        return imported(METHODS[method].workflow)
-    reference = METHODS[method].task_workflow
-    if reference is None:
-        others = ", ".join(name for name, other in METHODS.items() if other.task_workflow)
-        raise RecipeError(f"task: {method} is not fine-tuned on tasks; {others} is")
-    workflow = imported(reference)
-    if task not in workflow.tasks:
-        hint = did_you_mean(task, workflow.tasks)
-        raise RecipeError(f"task: there is no {task!r}{hint}; there are {', '.join(workflow.tasks)}")
-    return workflow
-
-
-def _methods_by_key() -> dict[str, list[str]]:
-    """The keys of all recipes, each with the methods that read it."""
-    methods: dict[str, list[str]] = {}
-    for name, method in METHODS.items():
-        workflows = [imported(reference) for reference in (method.workflow, method.task_workflow) if reference]
-        for key in dict.fromkeys(key for workflow in workflows for key in workflow.recipe.key_names()):
-            methods.setdefault(key, []).append(name)
-    return methods

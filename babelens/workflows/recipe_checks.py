@@ -2,12 +2,10 @@
 the training, and not after hours of it."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from datasets import IterableDataset
-from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainingArguments
 
 from ..configuration.errors import PublishError, RecipeError
@@ -22,18 +20,14 @@ from ..model_cards.licenses import check_hub_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from .argument_checks import check_names
+from .parts import RunParts
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, TokenizerSource, check_languages
-from .recipe_file import in_one_line
 from .recipe_types import check_known, value_of
-
-if TYPE_CHECKING:
-    from .base import RecipeRun
-
 
 # ---- Before data is read ----
 
 
-def check_recipe(run: "RecipeRun") -> None:
+def check_recipe(run: RunParts) -> None:
     """
     Raises:
         RecipeError: for a recipe that does not fit its method, whatever its data.
@@ -47,7 +41,7 @@ def check_recipe(run: "RecipeRun") -> None:
     _check_licenses(run)
 
 
-def _check_sections(run: "RecipeRun") -> None:
+def _check_sections(run: RunParts) -> None:
     recipe = run.recipe
     for name in recipe.keys_of_new_models():
         if getattr(recipe, name) is not None and recipe.model.from_pretrained:
@@ -59,7 +53,7 @@ def _check_sections(run: "RecipeRun") -> None:
         raise RecipeError("model.overrides: a model that training goes on from keeps its configuration; leave it out")
 
 
-def _check_model(run: "RecipeRun") -> None:
+def _check_model(run: RunParts) -> None:
     for name, kind in (("languages", list[str]), ("native_language", str)):
         if name in run.recipe.model.overrides:
             key = f"model.overrides.{name}"
@@ -81,7 +75,7 @@ def _check_model(run: "RecipeRun") -> None:
         raise RecipeError(f"model.preset: {preset!r} is a preset of {preset_facts(preset)['method']}, not of {method}")
 
 
-def check_start(run: "RecipeRun") -> None:
+def check_start(run: RunParts) -> None:
     """
     Raises:
         RecipeError: for a model to go on from that is of another type.
@@ -99,23 +93,12 @@ def check_start(run: "RecipeRun") -> None:
         )
 
 
-@contextmanager
-def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
-    """What a configuration refuses, as an error of the recipe's key."""
-    try:
-        yield
-    except (TypeError, ValueError, StrictDataclassError) as error:
-        if isinstance(error, RecipeError):
-            raise
-        raise RecipeError(f"{key}: {in_one_line(error)}") from error
-
-
-def _sources(run: "RecipeRun") -> list[tuple[str, DataSource]]:
+def _sources(run: RunParts) -> list[tuple[str, DataSource]]:
     sources = [(f"train.{task}", source) for task, source in run.recipe.train.items()]
     return sources + ([("validation", run.recipe.validation)] if run.recipe.validation else [])
 
 
-def _check_source(run: "RecipeRun", key: str, source: DataSource) -> None:
+def _check_source(run: RunParts, key: str, source: DataSource) -> None:
     """A source of captions or translations: the options of its loader, and the languages that its task takes."""
     task = key.removeprefix("train.")
     known = source.option_types(translations=task in run.data.translation_tasks)
@@ -131,7 +114,7 @@ def _check_source(run: "RecipeRun", key: str, source: DataSource) -> None:
             raise RecipeError(f"{key}.pairs: {list(pair)} names one language twice, which is no translation")
 
 
-def _check_report(run: "RecipeRun") -> None:
+def _check_report(run: RunParts) -> None:
     recipe = run.recipe
     if recipe.report is not None:
         check_names([recipe.report], run.reporting.reports, "report")
@@ -143,7 +126,7 @@ def _check_report(run: "RecipeRun") -> None:
         raise RecipeError("unseen_languages: they are for the report, which the recipe does not ask for")
 
 
-def _check_licenses(run: "RecipeRun") -> None:
+def _check_licenses(run: RunParts) -> None:
     recipe = run.recipe
     try:
         if recipe.license is not None:
@@ -170,7 +153,7 @@ def _check_licenses(run: "RecipeRun") -> None:
 # ---- With the arguments ----
 
 
-def check_arguments_fit(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
+def check_arguments_fit(run: RunParts, arguments: Sequence[TrainingArguments]) -> None:
     """
     Args:
         arguments: of each stage.
@@ -200,7 +183,7 @@ def check_arguments_fit(run: "RecipeRun", arguments: Sequence[TrainingArguments]
 # ---- With the data ----
 
 
-def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
+def check_data(run: RunParts, arguments: Sequence[TrainingArguments]) -> None:
     """Reads the data, and checks whether it has the languages and as many examples as the recipe needs.
 
     Args:
@@ -245,7 +228,7 @@ def check_data(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None
     _check_reported_languages(run)
 
 
-def _check_evaluated_languages(run: "RecipeRun", arguments: Sequence[TrainingArguments]) -> None:
+def _check_evaluated_languages(run: RunParts, arguments: Sequence[TrainingArguments]) -> None:
     for stage, args in zip(run.recipe.all_stages, arguments, strict=True):
         wanted = getattr(args, "eval_languages", None)
         if wanted and run.recipe.validation is not None:
@@ -260,7 +243,7 @@ def _check_present(wanted: Sequence[str] | None, present: Any, key: str) -> None
             raise RecipeError(f"{key}: the data has no text in {tag!r}, only in {', '.join(present)}")
 
 
-def _check_reported_languages(run: "RecipeRun") -> None:
+def _check_reported_languages(run: RunParts) -> None:
     """The emoji benchmark asks in the languages that were trained on and in those that were not."""
     if run.recipe.report is None:
         return

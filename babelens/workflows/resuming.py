@@ -2,19 +2,17 @@
 
 import re
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import AutoProcessor, ProcessorMixin
 
 from ..configuration.pretrained import load_processor
 from ..trainers.checkpoints import newest_checkpoint
 from ..trainers.saving import atomic_directory
+from .parts import RunParts
 from .recipe import PROCESSOR, Recipe
 from .record import RunRecord, flattened
 from .training import CHECKPOINTS
-
-if TYPE_CHECKING:
-    from .base import RecipeRun
 
 # Keys without influence on the weights. Of data, the digest is recorded: its path and the way of reading may change.
 _UNRECORDED = re.compile(
@@ -27,14 +25,14 @@ _MAY_CHANGE = re.compile(
 )
 
 
-def record_start(run: "RecipeRun", processor: ProcessorMixin) -> None:
+def record_start(run: RunParts, processor: ProcessorMixin) -> None:
     """Saves the record of a run's beginning, and its processor, beside the checkpoints."""
     _record(run).write(run.output / CHECKPOINTS)
     with atomic_directory(run.output / CHECKPOINTS / PROCESSOR) as scratch:
         processor.save_pretrained(scratch)
 
 
-def resumed_processor(run: "RecipeRun") -> ProcessorMixin | None:
+def resumed_processor(run: RunParts) -> ProcessorMixin | None:
     """The processor with which a run began, for whose vocabulary its weights were trained. Earlier versions kept it in
     checkpoints alone; None before the first checkpoint of theirs.
 
@@ -48,7 +46,7 @@ def resumed_processor(run: "RecipeRun") -> ProcessorMixin | None:
     return None if saved is None else load_processor(AutoProcessor, saved)
 
 
-def _record(run: "RecipeRun") -> RunRecord:
+def _record(run: RunParts) -> RunRecord:
     streams = {f"train.{task}" for task in run.data.streams}
     return RunRecord(_settings(run.recipe, streams), run.data.digests())
 

@@ -18,9 +18,9 @@ from ..processing.processing_smalr import SmalrProcessor
 from ..processing.word_dictionaries import dictionary_words
 from ..processing.word_vectors import word_vectors
 from ..processing.word_vocabulary import frequent_words
-from .base import Workflow
 from .record import file_digest
 from .words import WordsBuilder, WordsData, WordsRecipe, WordsReporting
+from .workflow import Workflow
 
 logger = logging.getLogger(__name__)
 

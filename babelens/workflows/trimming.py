@@ -28,7 +28,7 @@ from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_
 from ..trainers.output_lock import locked
 from ..trainers.saving import atomic_directory, prepare_saving
 from .base import recipe_data
-from .recipe import load_recipe
+from .loading import load_recipe
 
 # Of a processor with two tokenizers, the one to trim stands first.
 _TOKENIZERS = ("multilingual_tokenizer", "tokenizer")

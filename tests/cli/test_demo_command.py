@@ -13,7 +13,7 @@ from babelens.cli.jobs import demo
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.workflows import time_budget
 from babelens.workflows.base import recipe_run
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 from babelens.workflows.time_budget import (
     StageTime,
     seconds_of,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from babelens import EtclModel, EtclProcessor, EtclTrainer
 from babelens.cli.main import app
 from babelens.workflows.base import recipe_run
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from babelens.cli.main import app
 from babelens.configuration.errors import RecipeError
 from babelens.modeling.acquirer import plain_state_dict
 from babelens.workflows.base import recipe_data
-from babelens.workflows.recipe import find_recipe, load_recipe
+from babelens.workflows.loading import load_recipe
+from babelens.workflows.recipe import find_recipe
 
 CPU = {"report_to": "none", "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
 

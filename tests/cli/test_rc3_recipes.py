@@ -23,7 +23,7 @@ from babelens.configuration.errors import RecipeError
 from babelens.configuration.presets import load_preset
 from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 EMOJI = ("pretrain", "no-kl", "no-rxvtcl", "no-contrast", "patches", "regions", "both")
 

@@ -18,7 +18,7 @@ from babelens.cli.main import app
 from babelens.configuration.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
 from babelens.model_cards.task_facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 TRAINING = {key: value for key, value in SETTINGS.items() if key != "disable_tqdm"} | {
     "max_steps": 4,

@@ -15,7 +15,7 @@ from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProces
 from babelens.cli import demo
 from babelens.cli.main import app
 from babelens.configuration.errors import RecipeError, VocabularyError
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 
 @pytest.fixture(scope="module")

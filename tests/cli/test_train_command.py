@@ -23,7 +23,8 @@ from babelens.inference.embedder import Embedder
 from babelens.trainers.output_lock import locked
 from babelens.trainers.saving import atomic_directory
 from babelens.workflows.base import recipe_run
-from babelens.workflows.recipe import find_recipe, load_recipe
+from babelens.workflows.loading import load_recipe
+from babelens.workflows.recipe import find_recipe
 from babelens.workflows.recipe_checks import check_arguments_fit
 from babelens.workflows.training import is_finished
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from babelens.configuration.errors import RecipeError
 from babelens.trainers.mla import MlaTrainer
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 
 @pytest.fixture(scope="module")

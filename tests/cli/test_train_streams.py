@@ -10,7 +10,7 @@ from tiny_training import shapes_corpus, shapes_trainer
 
 from babelens.configuration.errors import RecipeError
 from babelens.workflows.base import recipe_run
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 
 @pytest.fixture

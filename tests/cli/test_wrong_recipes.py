@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from babelens.configuration.errors import BabelensError, RecipeError
 from babelens.workflows.base import recipe_run
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from documents import CHECKOUT, DOCUMENTS, Block, anchors, blocks_in, commands, known_commands, links, mistakes
 
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import yaml
 from documents import blocks_in, commands, known_commands
 from PIL import Image
 
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

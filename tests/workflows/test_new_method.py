@@ -20,7 +20,7 @@ from babelens.configuration import presets
 from babelens.configuration.errors import RecipeError
 from babelens.inference.embedder import Embedder
 from babelens.workflows.base import recipe_run
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 FILES = {
     "__init__.py": """
@@ -112,7 +112,7 @@ FILES = {
     "workflow.py": """
         from dataclasses import dataclass
 
-        from babelens.workflows.base import Workflow
+        from babelens.workflows.workflow import Workflow
         from babelens.workflows.building import ModelBuilder
         from babelens.workflows.recipe import DualEncoderRecipe
 

@@ -9,7 +9,7 @@ from tiny_recipes import liwe, mla, smalr, student
 from tiny_training import write_shapes
 
 from babelens.workflows.base import recipe_run
-from babelens.workflows.recipe import load_recipe
+from babelens.workflows.loading import load_recipe
 
 
 @pytest.fixture(scope="module")

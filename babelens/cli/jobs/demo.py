@@ -20,7 +20,7 @@ from ...trainers.checkpoints import newest_checkpoint
 from ...trainers.output_lock import locked
 from ...trainers.saving import atomic_directory
 from ...workflows.base import CHECKPOINTS, EVALUATION, RecipeRun, recipe_run
-from ...workflows.recipe import load_recipe
+from ...workflows.loading import load_recipe
 from ...workflows.time_budget import seconds_of, stage_times, stages_of, steps_of, steps_within, with_steps
 from ..console import plain_console
 from .tables import print_run

@@ -6,8 +6,8 @@ import typer
 
 from ...configuration.errors import ModelKindError
 from ...workflows.base import recipe_data
+from ...workflows.loading import load_recipe
 from ...workflows.rc3_tasks import Rc3TaskRecipe, evaluate_task
-from ...workflows.recipe import load_recipe
 from .results import show_results
 from .tables import print_task_report
 

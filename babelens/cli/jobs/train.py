@@ -10,7 +10,8 @@ import typer
 from ...configuration.errors import RecipeError
 from ...trainers.output_lock import locked
 from ...workflows.base import recipe_run
-from ...workflows.recipe import find_recipe, load_recipe
+from ...workflows.loading import load_recipe
+from ...workflows.recipe import find_recipe
 from ...workflows.recipe_file import parse
 from ..console import plain_console
 from .tables import print_run
