@@ -27,6 +27,8 @@ from .modeling.modeling_rc3_tasks import (
 )
 from .modeling.modeling_smalr import SmalrModel as SmalrModel
 from .modeling.peft_mla import MlaAdapterConfig as MlaAdapterConfig
+from .modeling.peft_mla.conversion import save_adapter as save_adapter
+from .processing.image_processing_mural import MuralImageProcessor as MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor as EtclProcessor
 from .processing.processing_liwe import LiweProcessor as LiweProcessor
 from .processing.processing_mla import MlaProcessor as MlaProcessor
@@ -34,6 +36,8 @@ from .processing.processing_mla_student import MlaStudentProcessor as MlaStudent
 from .processing.processing_mural import MuralProcessor as MuralProcessor
 from .processing.processing_rc3 import Rc3Processor as Rc3Processor
 from .processing.processing_smalr import SmalrProcessor as SmalrProcessor
+from .processing.regions import open_regions as open_regions
+from .processing.tokenizer_training import train_wordpiece as train_wordpiece
 from .registry import METHODS as METHODS, Method as Method, register_method as register_method
 from .trainers.arguments import (
     ContrastiveTrainingArguments as ContrastiveTrainingArguments,
@@ -43,6 +47,7 @@ from .trainers.arguments import (
     Rc3TrainingArguments as Rc3TrainingArguments,
     SmalrTrainingArguments as SmalrTrainingArguments,
 )
+from .trainers.checkpoints import newest_checkpoint as newest_checkpoint
 from .trainers.etcl import EtclTrainer as EtclTrainer
 from .trainers.liwe import LiweTrainer as LiweTrainer
 from .trainers.mla import MlaTrainer as MlaTrainer

@@ -1,3 +1,4 @@
+from .batching.task_data import TaskData as TaskData
 from .batching.views import (
     RetrievalSet as RetrievalSet,
     image_text_pairs as image_text_pairs,

@@ -22,12 +22,19 @@ import torch
 from datasets import Dataset
 from transformers import AutoModel, AutoTokenizer, HfArgumentParser, PreTrainedModel, ProcessorMixin, set_seed
 
-from babelens import BabelensError, Embedder, MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
+from babelens import (
+    BabelensError,
+    Embedder,
+    MlaModel,
+    MlaProcessor,
+    MlaTrainer,
+    MlaTrainingArguments,
+    newest_checkpoint,
+    save_adapter,
+    train_wordpiece,
+)
 from babelens.data import load_captions, load_translations, translation_pairs
 from babelens.evaluation import evaluate_retrieval
-from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.trainers.checkpoints import newest_checkpoint
 
 logger = logging.getLogger(__name__)
 

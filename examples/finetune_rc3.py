@@ -29,11 +29,10 @@ from babelens import (
     Rc3ForVisualReasoning,
     Rc3TaskTrainer,
     Rc3TaskTrainingArguments,
+    newest_checkpoint,
+    open_regions,
 )
-from babelens.data import load_captions
-from babelens.data.batching.task_data import TaskData
-from babelens.processing.regions import open_regions
-from babelens.trainers.checkpoints import newest_checkpoint
+from babelens.data import TaskData, load_captions
 
 logger = logging.getLogger(__name__)
 

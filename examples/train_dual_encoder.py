@@ -35,16 +35,16 @@ from babelens import (
     EtclModel,
     EtclProcessor,
     EtclTrainer,
+    MuralImageProcessor,
     MuralModel,
     MuralProcessor,
     MuralTrainer,
     load_preset,
+    newest_checkpoint,
+    train_wordpiece,
 )
 from babelens.data import languages_of, load_captions, load_translations
 from babelens.evaluation import evaluate_retrieval
-from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.processing.tokenizer_training import train_wordpiece
-from babelens.trainers.checkpoints import newest_checkpoint
 
 logger = logging.getLogger(__name__)
 

@@ -38,15 +38,15 @@ from babelens import (
     MlaProcessor,
     MlaTrainer,
     MlaTrainingArguments,
+    MuralImageProcessor,
     MuralModel,
     MuralProcessor,
     MuralTrainer,
     load_preset,
+    train_wordpiece,
 )
 from babelens.data import load_captions, load_translations
 from babelens.evaluation import evaluate_retrieval
-from babelens.processing.image_processing_mural import MuralImageProcessor
-from babelens.processing.tokenizer_training import train_wordpiece
 
 STEPS = int(os.environ.get("TUTORIAL_STEPS", "300"))
 FOLDER = Path(os.environ.get("TUTORIAL_FOLDER", "runs/tutorial"))

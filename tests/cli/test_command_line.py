@@ -327,6 +327,8 @@ def test_an_interrupt_while_starting_is_quiet():
     code = """
 import os, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it runs in the background ignore it
+
 class Interrupting:
     def find_spec(self, name, *_):
         if name == "transformers":
