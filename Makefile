@@ -17,12 +17,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 BENCH_INSTALLED := $(BENCH_VENV)/installed
 DOCS_INSTALLED := $(VENV)/docs-installed
+NOTEBOOK_INSTALLED := $(VENV)/notebook-installed
 
 # Without the notice of the theme's authors about their next program.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-peers test-data check format docs docs-serve build bench-env clean
+.PHONY: help demo test test-peers test-data check format docs docs-serve tutorial build bench-env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +57,10 @@ docs: $(DOCS_INSTALLED) ## Build the documentation's site into site/; a broken l
 docs-serve: $(DOCS_INSTALLED) ## Show the documentation at http://127.0.0.1:8000, and again after each change
 	$(MKDOCS) serve
 
+tutorial: $(NOTEBOOK_INSTALLED) ## Run the tutorial as a notebook, into runs/tutorial.ipynb
+	mkdir -p runs
+	$(BIN)/jupytext --to ipynb --execute --run-path . --output runs/tutorial.ipynb examples/tutorial.py
+
 build: $(INSTALLED) ## Build the wheel and the source distribution into dist/
 	$(BIN)/python -m build
 
@@ -72,6 +77,10 @@ python-version:
 $(INSTALLED): pyproject.toml constraints.txt | python-version
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(NOTEBOOK_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[notebook]'
 	@touch $@
 
 $(DOCS_INSTALLED): $(INSTALLED)

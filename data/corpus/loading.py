@@ -31,7 +31,7 @@ from ...configuration.languages import normalize_language, normalize_languages
 from .captions import CaptionRules, Place, normalize_rows, shortened
 from .corpus import as_caption_corpus, as_translation_corpus, captions_column, image_id_of
 from .images import ImageRules, SkippedImage, path_inside
-from .tar_shards import tar_shards, tar_stream
+from .tar_shards import IMAGES, tar_shards, tar_stream
 from .text_files import line_of, read_json_lines
 from .translation_files import TRANSLATION_FILES, translation_file
 
@@ -218,6 +218,14 @@ def _read(
         raise CorpusError("a file of unknown kind; known are .parquet, and for translations .tsv and .jsonl")
     if not path.is_dir() and (path.suffix in TRANSLATION_FILES or not _HUB_ID.fullmatch(source)):
         raise FileNotFoundError
+    endings = (
+        {file.suffix.lower().lstrip(".") for file in path.rglob("*") if file.is_file()} if path.is_dir() else set()
+    )
+    if endings and endings <= {*IMAGES}:
+        raise CorpusError(
+            f"a folder of images needs a {METADATA} with their captions, a line for each image, such as "
+            '{"file_name": "a.jpg", "captions": {"en": ["a cat"]}}'
+        )
     split = _one_of(datasets.get_dataset_split_names(source, name), split)
     return datasets.load_dataset(source, name, split=split, streaming=streaming), None
 

@@ -393,3 +393,10 @@ def test_the_package_names_what_it_has_without_loading_it() -> None:
         "assert not hasattr(data, 'load_nothing')\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_images_without_captions_are_refused_with_the_file_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    PIL.Image.new("RGB", (4, 4)).save(tmp_path / "photos" / "a.jpg")
+    with pytest.raises(CorpusError, match=r"photos: a folder of images needs a metadata\.jsonl .*\"captions\""):
+        load_captions(tmp_path / "photos")
