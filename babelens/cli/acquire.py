@@ -9,7 +9,7 @@ from ..configuration.defaults import M_BERT, Precision
 from .options import CAPTIONED_IMAGES, AsJson, TrustRemoteCode
 
 _DATA = "Data"
-_FIRST_LANGUAGE = "For the first language that a model acquires; later ones share these choices"
+_FIRST_LANGUAGE = "For the first language; later languages share these choices"
 _TRAINING = "Training"
 
 
