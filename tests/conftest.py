@@ -49,6 +49,9 @@ from babelens.processing.processing_liwe import frequent_characters  # noqa: E40
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from babelens.processing.word_vocabulary import frequent_words  # noqa: E402
 
+# Tiny dual encoders and small corpora, for the tests of inference, evaluation and the command line.
+pytest_plugins = ["retrieval_fixtures"]
+
 # The initial weights are wider than usual, so that what an untrained tower says depends on what it reads.
 TINY_TEXT = {
     "hidden_size": 16,

@@ -46,7 +46,9 @@ def load_learner(choices: AcquisitionChoices, translations: Dataset) -> tuple[Ml
         model, processor = _wrapped(choices, model, processor, translations)
     if choices.language in model.config.known_languages:
         known = ", ".join(model.config.known_languages)
-        raise TrainingSetupError(f"{choices.base} knows {choices.language!r} already; it knows {known}")
+        raise TrainingSetupError(
+            f"{choices.base} has the language {choices.language!r} already; its languages are {known}"
+        )
     if choices.train_embedding and model.config.languages:
         raise TrainingSetupError(
             f"{', '.join(model.config.languages)} depend on the embedding of {choices.base}: training it for "

@@ -3,14 +3,6 @@
 import numpy as np
 import pytest
 from PIL import Image
-from retrieval_fixtures import (
-    build_tokenizer as build_tokenizer,
-    caption_corpus as caption_corpus,
-    clip_folder as clip_folder,
-    clip_parts as clip_parts,
-    emoji_corpus as emoji_corpus,
-    tower as tower,
-)
 from tiny_native import saved, tiny_clip
 from typer.testing import CliRunner
 

@@ -500,7 +500,7 @@ HOLES = [row | {"en": ""} if number == 3 else row for number, row in enumerate(R
 REFUSALS = {
     "a base that is no dual encoder": (changes(base=Path("bert")), "does not support 'bert' models"),
     "no base": (changes(base=Path("nothing")), "nothing"),
-    "the native language": (changes(language="en"), "knows 'en' already"),
+    "the native language": (changes(language="en"), "has the language 'en' already"),
     "another language": (changes(language="uk"), "has no text in 'uk', only in de, en"),
     "no language": (changes(language="klingonish"), "'klingonish' is not a language tag"),
     "an empty cell": (translations(HOLES, "de", "en"), "bad.tsv line 5: 1 texts (nothing in en)"),
@@ -543,7 +543,7 @@ def test_what_cannot_be_is_one_sentence(folder, capfd, monkeypatch, case):
 def test_a_language_that_is_there_is_refused(folder, german, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     assert run(*later_options(folder, base=german / "model", language="DE")) == 1
-    assert "knows 'de' already; it knows en, de" in capfd.readouterr().err
+    assert "has the language 'de' already; its languages are en, de" in capfd.readouterr().err
     assert not (folder / "output").exists()
 
 

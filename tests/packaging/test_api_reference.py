@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from doc_pages import BLOCK, blocks, pages, write_example_data
+from documents import TITLED_BLOCK, code_in, pages, write_example_data
 from tiny_rc3_tasks import save_pretrained_rc3
 from typer.main import get_command
 
@@ -19,7 +19,7 @@ from babelens.modeling.losses import __name__ as LOSSES
 
 PAGES = pages("api")
 DIRECTIVES = [path for text in PAGES.values() for path in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)]
-SHOWN = [code for folder in ("api", "methods") for text in pages(folder).values() for code in blocks(text, "python")]
+SHOWN = [code for folder in ("api", "methods") for text in pages(folder).values() for code in code_in(text, "python")]
 PROMISED_LOSSES = [
     "contrastive_loss",
     "triple_contrastive_loss",
@@ -68,7 +68,7 @@ def test_examples_run(page, folder, tmp_path, monkeypatch):
     monkeypatch.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", tmp_path / "cache")
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)  # trainers write into `runs`
     names = {}
-    for language, title, code in BLOCK.findall(PAGES[page]):
+    for language, title, code in TITLED_BLOCK.findall(PAGES[page]):
         if language == "python" and not title:  # the title says what a test does not have
             exec(compile(code, f"docs/api/{page}.md", "exec"), names)
 

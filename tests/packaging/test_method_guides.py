@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from doc_pages import BLOCK, DOCS, pages, write_example_data
-from documents import commands
+from documents import CHECKOUT, TITLED_BLOCK, commands, pages, write_example_data
 from typer.testing import CliRunner
 
 import babelens
@@ -48,7 +47,7 @@ def test_the_example_runs(guide, photos):
     if guide != "mural":
         example = example.replace("runs/mural", "runs/start")  # another guide's result
     names = {}
-    for language, title, code in BLOCK.findall(example):
+    for language, title, code in TITLED_BLOCK.findall(example):
         if title:
             Path(title).write_text(code, encoding="utf-8")
         elif language == "bash":
@@ -62,7 +61,7 @@ def test_the_example_runs(guide, photos):
 @pytest.mark.parametrize("name", pages("results"))
 def test_benchmarks_exist(name):
     for script in re.findall(r"python (benchmarks/\w+\.py)", pages("results")[name]):
-        assert (DOCS.parent / script).is_file()
+        assert (CHECKOUT / script).is_file()
 
 
 @pytest.mark.parametrize("guide", TEXTS)

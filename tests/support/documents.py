@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tiny_native import saved, tiny_clip
+from tiny_training import write_shapes
 from typer.main import get_command
 
 from babelens.cli.evaluate import with_job
@@ -18,6 +20,9 @@ _BLOCK = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 # After the prompt of a shell, or after what starts Python in several processes.
 _COMMAND = re.compile(r"^(?:babelens|.* -m babelens) (.*)$")
+
+# With the title of a block that is a file: ```yaml title="recipe.yaml".
+TITLED_BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Block(NamedTuple):
@@ -121,3 +126,22 @@ def mistakes(arguments: list[str], known: dict[str, Any], *, is_whole: bool = Tr
         if not least <= len(positional) <= len(needed):
             found.append(f"{name} takes {least} to {len(needed)} arguments, not {positional}")
     return found
+
+
+def pages(folder: str) -> dict[str, str]:
+    """The pages of a folder, by name."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted((CHECKOUT / "docs" / folder).glob("*.md"))}
+
+
+def code_in(text: str, language: str) -> list[str]:
+    """The code blocks in a language."""
+    return [code for found, _, code in TITLED_BLOCK.findall(text) if found == language]
+
+
+def write_example_data(folder: Path) -> None:
+    """What the examples read: `photos`, `pairs.tsv` and a CLIP."""
+    photos = folder / "photos"
+    photos.mkdir()
+    write_shapes(photos)
+    (photos / "pairs.tsv").rename(folder / "pairs.tsv")
+    saved(tiny_clip(), folder / "clip")
