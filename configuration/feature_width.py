@@ -1,6 +1,32 @@
-"""Widths of the features of an image tower and of a dual encoder."""
+"""Widths of the features of towers and of dual encoders."""
+
+from typing import Literal
 
 from transformers import PreTrainedConfig
+
+# How one vector is read from the states of a text encoder, and from those of a vision backbone; see `pool_text` and
+# `pool_image`.
+TextPooling = Literal["cls", "mean", "eos", "pooler"]
+ImagePooling = Literal["pooler", "cls", "mean"]
+POOLER: Literal["pooler"] = "pooler"
+
+
+def text_width(config: PreTrainedConfig, pooling: str = "cls") -> int:
+    """Returns the width of the pooled features of a text encoder.
+
+    Args:
+        config: configuration of the encoder.
+        pooling: how a text is pooled; SigLIP's own pooling changes the width.
+
+    Raises:
+        ValueError: if the configuration does not state it.
+    """
+    names = ("projection_size",) if pooling == POOLER else ()
+    for name in (*names, "project_dim", "hidden_size"):  # AltCLIP's encoder projects its states to `project_dim`
+        width = getattr(config, name, None)
+        if isinstance(width, int):
+            return width
+    raise ValueError(f"cannot tell the feature width of text model {config.model_type!r}: it has no hidden_size")
 
 
 def image_width(config: PreTrainedConfig) -> int:

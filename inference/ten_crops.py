@@ -30,7 +30,7 @@ from ..configuration.files import atomic_file
 from ..configuration.pretrained import load_processor
 from ..data.batching.views import Images
 from ..data.corpus.corpus import FEATURES
-from ..modeling.modeling_dual_encoder import pool_image
+from ..modeling.towers import pool_image
 from ..processing.images import check_size
 from .backbones import load_backbone
 from .fingerprint import fingerprint

@@ -7,23 +7,18 @@ Trainers call the same function on embeddings that were gathered from many chunk
 """
 
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.models.align.modeling_align import AlignTextModel, AlignVisionModel
 from transformers.utils import ModelOutput
 
 from ..configuration.errors import InputError
 from ..configuration.hub_code import HubCodeMixin
 from .forward_keywords import Call, tower_keywords
 from .weights_as_made import WeightsAsMade
-
-# AutoModel does not have ALIGN's towers, BERT and EfficientNet without its head convolution.
-_ALIGN_TOWERS = {"align_text_model": AlignTextModel, "align_vision_model": AlignVisionModel}
 
 
 @dataclass
@@ -164,37 +159,9 @@ def count_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def build_tower(config: PreTrainedConfig) -> PreTrainedModel:
-    """Builds an untrained tower from any transformers configuration: a text encoder without a tanh pooler, or a vision
-    backbone."""
-    tower_class = _ALIGN_TOWERS.get(config.model_type) or MODEL_MAPPING.get(type(config), AutoModel)
-    has_text_pooler = hasattr(config, "vocab_size") and "add_pooling_layer" in signature(tower_class).parameters
-    options = {"add_pooling_layer": False} if has_text_pooler else {}
-    attends = hasattr(config, "num_attention_heads")
-    if not attends:
-        config._attn_implementation = "eager"  # the only one that transformers accepts for such towers
-    if config.model_type in _ALIGN_TOWERS:
-        tower = _ALIGN_TOWERS[config.model_type](config, **options)
-    else:
-        tower = AutoModel.from_config(config, **options)
-    if not attends:  # so that another can be set later, for the text tower
-        tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
-    return tower
-
-
 def in_dtype_of(tower: PreTrainedModel, images: Tensor) -> Tensor:
     """Casts images, or image features, to the floating-point type of a tower; some towers do not do so themselves."""
     return images.to(tower.dtype) if images.is_floating_point() else images
-
-
-def pool_image(output: BaseModelOutputWithPooling) -> Tensor:
-    """Returns one vector for each image, [N, width]: the tower's own pooling, or else the mean over positions or
-    patches."""
-    pooled = getattr(output, "pooler_output", None)
-    if pooled is None:
-        last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]
-        pooled = last.mean((-2, -1)) if last.dim() == 4 else last.mean(1)
-    return pooled.flatten(1)
 
 
 def without_states(output: BaseModelOutputWithPooling) -> BaseModelOutputWithPooling:

@@ -23,8 +23,9 @@ from ..configuration.feature_width import feature_width
 from .acquirer import AcquiredBlock, Acquirer, initialize_linears, load_plain_state_dict
 from .forward_keywords import tower_keywords
 from .language_rows import RowsByLanguage
-from .modeling_dual_encoder import build_tower, count_parameters
+from .modeling_dual_encoder import count_parameters
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
+from .towers import build_tower
 from .weights_as_made import initialized_by_itself
 
 _EVERY = "every"  # stands for all languages

@@ -20,13 +20,12 @@ from .length_groups import encode_by_length
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
-    build_tower,
     in_dtype_of,
     normalize,
-    pool_image,
     with_states,
     without_states,
 )
+from .towers import build_tower, pool_image
 
 
 class TwoTowerModel(DualEncoderPreTrainedModel):

@@ -15,11 +15,10 @@ from .forward_keywords import Call, asks_for_states, tower_keywords
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
-    build_tower,
     in_dtype_of,
     normalize,
-    pool_image,
 )
+from .towers import build_tower, pool_image
 
 
 @dataclass

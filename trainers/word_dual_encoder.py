@@ -14,7 +14,7 @@ from ..data.batching.features import FeatureView
 from ..data.batching.mixture import SizedView
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import Images
-from ..modeling.modeling_dual_encoder import pool_image
+from ..modeling.towers import pool_image
 from ..modeling.training_step import TrainingStep
 from .arguments import WordDualEncoderTrainingArguments
 from .contrastive import ContrastiveTrainer

@@ -17,7 +17,7 @@ PROCESSOR = {
     "text_inputs",
 }
 METHOD = EVERY_MODEL | PROCESSOR | {"forward_keywords"}
-DUAL_ENCODER = METHOD | {"feature_width", "modeling_dual_encoder"}
+DUAL_ENCODER = METHOD | {"feature_width", "modeling_dual_encoder", "towers"}
 TWO_TOWER = DUAL_ENCODER | {
     "learned_temperature",
     "length_groups",

@@ -1,0 +1,117 @@
+"""The towers of dual encoders: text encoders and vision backbones of transformers, built from their configurations,
+and how one vector for a text or an image is read from their states."""
+
+from inspect import signature
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
+
+from ..configuration.feature_width import POOLER
+
+# Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> name of the class in transformers.
+_CLASSES = {
+    "align_text_model": "AlignTextModel",
+    "align_vision_model": "AlignVisionModel",
+    "altclip_text_model": "AltCLIPTextModel",
+    "altclip_vision_model": "AltCLIPVisionModel",
+    "chinese_clip_text_model": "ChineseCLIPTextModel",
+    "chinese_clip_vision_model": "ChineseCLIPVisionModel",
+    "metaclip_2_text_model": "MetaClip2TextModel",
+    "metaclip_2_vision_model": "MetaClip2VisionModel",
+    "mt5": "MT5EncoderModel",
+    "siglip2_text_model": "Siglip2TextModel",
+    "siglip_text_model": "SiglipTextModel",
+    "t5": "T5EncoderModel",
+    "umt5": "UMT5EncoderModel",
+}
+
+
+def tower_class(config: PreTrainedConfig) -> Any:
+    """Returns the class of a tower, or `AutoModel` if transformers decides, as it does for code from the Hub."""
+    name = _CLASSES.get(config.model_type)
+    return getattr(transformers, name) if name else MODEL_MAPPING.get(type(config), AutoModel)
+
+
+def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreTrainedModel:
+    """Builds an untrained tower from any transformers configuration: a text encoder or a vision backbone.
+
+    Args:
+        config: configuration of the tower.
+        pooler: whether it has the pooling layer that some classes can do without. By default, a vision backbone is
+            what its class is by default, and a text encoder is without: next-sentence prediction trained that layer.
+    """
+    chosen = tower_class(config)
+    if pooler is None and hasattr(config, "vocab_size"):
+        pooler = False
+    has_choice = pooler is not None and "add_pooling_layer" in signature(chosen).parameters
+    options = {"add_pooling_layer": pooler} if has_choice else {}
+    attends = hasattr(config, "num_attention_heads")
+    if not attends:
+        config._attn_implementation = "eager"  # the only one that transformers accepts for such towers
+    if config.model_type in _CLASSES:
+        tower = chosen._from_config(config, **options)
+    else:
+        tower = AutoModel.from_config(config, **options)
+    if not attends:  # so that another can be set later, for the text tower
+        tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
+    return tower
+
+
+def pool_image(output: BaseModelOutputWithPooling, pooling: str = POOLER) -> Tensor:
+    """Returns one vector for each image, [N, width].
+
+    Args:
+        output: the output of a vision backbone.
+        pooling: `pooler`, the backbone's own pooling, or else the mean over positions or patches; `cls`, the state of
+            the first position; `mean`, the mean over all positions or patches.
+    """
+    pooled = getattr(output, "pooler_output", None) if pooling == POOLER else None
+    if pooled is None:
+        last = output.last_hidden_state  # [N, width, H, W] or [N, patches, width]
+        if pooling == "cls" and last.dim() == 3:
+            pooled = last[:, 0]
+        else:
+            pooled = last.mean((-2, -1)) if last.dim() == 4 else last.mean(1)
+    return pooled.flatten(1)
+
+
+def pool_text(
+    output: BaseModelOutput,
+    attention_mask: Tensor | None,
+    pooling: str,
+    *,
+    input_ids: Tensor,
+    end_id: int | None = None,
+) -> Tensor:
+    """Returns one vector for each text, [N, width].
+
+    Args:
+        output: the output of a text encoder.
+        attention_mask ([N, T]): 0 at padding, or `None` if there is none.
+        pooling: `cls`, the state of the first token; `mean`, the mean over the tokens of the text; `eos`, the state of
+            its last token; `pooler`, the encoder's own pooling.
+        input_ids ([N, T]): the tokens.
+        end_id: id of the end-of-text token, of which `eos` takes the first if there is no `attention_mask`.
+    """
+    if pooling == POOLER:
+        return output.pooler_output
+    states = output.last_hidden_state  # [N, T, width]
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "mean":
+        if attention_mask is None:
+            return states.mean(1)
+        weights = attention_mask.to(states.dtype)[..., None]  # [N, T, 1]
+        return (states * weights).sum(1) / weights.sum(1).clamp_min(1)
+    positions = torch.arange(states.shape[1], device=states.device)
+    if attention_mask is not None:
+        last = (attention_mask * positions).argmax(-1)
+    elif end_id is not None:
+        last = (input_ids == end_id).int().argmax(-1)
+    else:
+        last = positions[-1].expand(len(states))
+    return states[torch.arange(len(states), device=states.device), last]
