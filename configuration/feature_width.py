@@ -53,15 +53,16 @@ def feature_width(config: PreTrainedConfig) -> int:
     return getattr(config, "projection_dim", None) or image_width(config.vision_config)
 
 
-def check_projection_dim(config: PreTrainedConfig, given: object) -> None:
+def check_projection_dim(config: PreTrainedConfig, given: object, hint: str = "") -> None:
     """Checks a stated width of the shared space against the width that follows from the towers.
 
     Args:
         config: configuration of a dual encoder.
         given: the width that a file or a caller states, or `None`.
+        hint: what to do about it, for the error.
 
     Raises:
         ValueError: if the widths differ.
     """
     if given not in (None, config.projection_dim):
-        raise ValueError(f"projection_dim={given}, but the towers' shared space is {config.projection_dim} wide")
+        raise ValueError(f"projection_dim={given}, but the towers' shared space is {config.projection_dim} wide{hint}")

@@ -1,11 +1,14 @@
-"""What MURAL and ETCL share: a text encoder that is read at [CLS], a vision backbone, and linear layers that project
-texts to the width of the images.
+"""What MURAL and ETCL share: a text encoder, a vision backbone, and linear layers that project texts to the width of
+the images.
 
-Images are not projected: the pooled width of the backbone is the width of the shared space (Jain et al. 2021, section
-3.1; Lee et al. 2022, section 3.3).
+In the papers, the text encoder is read at [CLS], and images are not projected: the pooled width of the backbone is the
+width of the shared space (Jain et al. 2021, section 3.1; Lee et al. 2022, section 3.3). Pretrained towers may be read
+otherwise, and meet in a space of any width (`from_towers`). What comes out of a tower, before the linear layer, is
+called a feature here: a frozen tower's features can be computed once and be given in the place of images and texts.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Collection
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +16,9 @@ from transformers import PreTrainedConfig, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.feature_width import image_width
+from ..configuration.declared_pooling import declared_pooling
+from ..configuration.errors import InputError
+from ..configuration.feature_width import POOLER, image_width, text_width
 from .forward_keywords import asks_for_states, tower_keywords
 from .learned_temperature import LearnedTemperature
 from .length_groups import encode_by_length
@@ -25,7 +30,8 @@ from .modeling_dual_encoder import (
     with_states,
     without_states,
 )
-from .towers import build_tower, pool_image
+from .tower_loading import Source, has_own_pooling, image_tower_of, load_tower, text_tower_of
+from .towers import build_tower, pool_image, pool_text
 
 
 class TwoTowerModel(DualEncoderPreTrainedModel):
@@ -41,8 +47,72 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         super().__init__(config)
         # It must stay the first parameter: optimizers save their state by the index of the parameters.
         self.similarity = LearnedTemperature(config.temperature_init_value)
-        self.text_model = build_tower(config.text_config)
-        self.vision_model = build_tower(config.vision_config)
+        self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
+        self.vision_model = build_tower(config.vision_config, pooler=None if config.image_pooling == POOLER else False)
+        width = image_width(config.vision_config)
+        self.image_projection = nn.Linear(width, config.projection_dim) if config.image_head else nn.Identity()
+        self.text_dropout, self.image_dropout = nn.Dropout(config.text_dropout), nn.Dropout(config.image_dropout)
+
+    @classmethod
+    def from_towers(
+        cls,
+        image: Source,
+        text: Source,
+        *,
+        projection_dim: int | None = None,
+        text_pooling: str | None = None,
+        text_prompt: str | None = None,
+        freeze: Collection[str] = (),
+        loading: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Makes a model of two pretrained towers, with new linear layers.
+
+        Args:
+            image: a vision backbone: a folder, a Hub id or a model. Of a dual encoder such as CLIP, its image tower.
+            text: a text encoder, likewise.
+            projection_dim: width of the shared space, to which a linear layer projects images too; by default, images
+                are not projected, as in the papers, and the space is as wide as their features.
+            text_pooling: `cls`, `mean`, `eos` or `pooler`; by default what the encoder's own files say
+                (sentence-transformers), or else `cls`.
+            text_prompt: what the processor puts before every text, such as "query: " for E5.
+            freeze: the towers that are not trained, of "image" and "text".
+            loading: keyword arguments of `from_pretrained` for both towers, such as `trust_remote_code`.
+            options: further keys of the configuration, such as `text_dropout`.
+
+        Raises:
+            ModelFolderError: if a source lacks weights.
+            ModelKindError: if a source has no such tower, or cannot pool texts as asked.
+            ValueError: if an option is unknown or impossible.
+
+        Examples:
+            >>> model = MuralModel.from_towers(
+            ...     "google/efficientnet-b0", "intfloat/multilingual-e5-small", projection_dim=512,
+            ...     text_pooling="mean", text_prompt="query: ", freeze=["image", "text"],
+            ... )
+            >>> processor = MuralProcessor.from_towers(
+            ...     "google/efficientnet-b0", "intfloat/multilingual-e5-small", model.config
+            ... )
+        """
+        pooling = text_pooling or declared_pooling(text) or "cls"
+        vision_model = image_tower_of(image, **(loading or {}))
+        text_model = text_tower_of(text, pooling, **(loading or {}))
+        if projection_dim is not None:
+            options = {"projection_dim": projection_dim, "image_head": True} | options
+        if not has_own_pooling(vision_model):
+            options = {"image_pooling": "cls"} | options
+        config = cls.config_class(
+            text_config=text_model.config,
+            vision_config=vision_model.config,
+            text_pooling=pooling,
+            text_prompt=text_prompt or "",
+            freeze=list(freeze),
+            **options,
+        )
+        model = cls(config).to(text_model.dtype)
+        load_tower(model.text_model, text_model)
+        load_tower(model.vision_model, vision_model)
+        return model
 
     @property
     def temperature(self) -> nn.Parameter:
@@ -53,8 +123,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         self.similarity.bound()
 
     def new_text_head(self) -> nn.Linear:
-        """Returns a new linear layer from the width of the text tower to the width of the shared space."""
-        return nn.Linear(self.text_model.config.hidden_size, image_width(self.config.vision_config))
+        """Returns a new linear layer from the width of the text features to the width of the shared space."""
+        return nn.Linear(text_width(self.config.text_config, self.config.text_pooling), self.config.projection_dim)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -67,22 +137,51 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         raise NotImplementedError
 
     def embed_text(
-        self, input_ids: Tensor, attention_mask: Tensor | None, head: nn.Module, **kwargs: Any
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        head: nn.Module,
+        text_features: Tensor | None = None,
+        **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Runs the text tower; `pooler_output` [N, d] of the result is the projected state at [CLS]."""
+        """Runs the text tower, or takes its features; `pooler_output` [N, d] of the result is the projection of the
+        features.
+
+        Raises:
+            ArgumentError: for a keyword that the text tower does not have.
+            InputError: if there are neither texts nor features, or features of another width.
+        """
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
+        if text_features is not None:
+            features = self._checked_features(text_features, head.in_features, "text_features")
+            return BaseModelOutputWithPooling(pooler_output=head(self.text_dropout(features)))
+        if input_ids is None:
+            raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
-        pooled = head(output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
+        pooled = head(self.text_dropout(self.pooled_texts(output, input_ids, attention_mask)))
         return BaseModelOutputWithPooling(
             output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
         )
 
+    def pooled_texts(self, output: Any, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Returns the features [N, W] of texts, read from the output of the text tower."""
+        end_id = getattr(self.config.text_config, "eos_token_id", None)
+        return pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)
+
+    def _checked_features(self, features: Tensor, width: int, name: str) -> Tensor:
+        if features.shape[-1] != width:
+            raise InputError(f"{name} have the width {features.shape[-1]}; this model's tower gives {width}")
+        return in_dtype_of(self, features)
+
     @can_return_tuple
-    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> BaseModelOutputWithPooling:
+    def get_image_features(
+        self, pixel_values: Tensor | None = None, image_features: Tensor | None = None, **kwargs: Any
+    ) -> BaseModelOutputWithPooling:
         """Embeds images.
 
         Args:
             pixel_values ([N, 3, H, W]): images, as an image processor prepares them.
+            image_features ([N, F]): pooled features of the image tower that were computed before, instead.
             kwargs: keyword arguments of the image tower.
 
         Returns:
@@ -90,14 +189,25 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
         Raises:
             ArgumentError: for a keyword that the image tower does not have.
+            InputError: if there are neither images nor features, or features of another width.
         """
         (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
+        if image_features is not None:
+            features = self._checked_features(image_features, image_width(self.config.vision_config), "image_features")
+            return BaseModelOutputWithPooling(pooler_output=self.image_projection(self.image_dropout(features)))
+        if pixel_values is None:
+            raise InputError(f"{type(self).__name__} needs images: pixel_values or image_features")
         pixel_values = in_dtype_of(self.vision_model, pixel_values)
         output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
-        pooled = pool_image(output)
+        pooled = self.image_projection(self.image_dropout(pool_image(output, self.config.image_pooling)))
         return BaseModelOutputWithPooling(
             output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
         )
+
+    @property
+    def tower_features(self) -> "TowerFeatures":
+        """The towers alone, as a dual encoder whose embeddings are the features before the linear layers."""
+        return TowerFeatures(self)
 
     @can_return_tuple
     def forward(
@@ -107,6 +217,9 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         attention_mask: Tensor | None = None,
         paired_input_ids: Tensor | None = None,
         paired_attention_mask: Tensor | None = None,
+        image_features: Tensor | None = None,
+        text_features: Tensor | None = None,
+        paired_text_features: Tensor | None = None,
         return_loss: bool | None = None,
         return_logits: bool = True,
         positives: Tensor | None = None,
@@ -119,6 +232,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             input_ids ([N, T]), attention_mask ([N, T]): texts.
             pixel_values ([M, 3, H, W]): images; a loss needs M = N.
             paired_input_ids ([N, U]), paired_attention_mask ([N, U]): translations of the texts.
+            image_features ([M, F]), text_features ([N, W]), paired_text_features ([N, W]): pooled features of the
+                towers that were computed before (`tower_features`), in the place of images, texts and translations.
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
             return_logits: whether to compute the similarities of all images with all texts, for which large training
                 batches have no memory.
@@ -137,16 +252,22 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             InputError: if there is nothing to embed.
         """
         text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
-        head = self.training_head(pixel_values is not None, paired_input_ids is not None)
+        has_images = pixel_values is not None or image_features is not None
+        has_translations = paired_input_ids is not None or paired_text_features is not None
+        head = self.training_head(has_images, has_translations)
         keeps_states = return_logits or asks_for_states(kwargs)
         images = texts = translations = None
-        if pixel_values is not None:
-            images = self.get_image_features(pixel_values, return_dict=True, **image_kwargs)
+        if has_images:
+            images = self.get_image_features(pixel_values, image_features, return_dict=True, **image_kwargs)
             images = images if keeps_states else without_states(images)
-        if input_ids is not None:
+        if text_features is not None:
+            texts = self.embed_text(None, None, head, text_features)
+        elif input_ids is not None:
             texts = self._text_output(input_ids, attention_mask, head, text_length_groups, text_kwargs)
             texts = texts if keeps_states else without_states(texts)
-        if paired_input_ids is not None:
+        if paired_text_features is not None:
+            translations = self.embed_text(None, None, head, paired_text_features)
+        elif paired_input_ids is not None:
             translations = without_states(
                 self._text_output(paired_input_ids, paired_attention_mask, head, text_length_groups, {})
             )
@@ -174,3 +295,38 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
         pooled = encode_by_length(encode_rows, attention_mask, groups)
         return BaseModelOutputWithPooling(pooler_output=pooled)
+
+
+class TowerFeatures(nn.Module):
+    """The towers of a model as a dual encoder: its embeddings are the pooled features of the towers, before the
+    model's linear layers.
+
+    Args:
+        model: a model of two towers.
+    """
+
+    def __init__(self, model: TwoTowerModel) -> None:
+        super().__init__()
+        self.model = model
+        self.config = model.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the towers are."""
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of their weights."""
+        return self.model.dtype
+
+    def get_text_features(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutputWithPooling:
+        """Returns the pooled features of texts as `pooler_output` [N, W]; arguments as those of the model."""
+        output = self.model.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+        return BaseModelOutputWithPooling(pooler_output=self.model.pooled_texts(output, input_ids, attention_mask))
+
+    def get_image_features(self, pixel_values: Tensor) -> BaseModelOutputWithPooling:
+        """Returns the pooled features of images as `pooler_output` [N, F]."""
+        pixel_values = in_dtype_of(self.model.vision_model, pixel_values)
+        output = self.model.vision_model(pixel_values=pixel_values, return_dict=True)
+        return BaseModelOutputWithPooling(pooler_output=pool_image(output, self.config.image_pooling))
