@@ -11,6 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from .feature_width import check_projection_dim, image_width
+from .frozen_towers import checked_towers
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
 
@@ -37,6 +38,8 @@ class EtclConfig(HubCodeMixin, StrictConfig):
         text_text_margin: Margin that is subtracted from the cosine of a text and its translation (section 3.3).
         label_smoothing: Probability that every loss spreads evenly over all candidates (section 3.3).
         initializer_range: Standard deviation of the normal distribution that initializes the text projection.
+        freeze: Towers that are frozen whenever the model is made or loaded, of `["image", "text"]`: they are not
+            trained, and stay in evaluation mode. `["image"]` locks the image tower (Zhai et al. 2022, LiT).
 
     Raises:
         ValueError: if a key is unknown, or a value is impossible.
@@ -63,8 +66,10 @@ class EtclConfig(HubCodeMixin, StrictConfig):
     text_text_margin: float | int = 0.3
     label_smoothing: float | int = 0.1
     initializer_range: float | int = 0.02
+    freeze: list[str] | tuple[str, ...] = ()
 
     def __post_init__(self, **kwargs: object) -> None:
+        self.freeze = checked_towers(self.freeze)
         for name in ("temperature_init_value", "text_text_temperature", "triplet_text_temperature"):
             value = getattr(self, name)
             if value is not None and value <= 0:

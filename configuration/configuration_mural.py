@@ -11,6 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from .feature_width import check_projection_dim, image_width
+from .frozen_towers import checked_towers
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
 from .tasks import IMAGE_TEXT, TEXT_TEXT
@@ -37,6 +38,8 @@ class MuralConfig(HubCodeMixin, StrictConfig):
         text_text_temperature: Fixed temperature of the text-text loss (section 3.1).
         text_text_margin: Margin that is subtracted from the cosine of a text and its translation (section 3.1).
         initializer_range: Standard deviation of the normal distribution that initializes the heads.
+        freeze: Towers that are frozen whenever the model is made or loaded, of `["image", "text"]`: they are not
+            trained, and stay in evaluation mode. `["image"]` locks the image tower (Zhai et al. 2022, LiT).
 
     Raises:
         ValueError: if a key is unknown, or a value is impossible.
@@ -62,8 +65,10 @@ class MuralConfig(HubCodeMixin, StrictConfig):
     text_text_temperature: float | int = 0.01
     text_text_margin: float | int = 0.3
     initializer_range: float | int = 0.02
+    freeze: list[str] | tuple[str, ...] = ()
 
     def __post_init__(self, **kwargs: object) -> None:
+        self.freeze = checked_towers(self.freeze)
         self.tasks = list(self.tasks)
         if IMAGE_TEXT not in self.tasks or not set(self.tasks) <= {IMAGE_TEXT, TEXT_TEXT}:
             raise ValueError(f"tasks={self.tasks}: MURAL has ['image_text', 'text_text'], ALIGN ['image_text']")

@@ -58,7 +58,8 @@ class EtclModel(TwoTowerModel):
         source = AutoModel.from_pretrained(mural) if isinstance(mural, str | Path) else mural
         if source.config.model_type != "mural":
             raise ModelKindError(f"an ETCL model starts from a MURAL model; this one is {source.config.model_type!r}")
-        taken = ("text_config", "vision_config", "text_text_temperature", "text_text_margin", "initializer_range")
+        taken = ["text_config", "vision_config", "text_text_temperature", "text_text_margin", "initializer_range"]
+        taken += ["freeze"]
         model = cls(EtclConfig(**{name: getattr(source.config, name) for name in taken} | options))
         head = f"text_heads.{IMAGE_TEXT}"
         weights = {name.replace(head, "text_projection"): value for name, value in source.state_dict().items()}

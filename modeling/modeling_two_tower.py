@@ -5,15 +5,17 @@ Images are not projected: the pooled width of the backbone is the width of the s
 3.1; Lee et al. 2022, section 3.3).
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from transformers import PreTrainedConfig, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.feature_width import image_width
+from ..configuration.frozen_towers import TOWERS
 from .forward_keywords import asks_for_states, tower_keywords
 from .learned_temperature import LearnedTemperature
 from .length_groups import encode_by_length
@@ -43,6 +45,29 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         self.similarity = LearnedTemperature(config.temperature_init_value)
         self.text_model = build_tower(config.text_config)
         self.vision_model = build_tower(config.vision_config)
+        for name in config.freeze:
+            self.towers[name].requires_grad_(False).eval()
+
+    @property
+    def towers(self) -> dict[str, nn.Module]:
+        """The image tower and the text tower, by the names `image` and `text`."""
+        return {name: getattr(self, attribute) for name, attribute in TOWERS.items()}
+
+    @property
+    def frozen_towers(self) -> tuple[str, ...]:
+        """The names of the towers without a weight that is trained at present: of `image` and `text`."""
+        return tuple(
+            name
+            for name, tower in self.towers.items()
+            if not any(weight.requires_grad for weight in tower.parameters())
+        )
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets training mode, except in the frozen parts of the towers: see `keep_frozen_parts_still`."""
+        super().train(mode)
+        for tower in self.towers.values() if mode else ():
+            keep_frozen_parts_still(tower)
+        return self
 
     @property
     def temperature(self) -> nn.Parameter:
@@ -174,3 +199,16 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
 
         pooled = encode_by_length(encode_rows, attention_mask, groups)
         return BaseModelOutputWithPooling(pooler_output=pooled)
+
+
+def keep_frozen_parts_still(module: nn.Module) -> None:
+    """Sets evaluation mode in the parts of a module whose weights are all frozen: they have no dropout, and no new
+    batch statistics. Batch normalization updates its statistics only if all of its weights are trained."""
+    trained = [weight.requires_grad for weight in module.parameters()]
+    if trained and all(trained):
+        return
+    if isinstance(module, _NormBase) or (trained and not any(trained)):
+        module.eval()
+        return
+    for child in module.children():
+        keep_frozen_parts_still(child)

@@ -19,6 +19,7 @@ PROCESSOR = {
 METHOD = EVERY_MODEL | PROCESSOR | {"forward_keywords"}
 DUAL_ENCODER = METHOD | {"feature_width", "modeling_dual_encoder", "towers"}
 TWO_TOWER = DUAL_ENCODER | {
+    "frozen_towers",
     "learned_temperature",
     "length_groups",
     "losses_contrastive",
