@@ -1,4 +1,4 @@
-"""Configuration that MURAL and ETCL share: a text encoder, a vision backbone, and how their features meet in one space.
+"""Configuration that MURAL and ETCL share: a text encoder, a vision backbone, and how their features meet.
 
 In the papers, the backbone's pooled features are the shared space, and a linear layer projects texts to their width.
 Two pretrained towers need more choices: how texts and images are pooled, a projection of images too, and dropout
@@ -11,6 +11,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .feature_width import ImagePooling, TextPooling, check_projection_dim, image_width
+from .frozen_towers import checked_towers
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
 
@@ -38,6 +39,8 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
             the image features.
         text_dropout, image_dropout: Probability that a pooled feature of a text or an image is zeroed in training,
             before its linear layer.
+        freeze: Towers that are frozen whenever the model is made or loaded, of `["image", "text"]`: they are not
+            trained, and stay in evaluation mode. `["image"]` locks the image tower (Zhai et al. 2022, LiT).
         initializer_range: Standard deviation of the normal distribution that initializes the linear layers.
 
     Raises:
@@ -55,9 +58,11 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
     projection_dim: int | None = None
     text_dropout: float | int = 0.0
     image_dropout: float | int = 0.0
+    freeze: list[str] | tuple[str, ...] = ()
     initializer_range: float | int = 0.02
 
     def __post_init__(self, **kwargs: object) -> None:
+        self.freeze = checked_towers(self.freeze)
         for name in ("text_dropout", "image_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a probability below 1")

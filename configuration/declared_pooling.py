@@ -59,7 +59,7 @@ def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> Te
         raise ModelFolderError(f"{source}: {_FILE} is damaged: {error}") from error
     if len(stated) != 1 or stated[0] not in _POOLINGS:
         raise ModelKindError(
-            f"{source} pools texts by {' and '.join(map(str, stated)) or 'nothing'} ({_FILE}), which babelens does not "
-            f"have: choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
+            f"{source} pools texts by {' and '.join(map(str, stated)) or 'nothing'} ({_FILE}), which babelens does "
+            f"not have: choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
         )
     return _POOLINGS[stated[0]]

@@ -5,6 +5,7 @@ It starts from a MURAL with one linear layer on the text side for all tasks, whi
 (section 3.2).
 """
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_etcl import EtclConfig
+from ..configuration.configuration_two_tower import TwoTowerConfig
 from ..configuration.errors import ModelKindError
 from ..configuration.tasks import IMAGE_TEXT
 from .losses.contrastive import symmetric_contrastive_loss, triple_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel
+
+# The keys that an ETCL model takes over from a MURAL, as both have them.
+_OF_TWO_TOWERS = [field.name for field in fields(TwoTowerConfig) if field.name in TwoTowerConfig.__annotations__]
 
 
 class EtclModel(TwoTowerModel):
@@ -58,7 +63,7 @@ class EtclModel(TwoTowerModel):
         source = AutoModel.from_pretrained(mural) if isinstance(mural, str | Path) else mural
         if source.config.model_type != "mural":
             raise ModelKindError(f"an ETCL model starts from a MURAL model; this one is {source.config.model_type!r}")
-        taken = ("text_config", "vision_config", "text_text_temperature", "text_text_margin", "initializer_range")
+        taken = [*_OF_TWO_TOWERS, "text_text_temperature", "text_text_margin"]
         model = cls(EtclConfig(**{name: getattr(source.config, name) for name in taken} | options))
         head = f"text_heads.{IMAGE_TEXT}"
         weights = {name.replace(head, "text_projection"): value for name, value in source.state_dict().items()}

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from transformers import PreTrainedConfig, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
@@ -19,6 +20,7 @@ from transformers.utils import can_return_tuple
 from ..configuration.declared_pooling import declared_pooling
 from ..configuration.errors import InputError
 from ..configuration.feature_width import POOLER, image_width, text_width
+from ..configuration.frozen_towers import TOWERS
 from .forward_keywords import asks_for_states, tower_keywords
 from .learned_temperature import LearnedTemperature
 from .length_groups import encode_by_length
@@ -52,6 +54,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         width = image_width(config.vision_config)
         self.image_projection = nn.Linear(width, config.projection_dim) if config.image_head else nn.Identity()
         self.text_dropout, self.image_dropout = nn.Dropout(config.text_dropout), nn.Dropout(config.image_dropout)
+        for name in config.freeze:
+            self.towers[name].requires_grad_(False).eval()
 
     @classmethod
     def from_towers(
@@ -115,6 +119,27 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         return model
 
     @property
+    def towers(self) -> dict[str, nn.Module]:
+        """The image tower and the text tower, by the names `image` and `text`."""
+        return {name: getattr(self, attribute) for name, attribute in TOWERS.items()}
+
+    @property
+    def frozen_towers(self) -> tuple[str, ...]:
+        """The names of the towers without a weight that is trained at present: of `image` and `text`."""
+        return tuple(
+            name
+            for name, tower in self.towers.items()
+            if not any(weight.requires_grad for weight in tower.parameters())
+        )
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets training mode, except in the frozen parts of the towers: see `keep_frozen_parts_still`."""
+        super().train(mode)
+        for tower in self.towers.values() if mode else ():
+            keep_frozen_parts_still(tower)
+        return self
+
+    @property
     def temperature(self) -> nn.Parameter:
         """The learned temperature [] as it is stored; the cosines are divided by no less than `MIN_TEMPERATURE`."""
         return self.similarity.temperature
@@ -140,7 +165,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         self,
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
-        head: nn.Module,
+        head: Any,
         text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
@@ -330,3 +355,16 @@ class TowerFeatures(nn.Module):
         pixel_values = in_dtype_of(self.model.vision_model, pixel_values)
         output = self.model.vision_model(pixel_values=pixel_values, return_dict=True)
         return BaseModelOutputWithPooling(pooler_output=pool_image(output, self.config.image_pooling))
+
+
+def keep_frozen_parts_still(module: nn.Module) -> None:
+    """Sets evaluation mode in the parts of a module whose weights are all frozen: they have no dropout, and no new
+    batch statistics. Batch normalization updates its statistics only if all of its weights are trained."""
+    trained = [weight.requires_grad for weight in module.parameters()]
+    if trained and all(trained):
+        return
+    if isinstance(module, _NormBase) or (trained and not any(trained)):
+        module.eval()
+        return
+    for child in module.children():
+        keep_frozen_parts_still(child)

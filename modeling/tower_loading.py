@@ -1,7 +1,7 @@
 """Pretrained towers: a text encoder or a vision backbone from a folder, from the Hub, or out of another model."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
@@ -10,7 +10,7 @@ from ..configuration.errors import ModelFolderError, ModelKindError
 from ..configuration.feature_width import POOLER
 from .towers import tower_class
 
-Source = PreTrainedModel | str | Path
+Source: TypeAlias = PreTrainedModel | str | Path
 
 # Where a model of several parts has the tower, and what the tower's configuration is called there.
 _TEXT = ("text_model", "text_config")

@@ -1,17 +1,24 @@
 """What the processors of dual encoders with one vocabulary share: texts with their languages and images, in one
 call."""
 
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
-from transformers import BatchFeature
+from transformers import AutoImageProcessor, AutoTokenizer, BatchFeature, PreTrainedConfig
 from transformers.processing_utils import TextKwargs
 
 from ..configuration.errors import InputError
 from ..configuration.languages import language_for_each
 from .processing_text_image import TextImageProcessor, as_batch
+from .processor_settings import LARGEST_LENGTH
 from .text_inputs import as_texts, note_cut_texts, overlong
 
 MAX_TEXT_TOKENS = 64  # MURAL and ETCL
+# Vision backbones that read images of any size, though they state the size that they were trained with.
+_READ_ANY_SIZE = frozenset(
+    ["convnext", "convnextv2", "dinov2", "dinov3_vit", "siglip2_vision_model", "swin", "swinv2"]
+)
+_OFFSET_POSITIONS = frozenset(["altclip_text_model", "camembert", "mpnet", "roberta", "xlm-roberta"])
 # Keywords for pairs of texts, and for texts with placeholders of images, which these models do not have.
 _NOT_OF_ONE_TEXT = {
     *("text_pair", "text_target", "text_pair_target", "is_split_into_words", "sanitize_control_tokens"),
@@ -22,29 +29,80 @@ _NOT_OF_ONE_TEXT = {
 class DualEncoderProcessor(TextImageProcessor):
     """Turns images and texts into `pixel_values`, `input_ids` and `attention_mask`.
 
-    Texts are padded to the longest of the batch and cut at 64 tokens.
-
     Args:
         image_processor: such as a `MuralImageProcessor`.
         tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
+        text_prompt: what is put before every text, such as "query: " for E5.
+        max_text_length: number of tokens at which texts are cut.
+        pad_to_max_length: whether every text is padded to `max_text_length`, as SigLIP's text tower needs it, instead
+            of to the longest of the batch.
     """
 
     # Whether the inputs of a text are those of `tokenizer` in any language, so that texts can be padded afterwards.
     one_tokenizer: ClassVar[bool] = True
-    text_kwargs: ClassVar[dict[str, Any]] = {"padding": True, "truncation": True, "max_length": MAX_TEXT_TOKENS}
     text_names: ClassVar[frozenset[str]] = frozenset(TextKwargs.__annotations__) - _NOT_OF_ONE_TEXT
 
-    def __init__(self, image_processor: Any, tokenizer: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        image_processor: Any,
+        tokenizer: Any,
+        text_prompt: str = "",
+        max_text_length: int = MAX_TEXT_TOKENS,
+        pad_to_max_length: bool = False,
+        **more: Any,
+    ) -> None:
         super().__init__(image_processor, tokenizer, **more)
+        self.text_prompt, self.max_text_length, self.pad_to_max_length = (
+            text_prompt,
+            max_text_length,
+            pad_to_max_length,
+        )
         # BERT's tokenizers would return segment ids too, for which not every text tower has an input. `init_kwargs` is
         # saved, so that pipelines, which load the tokenizer alone, do the same.
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
 
+    @classmethod
+    def from_towers(cls, image: Any, text: Any, config: PreTrainedConfig, **loading: Any) -> Self:
+        """Makes the processor of a model of two pretrained towers, with their own image processor and tokenizer.
+
+        Args:
+            image: folder or Hub id of the vision backbone, or its image processor.
+            text: folder or Hub id of the text encoder, or its tokenizer.
+            config: configuration of the model (`from_towers` of the model), which has the prompt of texts.
+            loading: keyword arguments of `from_pretrained` for both, such as `revision`.
+
+        Raises:
+            InputError: if the image processor makes images of a size that the backbone cannot read.
+            OSError: if there is no image processor or no tokenizer.
+
+        Examples:
+            >>> processor = MuralProcessor.from_towers("facebook/dinov2-small", "intfloat/multilingual-e5-small", config)
+        """
+        if isinstance(image, str | Path):
+            # Pillow on every machine: transformers would use torchvision where it is installed, whose pixels differ.
+            image = AutoImageProcessor.from_pretrained(image, **{"backend": "pil"} | loading)
+        if isinstance(text, str | Path):
+            text = AutoTokenizer.from_pretrained(text, **loading)
+        check_image_size(image, config.vision_config)
+        is_padded = "siglip" in config.text_config.model_type
+        longest = longest_text(config.text_config, text)
+        length = longest if is_padded else min(longest, MAX_TEXT_TOKENS)
+        return cls(image, text, text_prompt=config.text_prompt, max_text_length=length, pad_to_max_length=is_padded)
+
+    @property
+    def text_kwargs(self) -> dict[str, Any]:
+        """The default settings of texts."""
+        padding = "max_length" if self.pad_to_max_length else True
+        return {"padding": padding, "truncation": True, "max_length": self.max_text_length}
+
     @property
     def least_length(self) -> int:
         """Smallest `max_length` for which a text that is cut keeps a token of its own."""
-        return int(self.tokenizer.num_special_tokens_to_add()) + 1
+        prompt = (
+            len(self.tokenizer(self.text_prompt, add_special_tokens=False)["input_ids"]) if self.text_prompt else 0
+        )
+        return int(self.tokenizer.num_special_tokens_to_add()) + prompt + 1
 
     def __call__(
         self,
@@ -90,8 +148,40 @@ class DualEncoderProcessor(TextImageProcessor):
             language_for_each(language, len(texts))
         try:
             # As with any tokenizer, a single text gives one row and not a list of rows, unless it becomes a tensor.
-            encoded = self.tokenizer(text if isinstance(text, str) else texts, **{"verbose": False} | settings)
+            prompted = [self.text_prompt + each for each in texts]
+            encoded = self.tokenizer(
+                prompted[0] if isinstance(text, str) else prompted, **{"verbose": False} | settings
+            )
         except ValueError as error:
             raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
         note_cut_texts(overlong(texts, encoded), f"{settings['max_length']} tokens")
         return encoded
+
+
+def check_image_size(image_processor: Any, config: PreTrainedConfig) -> None:
+    """Checks that a vision backbone can read the images that an image processor makes.
+
+    Raises:
+        InputError: if they have another size than the only one that the backbone reads.
+    """
+    made = getattr(image_processor, "crop_size", None) if getattr(image_processor, "do_center_crop", False) else None
+    made = made or getattr(image_processor, "size", None) or {}
+    sides = {side for name, side in dict(made).items() if name in ("height", "width", "shortest_edge")}
+    # Backbones with a table of positions for a fixed number of patches; the others read any size.
+    reads = getattr(config, "image_size", None) if hasattr(config, "patch_size") else None
+    wanted = set(reads if isinstance(reads, list | tuple) else [reads])
+    reads_any = config.model_type in _READ_ANY_SIZE or None in wanted
+    if sides and not reads_any and sides != wanted:
+        raise InputError(
+            f"the image processor makes images of {sorted(sides)} pixels a side, and the backbone reads "
+            f"{sorted(wanted)}: take the image processor that belongs to it"
+        )
+
+
+def longest_text(config: PreTrainedConfig, tokenizer: Any) -> int:
+    """Returns the number of tokens of the longest text that a text encoder and its tokenizer take."""
+    positions = getattr(config, "max_position_embeddings", None) or LARGEST_LENGTH
+    # RoBERTa's positions begin behind that of the padding.
+    if config.model_type in _OFFSET_POSITIONS:
+        positions -= 2
+    return min(positions, int(min(tokenizer.model_max_length, LARGEST_LENGTH)))

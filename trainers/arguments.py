@@ -8,6 +8,7 @@ from transformers.training_args import OptimizerNames
 
 from .finiteness import check_numbers
 from .precision import FLOAT16, PrecisionTrainingArguments
+from .tower_training import checked_training
 
 LAMB = "lamb"
 ADAMAX = "adamax"
@@ -80,6 +81,13 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             "`learning_rate` applies where there is none."
         },
     )
+    towers: dict[str, dict[str, Any]] | None = field(
+        default=None,
+        metadata={
+            "help": "Which weights of the towers 'image' and 'text' are trained, and at which rates: arguments of "
+            "TowerTraining, such as {'image': {'train': 'none'}, 'text': {'train': 'upper', 'layers': 4}}."
+        },
+    )
     languages: list[str] | None = field(
         default=None,
         metadata={"help": "Languages of image-text pairs to train on; default: all languages of the corpus."},
@@ -117,6 +125,11 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
                 "task_learning_rates and learning_rate_mapping both set the learning rate of the same weights: give "
                 "one of them"
             )
+        for tower, training in checked_training(self.towers).items():
+            if self.task_learning_rates and training.rate is not None:
+                raise ValueError(
+                    f"task_learning_rates and towers.{tower}.rate both set the same rates: give one of them"
+                )
         asked = self.asked_precision()
         if self.task_learning_rates and asked is not None and asked.name == FLOAT16:
             raise ValueError(
@@ -152,6 +165,7 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
         "text_length_groups": "its text tower reads a batch at once",
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
         "text_augmentation": "its texts are not word pieces of one vocabulary",
+        "towers": "`trainable` decides which weights are trained",
     }
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
@@ -218,6 +232,7 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
         "text_length_groups": "its recurrent layers read texts without padding",
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
         "text_augmentation": "its texts are words, not word pieces",
+        "towers": "it has no text tower, and `cache_frozen_features` decides whether its backbone is trained",
     }
 
     sentences_per_image: int = field(

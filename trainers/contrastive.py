@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProcessorMixin
+from transformers.trainer_utils import TrainOutput
 
 from ..configuration.errors import TrainingSetupError
 from ..configuration.tasks import IMAGE_TEXT
@@ -39,6 +40,8 @@ from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .optimizers import Lamb, TaskOptimizer, parameter_groups
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
+from .tower_training import checked_training
+from .trained_towers import TrainedTowers
 
 
 class ContrastiveTrainer(BabelensTrainer):
@@ -63,6 +66,8 @@ class ContrastiveTrainer(BabelensTrainer):
 
     # Set by transformers, and declared here because the type checker does not read transformers.
     optimizer: Any
+    lr_scheduler: Any
+    model_wrapped: Any
 
     def __init__(
         self,
@@ -75,6 +80,7 @@ class ContrastiveTrainer(BabelensTrainer):
         **kwargs: Any,
     ) -> None:
         self.args, self.processing_class = args, processing_class  # `make_view` and `make_collator` need them
+        self.towers = TrainedTowers(model, checked_training(args.towers), seed=args.seed)
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.weights = {**self.task_weights, **(args.task_weights or {})}
         augmented = (args.text_augmentation or {}).get("tasks") or []
@@ -91,6 +97,8 @@ class ContrastiveTrainer(BabelensTrainer):
             data_collator=TaskCollator({task: self.make_collator(task) for task in self.tasks}),
             **kwargs,
         )
+        if args.towers and self.optimizer is not None:
+            raise TrainingSetupError("towers: an optimizer of your own has learning rates of its own; leave one out")
         self.add_callback(BoundTemperature)
         self.loss_is_scaled_for_ga = False
         self._logged_losses: dict[str, Tensor] = {}
@@ -166,7 +174,23 @@ class ContrastiveTrainer(BabelensTrainer):
             num_workers=self.args.dataloader_num_workers,
         )
 
-    # ---- One step ----
+    # ---- Training ----
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+        """Trains the model as `Trainer.train` does. LoRA adapters (`args.towers`) are merged when it ends."""
+        if self.towers.place_adapters():  # An earlier training has merged those that its optimizer has.
+            self.model.to(memory_format=torch.channels_last)
+            self.optimizer = self.lr_scheduler = None
+            self.model_wrapped = self.model
+        try:
+            return super().train(resume_from_checkpoint, **kwargs)
+        finally:
+            self.merge_adapters()
+
+    def merge_adapters(self) -> None:
+        """Adds LoRA adapters to the weights that they adapt, as at the end of training: the model can then be saved as
+        a plain one."""
+        self.towers.merge_adapters()
 
     def _prepare_for_training(
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
@@ -286,6 +310,7 @@ class ContrastiveTrainer(BabelensTrainer):
             model,
             learning_rate,
             self.args.learning_rate_mapping,
+            own_rates=self.towers.learning_rates(learning_rate),
             weight_decay=self.args.weight_decay,
             decayed=self.get_decay_parameter_names(model),
         )

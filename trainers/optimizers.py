@@ -17,6 +17,7 @@ def parameter_groups(
     learning_rate: float,
     learning_rate_mapping: Mapping[str, float] | None = None,
     *,
+    own_rates: Mapping[str, float] | None = None,
     weight_decay: float = 0.0,
     decayed: Collection[str] = (),
 ) -> list[dict[str, Any]]:
@@ -24,10 +25,11 @@ def parameter_groups(
 
     Args:
         model: the model; parameters that need no gradient are left out.
-        learning_rate: the learning rate of parameters that no pattern matches. Their two groups, with and without
-            weight decay, come first.
+        learning_rate: the learning rate of all other parameters. Their two groups, with and without weight decay, come
+            first.
         learning_rate_mapping: regular expression, searched for in parameter names -> learning rate; the first match
             decides.
+        own_rates: name of a parameter -> its learning rate, where no pattern matches.
         weight_decay: the weight decay of the parameters named in `decayed`; the others have none.
         decayed: names of the parameters with weight decay.
 
@@ -43,8 +45,8 @@ def parameter_groups(
         if parameter.requires_grad:
             match = next((pattern for pattern in patterns if pattern.search(name)), None)
             unused.discard(match)
-            rate = learning_rate if match is None else patterns[match]
-            members[rate, weight_decay if name in decayed else 0.0].append(parameter)
+            rate = (own_rates or {}).get(name, learning_rate) if match is None else patterns[match]
+            members.setdefault((rate, weight_decay if name in decayed else 0.0), []).append(parameter)
     if unused:
         missing = ", ".join(sorted(repr(pattern.pattern) for pattern in unused))
         raise TrainingSetupError(f"learning_rate_mapping: no parameter is trained whose rate {missing} would decide")

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import register_fsdp_forward_method
 
 from ..configuration.errors import TrainingSetupError
 from .arguments import LAMB, ContrastiveTrainingArguments
+from .tower_training import checked_training
 
 
 def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState) -> None:
@@ -31,6 +32,8 @@ def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState)
         raise TrainingSetupError(
             "task_learning_rates cannot be used with FSDP or DeepSpeed, which save the state of one optimizer"
         )
+    if (fsdp or deepspeed) and any(training.train == "lora" for training in checked_training(args.towers).values()):
+        raise TrainingSetupError("towers: LoRA adapters cannot be merged with FSDP or DeepSpeed, which shard them")
     if deepspeed and args.optim == LAMB:
         raise TrainingSetupError(
             "optim='lamb' cannot be used with DeepSpeed, whose shards are flat: LAMB needs the norms of whole "

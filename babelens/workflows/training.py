@@ -11,6 +11,8 @@ from ..configuration.pretrained import load_model
 from ..registry import METHODS, imported
 from ..trainers.checkpoints import has_checkpoint, newest_checkpoint
 from ..trainers.saving import atomic_directory, finish_saving, prepare_saving
+from ..trainers.tower_training import checked_training
+from ..trainers.trained_towers import check_towers
 from .argument_checks import made_arguments
 from .building import ModelBuilder
 from .data import RecipeData
@@ -116,7 +118,13 @@ class StagedTraining:
 
     def train(self, model: PreTrainedModel, processor: ProcessorMixin) -> tuple[Any, PreTrainedModel]:
         """Trains all stages, from the newest checkpoint of each where there is one; returns the trainer of the last
-        stage, and the trained model."""
+        stage, and the trained model.
+
+        Raises:
+            TrainingSetupError: if a stage's `towers` do not fit the model.
+        """
+        for stage in self.recipe.all_stages:  # before any is trained
+            check_towers(model, checked_training(getattr(self.arguments(stage), "towers", None)))
         *earlier, last = self.recipe.all_stages
         for stage in earlier:
             finished = self.output / CHECKPOINTS / stage.name / FINISHED

@@ -19,11 +19,15 @@ PROCESSOR = {
 METHOD = EVERY_MODEL | PROCESSOR | {"forward_keywords"}
 DUAL_ENCODER = METHOD | {"feature_width", "modeling_dual_encoder", "towers"}
 TWO_TOWER = DUAL_ENCODER | {
+    "configuration_two_tower",
+    "declared_pooling",
+    "frozen_towers",
     "learned_temperature",
     "length_groups",
     "losses_contrastive",
     "modeling_two_tower",
     "tasks",
+    "tower_loading",
 }
 # The native model may be a MURAL.
 MLA = TWO_TOWER | {

@@ -101,13 +101,15 @@ def shapes_trainer(
     output: str | Path,
     *,
     vision: dict | None = None,
+    text: dict | None = None,
+    freeze: tuple[str, ...] = (),
     tasks: tuple[str, ...] = ("image_text", "text_text"),
     dropout: float = 0.1,
     shards: dict[str, int] | None = None,
     **changes,
 ):
-    """A trainer on the shapes: English and German have images, French has translations only. `shards` says which
-    tasks have a stream of how many shards."""
+    """A trainer on the shapes: English and German have images, French has translations only. `text` adds to the text
+    tower's configuration, `shards` says which tasks have a stream of how many shards."""
     corpus = shapes_corpus()
     processor = shapes_processor(corpus)
     settings = {
@@ -125,13 +127,15 @@ def shapes_trainer(
     }
     arguments = ContrastiveTrainingArguments(output_dir=str(output), **{**settings, **changes})
     set_seed(arguments.seed)
-    text = {
+    text_config = {
         **TEXT,
         "vocab_size": len(processor.tokenizer),
         "hidden_dropout_prob": dropout,
         "attention_probs_dropout_prob": dropout,
+        **(text or {}),
     }
-    model = MuralModel(MuralConfig(text_config=text, vision_config=vision or VISION, temperature_init_value=0.1))
+    towers = {"text_config": text_config, "vision_config": vision or VISION, "freeze": freeze}
+    model = MuralModel(MuralConfig(**towers, temperature_init_value=0.1))
     data = {
         task: as_caption_corpus(corpus.to_iterable_dataset(num_shards=shards[task]))
         if task in (shards or {})

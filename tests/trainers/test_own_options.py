@@ -41,6 +41,7 @@ VALUES: dict[str, Any] = {
     "task_weights": {"image_text": 0.5},
     "task_learning_rates": {"image_text": 0.5},
     "learning_rate_mapping": {"weight": 0.5},
+    "towers": {"image": {"train": "none"}},
     "languages": ["en"],
     "eval_languages": ["en"],
     "image_augmentation": {"rotation": 10},
@@ -66,6 +67,7 @@ REFUSED = {
     "text_length_groups": {"MLA", "SMALR", "LIWE"},
     "shuffle_buffer_size": {"MLA", "SMALR", "LIWE"},
     "text_augmentation": {"MLA", "SMALR", "LIWE"},
+    "towers": {"MLA", "SMALR", "LIWE"},
 }
 
 

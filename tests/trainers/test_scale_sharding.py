@@ -85,6 +85,7 @@ def test_deepspeed_trains_as_one_process(tmp_path, settings):
             {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}},
             "task_learning_rates cannot be used with",
         ),
+        ({}, {"towers": {"text": {"train": "lora"}}}, "towers: LoRA adapters cannot be merged with FSDP or DeepSpeed"),
     ],
 )
 def test_what_cannot_be_sharded_is_refused(tmp_path, plugin, settings, message):

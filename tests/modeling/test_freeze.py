@@ -1,0 +1,85 @@
+"""`freeze` in the configuration: towers that are frozen in every new and every loaded model."""
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoModel
+
+from babelens import EtclModel, MuralConfig, MuralModel
+from babelens.modeling.modeling_two_tower import keep_frozen_parts_still
+
+LOCKED = {"freeze": ["image"]}
+_LOAD_WITHOUT_PACKAGE = """
+import sys
+from transformers import AutoModel
+model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True).train()
+print(model.frozen_towers, model.vision_model.training, model.text_model.training)
+"""
+
+
+def is_trained(module):
+    return {weight.requires_grad for weight in module.parameters()}
+
+
+@pytest.mark.parametrize("make", ["make_mural", "make_etcl"])
+@pytest.mark.parametrize("freeze", [[], ["image"], ["text"], ["text", "image"]], ids="-".join)
+def test_a_frozen_tower_is_not_trained_in_a_new_or_loaded_model(make, freeze, request, tmp_path):
+    model, _ = request.getfixturevalue(make)(freeze=freeze)
+    model.save_pretrained(tmp_path)
+    again, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values())
+    for each in (model, again, AutoModel.from_pretrained(tmp_path)):
+        assert each.config.freeze == freeze
+        assert set(each.frozen_towers) == set(freeze)
+        assert is_trained(each.similarity) == {True}
+        each.train()
+        for name, tower in each.towers.items():
+            assert is_trained(tower) == {name not in freeze}
+            assert {module.training for module in tower.modules()} == {name not in freeze}
+
+
+def test_a_new_model_is_still_before_it_is_told_to_train(make_mural):
+    config = make_mural(**LOCKED)[0].config
+    model = MuralModel(config)
+    assert not any(module.training for module in model.vision_model.modules())
+    assert model.training and model.text_model.training
+
+
+def test_a_frozen_tower_has_neither_dropout_nor_new_batch_statistics(make_mural):
+    model, _ = make_mural(freeze=["image", "text"], text_config={"hidden_dropout_prob": 0.5})
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    batch = {"input_ids": torch.tensor([[2, 7, 3]] * 2), "pixel_values": torch.randn(2, 3, 32, 32)}
+    trained, still = model.train()(**batch), model.eval()(**batch)
+    assert torch.equal(trained.image_embeds, still.image_embeds)
+    assert torch.equal(trained.text_embeds, still.text_embeds)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_batch_statistics_move_only_with_the_scales():
+    norm, plain = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2, affine=False)
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), norm, plain, torch.nn.Dropout())
+    keep_frozen_parts_still(module)
+    assert [part.training for part in module] == [True, True, True, True]
+    norm.weight.requires_grad_(False)
+    keep_frozen_parts_still(module)
+    assert [part.training for part in module] == [True, False, False, True]
+
+
+def test_a_folder_is_frozen_without_the_package(make_mural, run_without_babelens, tmp_path):
+    for part in make_mural(**LOCKED):
+        part.save_pretrained(tmp_path)
+    assert run_without_babelens(_LOAD_WITHOUT_PACKAGE, tmp_path).split("\n")[-2] == "('image',) False True"
+
+
+def test_an_etcl_freezes_what_its_mural_froze(make_mural):
+    mural, _ = make_mural(**LOCKED)
+    assert EtclModel.from_mural(mural).frozen_towers == ("image",)
+    assert EtclModel.from_mural(mural, freeze=[]).frozen_towers == ()
+
+
+@pytest.mark.parametrize("freeze", [["vision"], ["imge"]])
+def test_a_tower_that_is_not_there(freeze):
+    with pytest.raises(
+        (ValueError, StrictDataclassError), match=r"freeze: there is no tower .*there are: image, text"
+    ):
+        MuralConfig(freeze=freeze)
