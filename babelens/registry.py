@@ -92,7 +92,7 @@ class Method:
 _TRAINERS, _WORKFLOWS = "babelens.trainers", "babelens.workflows"
 
 _OWN_METHODS = (
-    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer"),
+    Method(MuralConfig, MuralModel, MuralProcessor, f"{_TRAINERS}.mural:MuralTrainer", f"{_WORKFLOWS}.mural:WORKFLOW"),
     Method(MlaConfig, MlaModel, MlaProcessor, f"{_TRAINERS}.mla:MlaTrainer", f"{_WORKFLOWS}.mla:WORKFLOW"),
     Method(
         MlaStudentConfig,

@@ -27,6 +27,8 @@ class MuralConfig(TwoTowerConfig):
     Args:
         tasks: Tasks for which the model has heads: `["image_text", "text_text"]` for MURAL, `["image_text"]` for
             ALIGN.
+        shared_text_head: Whether both tasks have one text head instead of one each. With a frozen text tower, nothing
+            else of the texts is trained: translations then help to find images only if the tasks share the head.
         temperature_init_value: Initial value of the learned image-text temperature, by which the cosines are divided
             (section 3.1). Cosines are never divided by less than 0.01.
         text_text_temperature: Fixed temperature of the text-text loss (section 3.1).
@@ -50,6 +52,7 @@ class MuralConfig(TwoTowerConfig):
     }
 
     tasks: list[str] | tuple[str, ...] = (IMAGE_TEXT, TEXT_TEXT)
+    shared_text_head: bool = False
     temperature_init_value: float | int = 1.0
     text_text_temperature: float | int = 0.01
     text_text_margin: float | int = 0.3

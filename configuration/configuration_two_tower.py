@@ -37,8 +37,10 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
             image features is the width of the shared space.
         projection_dim: Width of the shared space; by default 512 with `image_head`, and otherwise always the width of
             the image features.
+        text_hidden_size: Width of a hidden layer between the text features and the shared space; by default, the text
+            head is a linear layer, as in the papers. With a frozen text tower, a hidden layer brings languages closer.
         text_dropout, image_dropout: Probability that a pooled feature of a text or an image is zeroed in training,
-            before its linear layer.
+            before its head; in a hidden layer of texts, that of texts applies once more.
         freeze: Towers that are frozen whenever the model is made or loaded, of `["image", "text"]`: they are not
             trained, and stay in evaluation mode. `["image"]` locks the image tower (Zhai et al. 2022, LiT).
         initializer_range: Standard deviation of the normal distribution that initializes the linear layers.
@@ -56,6 +58,7 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
     text_prompt: str = ""
     image_head: bool = False
     projection_dim: int | None = None
+    text_hidden_size: int | None = None
     text_dropout: float | int = 0.0
     image_dropout: float | int = 0.0
     freeze: list[str] | tuple[str, ...] = ()
@@ -68,6 +71,8 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
                 raise ValueError(f"{name}={getattr(self, name)} must be a probability below 1")
         if self.image_dropout and not self.image_head:
             raise ValueError(f"image_dropout={self.image_dropout} comes before a layer that only image_head=True adds")
+        if self.text_hidden_size is not None and self.text_hidden_size < 1:
+            raise ValueError(f"text_hidden_size={self.text_hidden_size} must be at least 1")
         given = self.projection_dim
         if given is not None and given < 1:
             raise ValueError(f"projection_dim={given} must be at least 1")

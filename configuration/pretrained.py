@@ -26,6 +26,7 @@ from .model_folders import damaged_files, is_finite, misplaced_shards, named
 
 # Arguments that `from_pretrained` of configurations and processors has too; others concern models alone.
 _WHERE = (
+    "backend",
     "cache_dir",
     "code_revision",
     "force_download",

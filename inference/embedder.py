@@ -72,7 +72,10 @@ class Embedder:
         self.processor = processor
         self.batch_size = batch_size
         self._takes_language = "language" in inspect.signature(type(processor).__call__).parameters
-        self._is_padded_to_full_length = "siglip" in model.config.model_type  # as SigLIP was trained
+        # As SigLIP was trained.
+        self._is_padded_to_full_length = "siglip" in model.config.model_type or getattr(
+            processor, "pad_to_max_length", False
+        )
         self._has_one_tokenizer = getattr(processor, "one_tokenizer", not self._takes_language)
         self._takes_features = "image_features" in inspect.signature(model.get_image_features).parameters
 

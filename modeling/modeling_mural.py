@@ -33,7 +33,8 @@ class MuralModel(TwoTowerModel):
 
     def __init__(self, config: MuralConfig) -> None:
         super().__init__(config)
-        self.text_heads = nn.ModuleDict({task: self.new_text_head() for task in config.tasks})
+        heads = [IMAGE_TEXT] if config.shared_text_head else config.tasks
+        self.text_heads = nn.ModuleDict({task: self.new_text_head() for task in heads})
         self.post_init()
 
     @classmethod
@@ -76,9 +77,9 @@ class MuralModel(TwoTowerModel):
         return self.embed_text(input_ids, attention_mask, self._head(task), **kwargs)
 
     def _head(self, task: str) -> nn.Module:
-        if task not in self.text_heads:
-            raise ValueError(f"this model has no head for {task!r}; its tasks are {list(self.text_heads)}")
-        return self.text_heads[task]
+        if task not in self.config.tasks:
+            raise ValueError(f"this model has no head for {task!r}; its tasks are {list(self.config.tasks)}")
+        return self.text_heads[IMAGE_TEXT if self.config.shared_text_head else task]
 
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
         """Returns the head of the task that the inputs of a batch call for.

@@ -147,9 +147,15 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
     def bound_temperature(self) -> None:
         self.similarity.bound()
 
-    def new_text_head(self) -> nn.Linear:
-        """Returns a new linear layer from the width of the text features to the width of the shared space."""
-        return nn.Linear(text_width(self.config.text_config, self.config.text_pooling), self.config.projection_dim)
+    def new_text_head(self) -> nn.Module:
+        """Returns a new head from the width of the text features to the width of the shared space: a linear layer, or
+        two with a hidden layer between them."""
+        config = self.config
+        width, hidden = text_width(config.text_config, config.text_pooling), config.text_hidden_size
+        if hidden is None:
+            return nn.Linear(width, config.projection_dim)
+        layers = nn.Linear(width, hidden), nn.GELU(), nn.Dropout(config.text_dropout)
+        return nn.Sequential(*layers, nn.Linear(hidden, config.projection_dim))
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -165,7 +171,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         self,
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
-        head: Any,
+        head: nn.Module,
         text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
@@ -178,7 +184,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         """
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         if text_features is not None:
-            features = self._checked_features(text_features, head.in_features, "text_features")
+            width = text_width(self.config.text_config, self.config.text_pooling)
+            features = self._checked_features(text_features, width, "text_features")
             return BaseModelOutputWithPooling(pooler_output=head(self.text_dropout(features)))
         if input_ids is None:
             raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")

@@ -52,11 +52,8 @@ class DualEncoderProcessor(TextImageProcessor):
         **more: Any,
     ) -> None:
         super().__init__(image_processor, tokenizer, **more)
-        self.text_prompt, self.max_text_length, self.pad_to_max_length = (
-            text_prompt,
-            max_text_length,
-            pad_to_max_length,
-        )
+        self.text_prompt, self.max_text_length = text_prompt, max_text_length
+        self.pad_to_max_length = pad_to_max_length
         # BERT's tokenizers would return segment ids too, for which not every text tower has an input. `init_kwargs` is
         # saved, so that pipelines, which load the tokenizer alone, do the same.
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
@@ -77,7 +74,9 @@ class DualEncoderProcessor(TextImageProcessor):
             OSError: if there is no image processor or no tokenizer.
 
         Examples:
-            >>> processor = MuralProcessor.from_towers("facebook/dinov2-small", "intfloat/multilingual-e5-small", config)
+            >>> towers = "facebook/dinov2-small", "intfloat/multilingual-e5-small"
+            >>> model = MuralModel.from_towers(*towers, projection_dim=512)
+            >>> processor = MuralProcessor.from_towers(*towers, model.config)
         """
         if isinstance(image, str | Path):
             # Pillow on every machine: transformers would use torchvision where it is installed, whose pixels differ.
@@ -93,16 +92,16 @@ class DualEncoderProcessor(TextImageProcessor):
     @property
     def text_kwargs(self) -> dict[str, Any]:
         """The default settings of texts."""
-        padding = "max_length" if self.pad_to_max_length else True
-        return {"padding": padding, "truncation": True, "max_length": self.max_text_length}
+        settings: dict[str, Any] = {"padding": True, "truncation": True, "max_length": self.max_text_length}
+        if self.pad_to_max_length:  # SigLIP's text tower reads the padding too
+            settings |= {"padding": "max_length", "return_attention_mask": False}
+        return settings
 
     @property
     def least_length(self) -> int:
         """Smallest `max_length` for which a text that is cut keeps a token of its own."""
-        prompt = (
-            len(self.tokenizer(self.text_prompt, add_special_tokens=False)["input_ids"]) if self.text_prompt else 0
-        )
-        return int(self.tokenizer.num_special_tokens_to_add()) + prompt + 1
+        prompt = self.tokenizer(self.text_prompt, add_special_tokens=False)["input_ids"] if self.text_prompt else []
+        return int(self.tokenizer.num_special_tokens_to_add()) + len(prompt) + 1
 
     def __call__(
         self,
@@ -149,9 +148,8 @@ class DualEncoderProcessor(TextImageProcessor):
         try:
             # As with any tokenizer, a single text gives one row and not a list of rows, unless it becomes a tensor.
             prompted = [self.text_prompt + each for each in texts]
-            encoded = self.tokenizer(
-                prompted[0] if isinstance(text, str) else prompted, **{"verbose": False} | settings
-            )
+            given = prompted[0] if isinstance(text, str) else prompted
+            encoded = self.tokenizer(given, **{"verbose": False} | settings)
         except ValueError as error:
             raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
         note_cut_texts(overlong(texts, encoded), f"{settings['max_length']} tokens")

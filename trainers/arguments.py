@@ -88,6 +88,20 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             "TowerTraining, such as {'image': {'train': 'none'}, 'text': {'train': 'upper', 'layers': 4}}."
         },
     )
+    cache_frozen_features: bool = field(
+        default=True,
+        metadata={
+            "help": "Whether to compute the features of frozen towers once for all epochs, and to keep them on disk. "
+            "A step then runs the layers after these towers alone. Streams are embedded in every step."
+        },
+    )
+    augmented_views: int = field(
+        default=0,
+        metadata={
+            "help": "Number of transformed versions of each image (image_augmentation) whose features are computed, "
+            "beside the image's own, while the image tower is frozen; training samples from all of them."
+        },
+    )
     languages: list[str] | None = field(
         default=None,
         metadata={"help": "Languages of image-text pairs to train on; default: all languages of the corpus."},
@@ -116,6 +130,8 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups", "shuffle_buffer_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
+        if self.augmented_views < 0:
+            raise ValueError(f"augmented_views={self.augmented_views} must not be negative")
         for name in ("task_weights", "task_learning_rates", "learning_rate_mapping"):
             for key, value in (getattr(self, name) or {}).items():
                 if value < 0:
@@ -166,6 +182,7 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
         "text_augmentation": "its texts are not word pieces of one vocabulary",
         "towers": "`trainable` decides which weights are trained",
+        "augmented_views": "its images are not transformed while their features are kept",
     }
 
     optim: OptimizerNames | str = field(default=OptimizerNames.ADAMW_TORCH_FUSED)
@@ -232,6 +249,7 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
         "text_length_groups": "its recurrent layers read texts without padding",
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
         "text_augmentation": "its texts are words, not word pieces",
+        "augmented_views": "its images are not transformed while their features are kept",
         "towers": "it has no text tower, and `cache_frozen_features` decides whether its backbone is trained",
     }
 

@@ -40,6 +40,7 @@ from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .optimizers import Lamb, TaskOptimizer, parameter_groups
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
+from .tower_features import FrozenTowers
 from .tower_training import checked_training
 from .trained_towers import TrainedTowers
 
@@ -54,6 +55,7 @@ class ContrastiveTrainer(BabelensTrainer):
         train_dataset: a caption corpus (the data of the first task), or a dict task -> corpus, `TaskData` or view (see
             `babelens.data`). A corpus that is streamed needs `max_steps` in `args`.
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
+        cache_dir: the folder of the features of frozen towers; by default a folder in the Hugging Face datasets cache.
         kwargs: further arguments of `Trainer`.
 
     Raises:
@@ -77,10 +79,13 @@ class ContrastiveTrainer(BabelensTrainer):
         processing_class: ProcessorMixin,
         train_dataset: Dataset | IterableDataset | dict[str, Any] | None = None,
         eval_dataset: Dataset | dict[str, Dataset] | None = None,
+        cache_dir: str | None = None,
         **kwargs: Any,
     ) -> None:
-        self.args, self.processing_class = args, processing_class  # `make_view` and `make_collator` need them
+        # `make_view` and `make_collator` need them.
+        self.args, self.processing_class, self.cache_dir = args, processing_class, cache_dir
         self.towers = TrainedTowers(model, checked_training(args.towers), seed=args.seed)
+        self.frozen_towers = FrozenTowers(model, processing_class, args, cache_dir)
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.weights = {**self.task_weights, **(args.task_weights or {})}
         augmented = (args.text_augmentation or {}).get("tasks") or []
@@ -142,10 +147,11 @@ class ContrastiveTrainer(BabelensTrainer):
         self._check_tasks(given)
         # In the order of the method's tasks, because an epoch is one pass over the data of the first task.
         ordered = {task: given[task] for task in self.task_weights if task in given}
-        views = {}
+        views: dict[str, SizedView | StreamView] = {}
         for task, data in ordered.items():
             selected = TaskData(data) if isinstance(data, Dataset | IterableDataset) else data
-            views[task] = self.make_view(task, selected) if isinstance(selected, TaskData) else selected
+            view = self.make_view(task, selected) if isinstance(selected, TaskData) else selected
+            views[task] = self.frozen_towers.with_features(view)
         return views
 
     def _check_tasks(self, tasks: Iterable[str]) -> None:

@@ -37,8 +37,7 @@ class MlaTrainer(ContrastiveTrainer):
     are frozen; the features of the frozen native model come from a cache on disk.
 
     Args:
-        model, args, processing_class, train_dataset, eval_dataset, kwargs: as for `ContrastiveTrainer`.
-        cache_dir: the folder of the features; by default a folder in the Hugging Face datasets cache.
+        model, args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
 
     Raises:
         TrainingSetupError: if nothing is to be trained, or the data do not fit the languages.
@@ -48,10 +47,7 @@ class MlaTrainer(ContrastiveTrainer):
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0}
     arguments_class = MlaTrainingArguments
 
-    def __init__(
-        self, model: MlaPreTrainedModel, args: MlaTrainingArguments, *, cache_dir: str | None = None, **kwargs: Any
-    ) -> None:
-        self.cache_dir = cache_dir
+    def __init__(self, model: MlaPreTrainedModel, args: MlaTrainingArguments, **kwargs: Any) -> None:
         self.languages = normalize_languages(args.languages or model.config.learned_languages)
         for language in self.languages:
             language_id(language, model.config.learned_languages)

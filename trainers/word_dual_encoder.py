@@ -29,19 +29,10 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
     `cache_frozen_features` is false.
 
     Args:
-        model, args, processing_class, train_dataset, eval_dataset, kwargs: as for `ContrastiveTrainer`.
-        cache_dir: the folder of the features; by default a folder in the Hugging Face datasets cache.
+        model, args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        args: WordDualEncoderTrainingArguments,
-        *,
-        cache_dir: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self.cache_dir = cache_dir
+    def __init__(self, model: nn.Module, args: WordDualEncoderTrainingArguments, **kwargs: Any) -> None:
         # The frozen backbone, whose features are computed once; None if it is trained, or if the model has none.
         self._backbone: Any = getattr(model, "vision_model", None) if args.cache_frozen_features else None
         if self._backbone is not None:

@@ -1,10 +1,12 @@
 """Building the processor and the model that a recipe describes: new ones, or those that training goes on from."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from transformers import (
+    AutoImageProcessor,
     AutoModel,
     AutoProcessor,
     AutoTokenizer,
@@ -17,7 +19,7 @@ from transformers import (
 from ..configuration.errors import RecipeError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
-from ..configuration.pretrained import load_model, load_processor
+from ..configuration.pretrained import explained, load_model, load_processor, located
 from ..processing.image_processing_mural import MuralImageProcessor
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from ..registry import METHODS
@@ -40,6 +42,8 @@ class ModelBuilder:
     starts: ClassVar[tuple[str, ...]] = ()
     # Whether `model.overrides` may change a model that training goes on from.
     overrides_start: ClassVar[bool] = False
+    # Whether the model can be made of two pretrained towers.
+    takes_towers: ClassVar[bool] = False
 
     def __init__(
         self, recipe: Recipe, data: RecipeData, checkpoints: Path, *, trust_remote_code: bool = False
@@ -78,6 +82,8 @@ class ModelBuilder:
         """The processor of the model that training goes on from, or a new one."""
         if self.recipe.model.from_pretrained:
             return load_processor(AutoProcessor, self.start, **self.code)
+        if self.recipe.model.towers:
+            return self._tower_processor()
         languages = [*self.data.image_languages, *self.data.pair_languages]
         # The characters of all captions: a language that the model never saw must at least be spelled.
         tokenizer = self.new_tokenizer("tokenizer", languages, self.data.captions)
@@ -87,11 +93,33 @@ class ModelBuilder:
         """The model before training."""
         source = self.recipe.model
         attention: dict[str, Any] = {"attn_implementation": source.attn_implementation}
+        if source.towers:
+            return self._of_towers
         if source.preset is None:
             return load_model(AutoModel, self.start, **attention, **self.code)
         vocabulary = {"vocab_size": len(processor.tokenizer)}
         overrides = {**source.overrides, "text_config": {**source.overrides.get("text_config", {}), **vocabulary}}
         return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
+
+    @cached_property
+    def _of_towers(self) -> PreTrainedModel:
+        """The model that is made of two pretrained towers."""
+        image, text = self.recipe.model.towers
+        method, options = METHODS[self.recipe.method].model, dict(self.recipe.model.overrides)
+        loading = located(image, **self.code) | located(text, **self.code)
+        with explained(f"{image} with {text}", loading, weights=True), overrides_checked():
+            model = method.from_towers(image, text, loading=loading, **options)
+        if self.recipe.model.attn_implementation:
+            model.set_attn_implementation(self.recipe.model.attn_implementation)
+        return model
+
+    def _tower_processor(self) -> ProcessorMixin:
+        image, text = self.recipe.model.towers
+        return METHODS[self.recipe.method].processor.from_towers(
+            load_processor(AutoImageProcessor, image, backend="pil", **self.code),
+            load_processor(AutoTokenizer, text, **self.code),
+            self._of_towers.config,
+        )
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """The model of the next stage, made from the one with which a stage ended."""

@@ -15,6 +15,7 @@ class EtclBuilder(ModelBuilder):
 
     starts = ("etcl", "mural")
     overrides_start = True
+    takes_towers = True
 
     def make_processor(self) -> ProcessorMixin:
         processor = super().make_processor()

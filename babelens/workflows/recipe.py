@@ -123,24 +123,36 @@ def _load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Datase
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A preset with overrides, trained from scratch, or a trained model to go on from.
+    """A preset with overrides, trained from scratch; two pretrained towers; or a trained model to go on from.
 
     Args:
         preset: one of `babelens.configuration.presets.list_presets()`.
-        overrides: configuration keys that replace the preset's.
+        image: a pretrained vision backbone, a folder or Hub id, with its image processor; given together with `text`.
+        text: a pretrained text encoder, a folder or Hub id, with its tokenizer.
+        overrides: configuration keys that replace the preset's; of a model of two towers, such as `projection_dim`,
+            `text_pooling`, `text_prompt` and `freeze`.
         from_pretrained: a folder or Hub id.
         attn_implementation: `sdpa` (default), `eager`, `flash_attention_2`. On a CPU, `eager` trains short texts
             several times faster.
     """
 
     preset: str | None = None
+    image: str | None = None
+    text: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     from_pretrained: str | None = None
     attn_implementation: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.preset is None) == (self.from_pretrained is None):
-            raise RecipeError("give either a preset or from_pretrained")
+        if (self.image is None) != (self.text is None):
+            raise RecipeError("image and text are the two towers of a model: give both")
+        if sum(source is not None for source in (self.preset, self.image, self.from_pretrained)) != 1:
+            raise RecipeError("give either a preset, or image and text, or from_pretrained")
+
+    @property
+    def towers(self) -> tuple[str, str] | None:
+        """The pretrained vision backbone and text encoder, where a model is made of them."""
+        return None if self.image is None or self.text is None else (self.image, self.text)
 
 
 @dataclass(frozen=True)

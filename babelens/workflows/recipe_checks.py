@@ -20,6 +20,7 @@ from ..model_cards.licenses import check_hub_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from .argument_checks import check_names
+from .loading import workflow_of
 from .parts import RunParts
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, TokenizerSource, check_languages
 from .recipe_types import check_known, value_of
@@ -44,11 +45,18 @@ def check_recipe(run: RunParts) -> None:
 def _check_sections(run: RunParts) -> None:
     recipe = run.recipe
     for name in recipe.keys_of_new_models():
+        if getattr(recipe, name) is not None and recipe.model.towers:
+            raise RecipeError(f"{name}: the towers bring their own; leave it out, or set {name}=null")
         if getattr(recipe, name) is not None and recipe.model.from_pretrained:
             raise RecipeError(
                 f"{name}: the model that training goes on from, {recipe.model.from_pretrained}, has settled it; leave "
                 f"it out, or set {name}=null"
             )
+    if recipe.model.towers and not run.builder.takes_towers:
+        others = [name for name in METHODS if workflow_of(name).builder.takes_towers]
+        raise RecipeError(
+            f"model.image, model.text: {recipe.method} is not made of two pretrained towers; {', '.join(others)} are"
+        )
     if recipe.model.overrides and recipe.model.from_pretrained and not run.builder.overrides_start:
         raise RecipeError("model.overrides: a model that training goes on from keeps its configuration; leave it out")
 

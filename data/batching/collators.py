@@ -12,7 +12,7 @@ from torch import Tensor
 from .mixture import ExampleKey
 
 # Columns of precomputed features, which take the place of the images or texts that they were computed from.
-_FEATURES = ("image_features", "paired_text_features")
+_FEATURES = ("image_features", "text_features", "paired_text_features")
 # Text column -> the column of its language, and the prefix of its inputs to a dual encoder.
 _TEXT_COLUMNS = {"text": ("language", ""), "text_a": ("language_a", ""), "text_b": ("language_b", "paired_")}
 
@@ -47,7 +47,8 @@ class ContrastiveCollator:
         if "image" in columns:
             batch["pixel_values"] = self.transform([example["image"] for example in examples], seeds)
         for name in columns & set(_FEATURES):
-            batch[name] = torch.from_numpy(np.stack([example[name] for example in examples]))
+            chosen = [one_version(example[name], seed) for example, seed in zip(examples, seeds, strict=True)]
+            batch[name] = torch.from_numpy(np.stack(chosen))
         for k, (column, (language, prefix)) in enumerate(_TEXT_COLUMNS.items()):
             if column in columns and f"{prefix}text_features" not in columns:
                 texts = [example[column] for example in examples]
@@ -85,6 +86,13 @@ class TaskCollator:
             own = [(key, example) for key, example in sampled if key.task == task]
             batches[task] = collate([example for _, example in own], [key.seed for key, _ in own])
         return batches
+
+
+def one_version(features: np.ndarray, seed: int) -> np.ndarray:
+    """The features [F] of an image or a text; of several versions [V, F] of it, the one that a seed decides on."""
+    if features.ndim == 1:
+        return features
+    return features[np.random.Generator(np.random.PCG64(seed)).integers(len(features))]
 
 
 def identity_label(value: str) -> int:

@@ -43,6 +43,7 @@ Example = dict[str, Any]
 Languages = str | list[str] | tuple[str, ...]
 Select = Callable[[pa.Table], dict[str, Selection]]  # rows -> examples of each language or language pair
 
+_TEXT_BLOCK = 10_000  # number of examples whose texts are read together
 _STREAM_BLOCK = 256  # number of rows of a stream that are read together
 
 
@@ -212,6 +213,21 @@ class CorpusView(Sequence[Example]):
     def rows(self) -> np.ndarray:
         """The row of the corpus that each example is made from [N]."""
         return self._rows
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the examples have images."""
+        return "image" in self._columns
+
+    def texts(self) -> dict[str, list[str]]:
+        """The texts of all examples [N], by the name of their column; no image is read."""
+        columns: dict[str, list[str]] = {"text" + suffix: [] for suffix in self._positions}
+        bare = self.without_images()
+        for start in range(0, len(self), _TEXT_BLOCK):
+            for example in bare[start : start + _TEXT_BLOCK]:
+                for name, column in columns.items():
+                    column.append(example[name])
+        return columns
 
     def without_images(self) -> "CorpusView":
         """The same examples without their images."""

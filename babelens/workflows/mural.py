@@ -1,0 +1,13 @@
+"""MURAL's and ALIGN's recipes: they begin with a preset, with two pretrained towers, or with a MURAL."""
+
+from .building import ModelBuilder
+from .workflow import Workflow
+
+
+class MuralBuilder(ModelBuilder):
+    """Builds a MURAL."""
+
+    takes_towers = True
+
+
+WORKFLOW = Workflow(builder=MuralBuilder)

@@ -1,0 +1,157 @@
+"""Features of frozen towers, computed once for all epochs: a training step then runs the linear layers alone.
+
+A frozen tower gives the same features for the same image or text in every step. The features of images may come in
+several versions, of randomly transformed images, between which the collator chooses.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..configuration.errors import TrainingSetupError
+from ..data.batching.features import FeatureView
+from ..data.batching.mixture import SizedView
+from ..data.batching.views import CorpusView, Images
+from ..inference.embedder import Embedder, evaluation_mode, progress_bar
+from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
+from .arguments import ContrastiveTrainingArguments
+from .frozen_features import frozen_features
+
+IMAGE, TEXT = "image", "text"
+# Text column -> the column of its features, as the collator and the model call it.
+_TEXT_FEATURES = {"text": "text_features", "text_a": "text_features", "text_b": "paired_text_features"}
+
+
+class FrozenTowers:
+    """The frozen towers of a model, and their features of the examples of a view.
+
+    Args:
+        model: a model of two towers; other models have no frozen towers here.
+        processor: its processor.
+        args: `cache_frozen_features`, `augmented_views` and `image_augmentation` are read.
+        cache_dir: the folder of the features.
+
+    Raises:
+        TrainingSetupError: for options that have no effect on features that are computed once.
+    """
+
+    def __init__(
+        self, model: Any, processor: Any, args: ContrastiveTrainingArguments, cache_dir: str | Path | None = None
+    ) -> None:
+        self.model, self.processor, self.args, self.cache_dir = model, processor, args, cache_dir
+        self.names: tuple[str, ...] = getattr(model, "frozen_towers", ()) if args.cache_frozen_features else ()
+        if args.augmented_views and IMAGE not in self.names:
+            raise TrainingSetupError(
+                f"augmented_views={args.augmented_views} is for a frozen image tower, whose features are computed once"
+                ", and this model's is trained, or its features are not cached: images are transformed in every step"
+            )
+        if IMAGE in self.names and args.image_augmentation is not None and not args.augmented_views:
+            raise TrainingSetupError(
+                "image_augmentation is not read: the image tower is frozen, and its features are computed once; set "
+                "augmented_views, the number of transformed versions of every image, or cache_frozen_features=False"
+            )
+        if TEXT in self.names and args.text_augmentation is not None:
+            raise TrainingSetupError(
+                "text_augmentation is not read: the text tower is frozen, and its features are computed once; leave "
+                "it out, or set cache_frozen_features=False"
+            )
+
+    def with_features(self, view: Any) -> SizedView:
+        """Returns the examples of a view with features of frozen towers in the place of what these towers read.
+
+        Views of streams, whose examples are never all at hand, and views of other kinds are returned as they are.
+        """
+        if not isinstance(view, CorpusView) or not self.names:
+            return view
+        with self.args.main_process_first(desc="features of frozen towers"):
+            return self._with_images(view) if IMAGE in self.names and view.has_images else self._with_texts(view, view)
+
+    def _with_images(self, view: CorpusView) -> SizedView:
+        features = self._image_features(view.images)
+        bare = view.without_images()
+        return FeatureView(self._with_texts(bare, bare), "image_features", features, view.rows)
+
+    def _with_texts(self, view: SizedView, source: CorpusView) -> SizedView:
+        if TEXT not in self.names:
+            return view
+        columns = source.texts()
+        distinct = list(dict.fromkeys(text for column in columns.values() for text in column))
+        features = self._text_features(distinct)
+        index = {text: k for k, text in enumerate(distinct)}
+        for name, column in columns.items():
+            view = FeatureView(view, _TEXT_FEATURES[name], features, np.array([index[text] for text in column]))
+        return view
+
+    # ---- Features ----
+
+    def _text_features(self, texts: list[str]) -> np.ndarray:
+        """The features of texts, [n, W]."""
+        tokens = self.processor(text=texts, padding=False)["input_ids"]
+        return self._cached(
+            partial(self._embedder.encode_text, texts, language="und", normalize=False),
+            self.model.text_model,
+            f"{self.model.config.text_pooling} padded: {self.processor.pad_to_max_length}",
+            (np.array(ids, dtype=np.int64).tobytes() for ids in tokens),
+        )
+
+    def _image_features(self, images: Images) -> np.ndarray:
+        """The features of images, [n, F], or of several versions of each image, [n, V, F], the first of which is the
+        image as it is."""
+        versions = self.args.augmented_views
+        augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
+        described = f" {augmentation} {versions}" if versions else ""
+        compute: Callable[[], np.ndarray] = partial(self._embedder.encode_image, images, normalize=False)
+        return self._cached(
+            partial(self._versions, compute, images, augmentation, versions) if versions else compute,
+            self.model.vision_model,
+            f"{self.model.config.image_pooling} {self.processor.image_processor.to_json_string()}{described}",
+            (images.encoded(row) for row in range(len(images))),
+        )
+
+    def _versions(
+        self, compute: Callable[[], np.ndarray], images: Images, augmentation: ImageAugmentation, versions: int
+    ) -> np.ndarray:
+        transform = TrainingTransform(self.processor.image_processor, augmentation)
+        features, size = [compute()], self.args.per_device_eval_batch_size
+        for version in range(versions):
+            rows = []
+            with evaluation_mode(self.model), progress_bar(len(images), f"Version {version + 1}", None) as bar:
+                for start in range(0, len(images), size):
+                    batch = images[start : start + size]
+                    seeds = [_seed(start + k, version) for k in range(len(batch))]
+                    rows.append(self._pooled(transform(batch, seeds)))
+                    bar.update(len(batch))
+            features.append(np.concatenate(rows))
+        return np.stack(features, axis=1)
+
+    def _pooled(self, pixels: Tensor) -> np.ndarray:
+        output = self.model.tower_features.get_image_features(pixels.to(self.args.device))
+        return output.pooler_output.float().cpu().numpy()
+
+    @property
+    def _embedder(self) -> Embedder:
+        # The memory layout in which convolutions are fastest.
+        self.model.to(device=self.args.device, memory_format=torch.channels_last)
+        size = self.args.per_device_eval_batch_size
+        return Embedder(self.model.tower_features, self.processor, batch_size=size)
+
+    def _cached(
+        self, compute: Callable[[], np.ndarray], tower: Any, settings: str, items: Iterator[bytes]
+    ) -> np.ndarray:
+        return frozen_features(
+            compute,
+            weights=tower.state_dict(),
+            settings=f"{tower.config.to_json_string()}\n{settings}",
+            items=items,
+            cache_dir=self.cache_dir,
+        )
+
+
+def _seed(row: int, version: int) -> int:
+    """The seed of the random transforms of a version of an image."""
+    return int(np.random.SeedSequence([row, version]).generate_state(1)[0])
