@@ -116,7 +116,7 @@ class ImageSteps:
     def _check(self) -> None:
         """Compares the steps with the processor itself, on an image that shows turned, moved or exchanged parts."""
         name, size = type(self.processor).__name__, getattr(self.processor, "size", None)
-        known = size is not None and ("shortest_edge" in size or ("height" in size and "width" in size))
+        known = size is not None and "longest_edge" not in size and ("shortest_edge" in size or "height" in size)
         if not known and _given(self.processor, "do_resize", True):
             raise TrainingSetupError(
                 f"training cannot repeat how a {name} resizes images: its size is {size}, and neither a shortest_edge "

@@ -12,6 +12,7 @@ from ..configuration.presets import load_preset
 from ..configuration.tasks import IMAGE_TEXT
 from ..data.batching.captioned_images import CaptionedImages
 from ..inference.backbones import load_backbone
+from ..model_cards.base_models import IMAGE_TOWER
 from .building import ModelBuilder
 from .data import RecipeData
 from .recipe import OF_NEW_MODEL, ImageSizes, Recipe, Stage, check_languages
@@ -142,3 +143,7 @@ class WordsReporting(Reporting):
     """transformers' pipelines do not take models without a tokenizer."""
 
     in_pipelines = False
+
+    def base_sources(self) -> dict[str, str | None]:
+        """The backbone among them, whose weights are part of the model."""
+        return super().base_sources() | {IMAGE_TOWER: self.recipe.backbone}

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 from tiny_native import saved, tiny_clip
 from tiny_training import write_shapes
 from transformers import AutoModel, AutoProcessor
@@ -67,7 +68,8 @@ def test_both_stages(content, tmp_path):
     state = json.loads((output / "checkpoints" / "smalr" / "checkpoint-3" / "trainer_state.json").read_text())
     assert any("loss_image_text" in entry for entry in state["log_history"])
     card = (output / "README.md").read_text()
-    assert "latent vocabulary" in card
+    assert "latent vocabulary" in card and "license: other" in card  # nobody stated the backbone's
+    assert "its license is not known" in card
     assert "pipeline(" not in card and not (output / "handler.py").exists()  # which would need a tokenizer
     pushed = CliRunner().invoke(app, ["push", str(output), "somebody/smalr", "--dry-run"], catch_exceptions=False)
     assert pushed.exit_code == 0, pushed.output
@@ -190,6 +192,21 @@ def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
     assert Embedder(model, processor).encode_text(["punkt", "bod"], language=["de", "cs"]).shape == (2, 16)
     assert json.loads((output / "evaluation" / "tokenizer.json").read_text()) == {"de": 0.0, "en": 0.0, "fr": 0.0}
     assert "by their characters" in (output / "README.md").read_text()
+
+
+def test_the_license_of_the_backbone_counts(content, tmp_path):
+    backbone = shutil.copytree(content["backbone"], tmp_path / "seer")
+    (backbone / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    given = liwe(content) | {"backbone": str(backbone)}
+    complaint = r"license: seer, which training starts from, is under 'cc-by-nc-4.0' \(not for commercial use\)"
+    with pytest.raises(RecipeError, match=complaint):
+        train(content, tmp_path, **given)
+    with pytest.raises(RecipeError, match=r"license: the weights cannot be under .apache-2\.0.: seer"):
+        train(content, tmp_path, **given, license="apache-2.0")
+    card = ModelCard.load(train(content, tmp_path, **given, license="cc-by-nc-4.0") / "README.md")
+    assert card.data.license == "cc-by-nc-4.0"
+    assert "| Image tower started from | `seer`, license: cc-by-nc-4.0 |" in card.text
+    assert "cc-by-nc-4.0: not for commercial use.**" in card.text
 
 
 def test_liwe_has_no_word_vectors(content, tmp_path):
