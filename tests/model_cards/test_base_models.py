@@ -205,6 +205,12 @@ def test_the_card_tells_in_plain_words_what_a_base_forbids():
     assert "\n\n\n" not in text.partition("## License")[2].partition("## Citation")[0]
 
 
+def test_nobody_is_said_to_have_chosen_a_license_that_is_not_known():
+    assert "No license with a name was chosen" in model_card(facts(license="other")).text
+    named = model_card(facts(license="other", license_name="by agreement")).text
+    assert "Their publisher chose it" in named and "No license with a name" not in named
+
+
 def test_an_adapters_card_tells_its_bases_license_and_is_not_freer(tmp_path):
     given = AdapterCardFacts(
         name="clip-de",
