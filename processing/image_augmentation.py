@@ -6,6 +6,7 @@ order in which images are loaded. A resumed run, and a run with more workers, th
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -56,14 +57,16 @@ class TrainingTransform:
             MURAL's, or one of transformers, such as those of CLIP, SigLIP, ViT, DINOv2, ConvNeXt and EfficientNet.
             Where it crops the center, training crops at random.
         augmentation: the random transforms; by default those of `ImageAugmentation()`.
-
-    Raises:
-        TrainingSetupError: if the processor has other steps, such as patches of varying number.
     """
 
     def __init__(self, image_processor: BaseImageProcessor, augmentation: ImageAugmentation | None = None) -> None:
-        self.processor, self.steps = image_processor, ImageSteps(image_processor)
+        self.processor = image_processor
         self.augmentation = augmentation or ImageAugmentation()
+
+    @cached_property
+    def steps(self) -> ImageSteps:
+        """The steps of the processor, read with the first image: a task without images may have any processor."""
+        return ImageSteps(self.processor)
 
     def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
         """Transforms images.
@@ -77,7 +80,8 @@ class TrainingTransform:
 
         Raises:
             ImageError: if the sides of an image differ too much for it to be resized.
-            TrainingSetupError: if the processor makes images of different sizes.
+            TrainingSetupError: if the processor has other steps, such as patches of varying number, or makes images
+                of different sizes.
         """
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
         crops = [self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)]  # each [H, W, 3] uint8

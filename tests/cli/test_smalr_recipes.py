@@ -5,17 +5,26 @@ import json
 import shutil
 
 import pytest
+import torch
 import yaml
+from contracts import drawn_images
 from huggingface_hub import ModelCard
+from tiny_backbones import saved_backbone
 from tiny_native import saved, tiny_clip
 from tiny_training import write_shapes
-from transformers import AutoModel, AutoProcessor
+from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
 from typer.testing import CliRunner
 
 from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor, load_preset
 from babelens.cli import demo
 from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError, VocabularyError
+from babelens.configuration.errors import (
+    ModelFolderError,
+    ModelKindError,
+    ModelMismatchError,
+    RecipeError,
+    VocabularyError,
+)
 from babelens.workflows.loading import load_recipe
 
 
@@ -192,6 +201,35 @@ def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
     assert Embedder(model, processor).encode_text(["punkt", "bod"], language=["de", "cs"]).shape == (2, 16)
     assert json.loads((output / "evaluation" / "tokenizer.json").read_text()) == {"de": 0.0, "en": 0.0, "fr": 0.0}
     assert "by their characters" in (output / "README.md").read_text()
+
+
+def test_without_sizes_images_are_prepared_by_the_backbones_own_processor(content, tmp_path):
+    plain, own = saved_backbone("dinov2", tmp_path / "dinov2")
+    given = liwe(content) | {"backbone": str(tmp_path / "dinov2"), "image": None}
+    output = train(content, tmp_path, **given)
+    processor, model = AutoProcessor.from_pretrained(output), AutoModel.from_pretrained(output)
+    assert type(processor.image_processor) is type(own) and processor.image_processor.size == own.size
+    pixels = own(drawn_images(2), return_tensors="pt")["pixel_values"]
+    found = model.get_image_features(
+        **processor(images=drawn_images(2), return_tensors="pt"), output_hidden_states=True
+    )
+    assert torch.equal(found.hidden_states[0], plain(pixel_values=pixels).pooler_output)
+
+
+def test_a_backbone_that_cannot_serve_is_refused(content, tmp_path):
+    saved_backbone("vit", tmp_path / "vit")
+    given = liwe(content) | {"backbone": str(tmp_path / "vit"), "image": {"resize": 48, "crop": 48}}
+    with pytest.raises(
+        ModelMismatchError, match=r"vit does not take the images .* of 48 x 48 pixels: .*; set the sizes"
+    ):
+        train(content, tmp_path, **given)
+    (tmp_path / "vit" / "preprocessor_config.json").unlink()
+    with pytest.raises(ModelFolderError, match="vit has no image processor"):
+        train(content, tmp_path, **given | {"image": None})
+    bert = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    BertModel(bert).save_pretrained(tmp_path / "bert")
+    with pytest.raises(ModelKindError, match="bert has no vision model"):
+        train(content, tmp_path, **given | {"backbone": str(tmp_path / "bert")})
 
 
 def test_the_license_of_the_backbone_counts(content, tmp_path):

@@ -114,9 +114,11 @@ class TwiceZoomed(CLIPImageProcessorPil):
 
 def test_image_processors_with_other_steps_are_refused():
     with pytest.raises(TrainingSetupError, match="cannot repeat what a TwiceZoomed does to images"):
-        TrainingTransform(TwiceZoomed(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}))
+        TrainingTransform(TwiceZoomed(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}))(
+            [ramp()], [0]
+        )
     with pytest.raises(TrainingSetupError, match="cannot repeat how a Siglip2ImageProcessorPil resizes images"):
-        TrainingTransform(Siglip2ImageProcessorPil())
+        TrainingTransform(Siglip2ImageProcessorPil())([ramp()], [0])
 
 
 def test_images_of_different_sizes_are_no_batch():
