@@ -14,6 +14,7 @@ import yaml
 from httpx2 import HTTPError
 from huggingface_hub import ModelCard, ModelInfo, model_info, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 from ..configuration.pretrained import first_line
 
@@ -64,6 +65,10 @@ def base_model_facts(source: str | Path, role: str = WHOLE_MODEL) -> BaseModel:
     folder = Path(source)
     if folder.is_dir():
         return _facts(folder.resolve().name, role, _metadata_in(folder / _CARD), on_hub=False)
+    try:
+        validate_repo_id(str(source))
+    except HFValidationError:  # a folder that is no longer there
+        return _facts(folder.name, role, {}, on_hub=False)
     return _facts(str(source), role, _metadata_on_hub(str(source)), on_hub=True)
 
 
@@ -96,8 +101,6 @@ def _metadata_on_hub(repository: str) -> dict[str, Any]:
     try:
         found: ModelInfo = model_info(repository, timeout=_HUB_ANSWERS_WITHIN)
         return found.card_data.to_dict() if found.card_data else {}
-    except HFValidationError:
-        return {}
     except (HTTPError, OSError, ValueError) as error:
         cached = try_to_load_from_cache(repository, _CARD)
         if isinstance(cached, str):

@@ -81,6 +81,10 @@ def test_without_an_answer_the_downloaded_card_counts_and_without_one_nothing(mo
     assert base_model_facts("owner/model") == base("gemma")
 
 
+def test_a_folder_that_is_gone_is_no_repository(tmp_path):
+    assert base_model_facts(tmp_path / "gone" / "siglip") == BaseModel(name="siglip")
+
+
 # ---- The license of the weights ----
 
 
