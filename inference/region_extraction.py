@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 from transformers import AutoImageProcessor, AutoModelForObjectDetection, BatchFeature, PreTrainedModel
@@ -26,7 +27,7 @@ from ..configuration.errors import ModelKindError, RegionError
 from ..configuration.pretrained import load_model, load_processor
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.image_inputs import as_images
-from .backbones import load_backbone
+from .backbones import black_image, fitting, load_backbone, load_image_processor
 
 # A model's inputs and outputs for n images -> the features of their regions [n, R, d].
 Pooling = Callable[[BatchFeature, Any], Tensor]
@@ -89,7 +90,8 @@ class RegionExtractor:
 
         Args:
             model: whose `last_hidden_state` is a map [n, d, h, w] (ResNet, ConvNeXt, EfficientNet) or the states of
-                square patches [n, prefix + h * w, d] (ViT, CLIP, SigLIP, DINOv2), the prefix being [CLS] and such.
+                square patches [n, prefix + h * w, d] (ViT, CLIP, SigLIP, DINOv2), the prefix being [CLS] and such, or
+                of patches that are merged from stage to stage [n, h * w, d] (Swin).
             image_processor: the model's.
             grid: number of cells on each side.
             batch_size: number of images that are encoded at a time.
@@ -114,11 +116,16 @@ class RegionExtractor:
         Raises:
             OSError: when there is no such folder or repository.
             ModelKindError: when the model is not an image encoder.
-            RegionError: without `grid`, when the model is not a detector.
+            ModelMismatchError: when the image encoder does not take the images that its image processor prepares.
+            RegionError: without `grid`, when the model is not a detector; with it, when its features are no map.
         """
-        images = load_processor(AutoImageProcessor, folder_or_repo, **loading)
         if grid is not None:
-            return cls.from_encoder(load_backbone(folder_or_repo, **loading), images, grid=grid)
+            backbone = load_backbone(folder_or_repo, **loading)
+            extractor = cls.from_encoder(backbone, load_image_processor(folder_or_repo, **loading), grid=grid)
+            with fitting(black_image(extractor.image_processor), folder_or_repo):
+                extractor.shape()
+            return extractor
+        images = load_processor(AutoImageProcessor, folder_or_repo, **loading)
         try:
             detector = load_model(AutoModelForObjectDetection, folder_or_repo, **loading)
         except ModelKindError as error:
@@ -131,6 +138,11 @@ class RegionExtractor:
     def weights(self) -> dict[str, Tensor]:
         """The weights of the model, by name."""
         return self.model.state_dict()
+
+    def shape(self) -> tuple[int, int]:
+        """The number of regions and the width of their features, R and d, of a black image."""
+        regions, width = self([Image.new("RGB", (64, 64))]).shape[1:]
+        return regions, width
 
     def __call__(
         self,
@@ -219,20 +231,39 @@ def grid_regions(states: Tensor, image: Sequence[int], config: Any, grid: int) -
     Args:
         states: the features: a map [n, d, h, w], or the states of patches [n, prefix + h * w, d].
         image: height and width of the image in pixels.
-        config: the encoder's configuration, whose `patch_size` gives the number of patches on each side.
+        config: the encoder's configuration, whose `patch_size` gives the number of patches on each side; with
+            `depths`, two by two of them are merged before every stage but the first.
         grid: number of cells on each side.
 
     Raises:
         RegionError: for states that cannot be laid out as a map.
     """
     if states.ndim == 3:
-        size = getattr(config, "patch_size", None)
-        sizes = (size, size) if isinstance(size, int) else tuple(size or ())
-        height, width = (pixels // patch for pixels, patch in zip(image, sizes, strict=False)) if sizes else (0, 0)
+        height, width = _patches(image, config)
         prefix = states.shape[1] - height * width
-        if not height * width or prefix < 0:
+        if not height * width or prefix < 0 or (prefix and _stages(config) > 1):
+            size = getattr(config, "patch_size", None)
             raise RegionError(f"{states.shape[1]} states are no map of {tuple(image)} pixels in patches of {size}")
         states = states[:, prefix:].mT.unflatten(-1, (height, width))
     if states.ndim != 4:
         raise RegionError(f"states of shape {tuple(states.shape)} are no map of features")
     return adaptive_avg_pool2d(states, grid).flatten(2).mT  # [n, d, grid, grid] -> [n, grid * grid, d]
+
+
+def _patches(image: Sequence[int], config: Any) -> tuple[int, int]:
+    """The number of patches from top to bottom and from left to right; 0 for a model without patches."""
+    size = getattr(config, "patch_size", None)
+    sizes = (size, size) if isinstance(size, int) else tuple(size or ())
+    if not sizes:
+        return 0, 0
+    stages = _stages(config)
+    if stages == 1:
+        height, width = (pixels // patch for pixels, patch in zip(image, sizes, strict=False))
+    else:  # Swin pads what is no multiple
+        height, width = (-(-pixels // (patch << stages - 1)) for pixels, patch in zip(image, sizes, strict=False))
+    return height, width
+
+
+def _stages(config: Any) -> int:
+    """The number of stages between which patches are merged; 1 for a model that does not."""
+    return len(getattr(config, "depths", None) or [1])

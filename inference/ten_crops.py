@@ -21,18 +21,17 @@ from datasets import Dataset
 from datasets.utils.logging import tqdm
 from PIL import Image
 from torch import Tensor
-from transformers import AutoImageProcessor, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.defaults import CROP, RESIZE
 from ..configuration.errors import ModelKindError
 from ..configuration.files import atomic_file
-from ..configuration.pretrained import load_processor
 from ..data.batching.views import Images
 from ..data.corpus.corpus import FEATURES
 from ..modeling.towers import pool_image
 from ..processing.images import check_size
-from .backbones import load_backbone
+from .backbones import load_backbone, load_image_processor
 from .fingerprint import fingerprint
 
 _ROWS_PER_FILE = 1000
@@ -84,7 +83,7 @@ class TenCropFeatures:
         backbone = load_backbone(folder_or_repo, **loading)
         if torch.accelerator.is_available():
             backbone = backbone.to(torch.accelerator.current_accelerator())
-        return cls(backbone, load_processor(AutoImageProcessor, folder_or_repo, **loading), resize=resize, crop=crop)
+        return cls(backbone, load_image_processor(folder_or_repo, **loading), resize=resize, crop=crop)
 
     def __call__(self, images: Sequence[Image.Image]) -> np.ndarray:
         """Upright RGB images of any size -> [N, F].

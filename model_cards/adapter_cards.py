@@ -7,7 +7,9 @@ from pathlib import Path
 import jinja2
 from huggingface_hub import ModelCard, ModelCardData
 
+from .base_models import BaseModel
 from .cards import placeholder_repository
+from .licenses import check_weights_license, what_it_forbids
 
 _TEMPLATE = Path(__file__).with_name("adapter.md.jinja")
 
@@ -31,6 +33,7 @@ class AdapterCardFacts:
         command: that trained it.
         precision: that training computed in, and why.
         license: of the weights, a Hub identifier.
+        base: the base model with its license (`base_model_facts`).
     """
 
     name: str
@@ -48,6 +51,7 @@ class AdapterCardFacts:
     command: str
     precision: str = ""
     license: str = "other"
+    base: BaseModel | None = None
 
     @property
     def repo_id(self) -> str:
@@ -55,9 +59,16 @@ class AdapterCardFacts:
 
 
 def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
-    """Writes `README.md` into an adapter's folder."""
+    """Writes `README.md` into an adapter's folder.
+
+    Raises:
+        PublishError: if the adapter's license is freer than that of its base model.
+    """
+    check_weights_license(facts.license, [facts.base] if facts.base else [])
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(facts=facts)
+    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        facts=facts, what_it_forbids=what_it_forbids
+    )
     metadata = ModelCardData(
         language=[facts.language.partition("-")[0]],
         license=facts.license,

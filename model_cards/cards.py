@@ -14,9 +14,10 @@ from typing import Any
 import jinja2
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from .base_models import BaseModel
 from .endpoint import write_endpoint
 from .facts import ModelCardFacts, Result
-from .licenses import weights_license
+from .licenses import check_weights_license, weights_license, what_it_forbids
 
 # The scores that `model-index` has: the Hub's name of each metric, and a readable one.
 _METRICS = {
@@ -41,7 +42,12 @@ def _environment(texts: Path | None) -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    environment.filters["base_link"] = _link
     return environment
+
+
+def _link(base: BaseModel) -> str:
+    return f"[{base.name}](https://huggingface.co/{base.name})" if base.on_hub else f"`{base.name}`"
 
 
 def placeholder_repository(model_name: str) -> str:
@@ -58,7 +64,9 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
         texts: a folder with the text `<method>.md` of a method that another package registers.
 
     Raises:
-        ValueError: when there is no text for the method, or the license of the weights cannot be told from the data's.
+        ValueError: when there is no text for the method.
+        PublishError: when the license of the weights cannot be told from those of the data and the base models, or is
+            stated freer than that of a base model.
     """
     card = model_card(facts, texts=texts)
     for example in facts.examples:
@@ -74,13 +82,19 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
 
 def model_card(facts: ModelCardFacts, *, texts: Path | None = None) -> ModelCard:
     """The card as an object of `huggingface_hub`; arguments and errors as in `write_card`."""
-    license = facts.license or weights_license(facts.training_data)
+    if facts.license:
+        check_weights_license(facts.license, facts.base_models)
+    license = facts.license or weights_license(facts.training_data, facts.base_models)
     try:
         template = _environment(texts).get_template(f"{facts.text}.md")
     except jinja2.TemplateNotFound as error:
         raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
     text = template.render(
-        facts=facts, license=license, repo_id=placeholder_repository(facts.model_name), tables=_tables(facts)
+        facts=facts,
+        license=license,
+        repo_id=placeholder_repository(facts.model_name),
+        tables=_tables(facts),
+        what_it_forbids=what_it_forbids,
     )
     return ModelCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
 
@@ -88,10 +102,11 @@ def model_card(facts: ModelCardFacts, *, texts: Path | None = None) -> ModelCard
 def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
     """The metadata block. `language` takes ISO 639 codes only; full tags go to `language_bcp47`."""
     codes = list(dict.fromkeys(tag.partition("-")[0] for tag in facts.languages))
+    on_hub = list(dict.fromkeys(base.name for base in facts.base_models if base.on_hub))
     optional = {
         "language_bcp47": facts.languages if codes != facts.languages else None,
         "license_name": facts.license_name,
-        "base_model_relation": facts.base_model_relation if facts.base_model else None,
+        "base_model_relation": facts.base_model_relation if on_hub else None,
         "widget": [_widget(each.file_name, each.title, each.ranking) for each in facts.examples] or None,
     }
     entries = [entry for result in facts.results for entry in _eval_results(result, facts.task_type)]
@@ -100,7 +115,7 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
         license=license,
         library_name="transformers",
         pipeline_tag=facts.pipeline_tag,
-        base_model=facts.base_model,
+        base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,  # what lies elsewhere cannot be linked to
         datasets=[source.hub_id for source in facts.training_data if source.hub_id] or None,
         metrics=list(dict.fromkeys(entry.metric_type for entry in entries)) or None,
         tags=facts.tags,

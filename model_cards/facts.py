@@ -16,6 +16,7 @@ from PIL import Image
 from transformers import TrainingArguments
 
 from ..configuration.languages import normalize_language, normalize_languages
+from .base_models import BaseModel
 
 IMAGE_LANGUAGE = "captioned images"
 PAIR_LANGUAGE = "translations only"
@@ -115,7 +116,7 @@ class ModelCardFacts:
         unseen_languages: languages without training data in which the model was evaluated.
         training_data: every source of images and texts.
         parameters: number of the model's parameters.
-        base_model: Hub id of the model that training started from.
+        base_models: the models that training started from, with their licenses (`base_model_facts`).
         base_model_relation: `finetune`, `adapter`, `merge` or `quantized`.
         results: evaluations, in the order in which the card shows them.
         run: how it was trained.
@@ -137,7 +138,7 @@ class ModelCardFacts:
     pair_languages: Sequence[str] = ()
     unseen_languages: Sequence[str] = ()
     parameters: int | None = None
-    base_model: str | None = None
+    base_models: Sequence[BaseModel] = ()
     base_model_relation: str = "finetune"
     results: Sequence[Result] = ()
     run: TrainingRun | None = None

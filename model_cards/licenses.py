@@ -1,13 +1,16 @@
-"""Which license the weights of a model can carry, given the licenses of its training data.
+"""Which license the weights of a model can carry, given the licenses of its training data and of the models that it
+started from.
 
-It is unsettled whether trained weights are an adaptation of what they were trained on. The weights get the license
-that is right in either reading: the strictest of the data's. Licenses outside of that order are for people to decide.
+It is unsettled whether trained weights are an adaptation of what they were trained on; of the weights that they were
+made from they are one. The weights get the license that is right in either reading: the strictest of them all.
+Licenses outside of that order are for people to decide.
 """
 
 from collections.abc import Sequence
 
 from ..configuration.errors import PublishError
 from ..configuration.suggestions import did_you_mean
+from .base_models import UNKNOWN, BaseModel
 from .facts import DataSource
 
 OTHER = "other"
@@ -35,6 +38,29 @@ HUB_LICENSES = tuple(
     llama3.2 llama3.3 llama4 gemma unknown other
     """.split()  # noqa: SIM905
 )
+# Licenses of base models that forbid something to what is made from their weights, by identifiers of the Hub.
+_NON_COMMERCIAL = frozenset(
+    [
+        *(license for license in HUB_LICENSES if license.startswith("cc-by-nc-")),
+        "apple-amlr",
+        "deepfloyd-if-license",
+        "fair-noncommercial-research-license",
+        "h-research",
+        "intel-research",
+    ]
+)
+_NO_DERIVATIVES = frozenset(license for license in HUB_LICENSES if "-nd-" in license)
+_SHARE_ALIKE = frozenset(
+    [license for license in HUB_LICENSES if "-sa-" in license]
+    + "agpl-3.0 cdla-sharing-1.0 gpl gpl-2.0 gpl-3.0 odbl osl-3.0".split()  # noqa: SIM905
+)
+# Licenses with rules for use that have to be passed on with what is made from the weights.
+_PASSED_ON = frozenset(
+    """
+    bigcode-openrail-m bigscience-bloom-rail-1.0 bigscience-openrail-m creativeml-openrail-m gemma llama2 llama3
+    llama3.1 llama3.2 llama3.3 llama4 openrail openrail++
+    """.split()  # noqa: SIM905
+)
 # By identifiers in small letters, as the Hub writes them.
 _STRICTNESS = {license.lower(): rank for rank, license in enumerate(_WEIGHTS)}
 
@@ -59,18 +85,82 @@ def check_hub_license(license: str, name: str | None = None) -> None:
         raise PublishError(f"license_name is for license: {OTHER}, and not for {license}, which has a name")
 
 
-def weights_license(sources: Sequence[DataSource]) -> str:
-    """The Hub identifier of the license for weights trained on `sources`.
+def weights_license(sources: Sequence[DataSource], base_models: Sequence[BaseModel] = ()) -> str:
+    """The Hub identifier of the license for weights that started from `base_models` and were trained on `sources`.
 
     Raises:
-        PublishError: for data whose license has no place in the order, or without any data.
+        PublishError: for data or a base model whose license has no place in the order, or without any data.
     """
     if not sources:
         raise PublishError("no training data is named: state `license`, the license of the weights")
-    for source in sources:
-        if source.license.lower() not in _STRICTNESS:
+    ranks = [_strictness(source.name, source.license) for source in sources]
+    ranks += [_strictness_of_base(base) for base in base_models]
+    return list(_WEIGHTS.values())[max(ranks)]
+
+
+def _strictness(name: str, license: str, forbids: str = "") -> int:
+    if license.lower() not in _STRICTNESS:
+        raise PublishError(
+            f"{name} is under {license!r}{forbids and f' ({forbids})'}: a person must decide which license the "
+            f"weights get; state `license`, the license of the weights. Known: {', '.join(_WEIGHTS)}"
+        )
+    return _STRICTNESS[license.lower()]
+
+
+def _strictness_of_base(base: BaseModel) -> int:
+    return _strictness(f"{base.name}, which training starts from,", base.license, what_it_forbids(base))
+
+
+def what_it_forbids(base: BaseModel) -> str:
+    """What the license of a base model forbids to weights that are made from it, in plain words; empty if nothing."""
+    license, rules = base.license, []
+    if license == UNKNOWN:
+        return "its license is not known, so that its makers have to be asked before the weights are used or published"
+    if license in _NON_COMMERCIAL:
+        rules.append("not for commercial use")
+    if license in _NO_DERIVATIVES:
+        rules.append("changed weights may not be published")
+    if license in _SHARE_ALIKE:
+        rules.append("changed weights may be published under the same license only")
+    if license in _PASSED_ON:
+        rules.append("its rules for use hold for changed weights as well, and have to be passed on with them")
+    if license == OTHER or license not in HUB_LICENSES:
+        rules.append("on terms of its own, which have to be read before the weights are used or published")
+    return "; ".join(rules)
+
+
+def check_weights_license(license: str | None, base_models: Sequence[BaseModel]) -> None:
+    """Checks that a license of weights allows nothing that the license of a base model forbids.
+
+    Whoever publishes weights cannot give away rights that they do not have, and those who read the card's metadata
+    alone would take `apache-2.0` on a base for research only as a permission to sell. A license that the Hub has no
+    identifier for, such as one by agreement with the makers of the base model, is stated as `other` with a
+    `license_name`, and the card shows the license of the base model beside it.
+
+    Args:
+        license: the license of the weights, as a person stated it; `None` if nobody did.
+        base_models: the models that the weights start from.
+
+    Raises:
+        PublishError: if the license is freer than that of a base model that is non-commercial, allows no derivatives,
+            or has rules for use that have to be passed on; and if none is stated, for a base model whose license has
+            no place in the order. What is `other` or `unknown` cannot be compared.
+    """
+    for base in base_models:
+        if OTHER in (license, base.license) or UNKNOWN in (license, base.license):
+            continue
+        if license is None:
+            _strictness_of_base(base)
+            continue
+        is_freer = (
+            base.license in _NO_DERIVATIVES
+            or (base.license in _NON_COMMERCIAL and license not in _NON_COMMERCIAL)
+            or (base.license in _PASSED_ON and license != base.license)
+        )
+        if is_freer:
+            own = "" if base.license in _NO_DERIVATIVES else f"{base.license!r}, or "
             raise PublishError(
-                f"{source.name} is under {source.license!r}: a person must decide which license the weights get; "
-                f"state `license`, the license of the weights. Known: {', '.join(_WEIGHTS)}"
+                f"the weights cannot be under {license!r}: {base.name}, which training starts from, is under "
+                f"{base.license!r} ({what_it_forbids(base)}); state {own}{OTHER!r} with a license_name if its makers "
+                "permit more"
             )
-    return list(_WEIGHTS.values())[max(_STRICTNESS[source.license.lower()] for source in sources)]

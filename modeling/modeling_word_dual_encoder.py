@@ -1,15 +1,17 @@
 """What SMALR and LIWE share: images are given as features of a backbone, and a batch has several texts, in several
 languages, about each of its images."""
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.errors import InputError
+from ..configuration.errors import InputError, ModelMismatchError
 from ..configuration.feature_width import image_width
 from .forward_keywords import Call, asks_for_states, tower_keywords
 from .modeling_dual_encoder import (
@@ -18,7 +20,7 @@ from .modeling_dual_encoder import (
     in_dtype_of,
     normalize,
 )
-from .towers import build_tower, pool_image
+from .towers import build_tower, pool_image, vision_tower
 
 
 @dataclass
@@ -55,6 +57,44 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
         self.vision_model: Any = build_tower(vision) if vision else None
         self.image_feature_size = image_width(vision) if vision else self.config.image_feature_size
         return self.image_feature_size
+
+    @classmethod
+    def from_backbone(cls, backbone: PreTrainedModel, **options: Any) -> Self:
+        """Makes a model that sees images by a pretrained vision backbone, whose weights it copies.
+
+        The trainers freeze the backbone, and compute its features once (`cache_frozen_features`). Images have to be
+        prepared by the backbone's own image processor, which a new processor takes in the place of its first argument.
+
+        Args:
+            backbone: any vision model that `AutoModel` loads, or a dual encoder, whose vision tower is taken.
+            options: keys of the configuration.
+
+        Raises:
+            ModelKindError: if the model sees no images.
+            ModelMismatchError: if it lacks weights that a model of its configuration has, such as the pooling layer.
+
+        Examples:
+            >>> backbone = AutoModel.from_pretrained("facebook/dinov2-small")
+            >>> model = LiweModel.from_backbone(backbone, vocab_size=processor.vocab_size)
+        """
+        tower = vision_tower(backbone)
+        model = cls(cls.config_class(vision_config=deepcopy(tower.config), **options))
+        model.take_backbone(tower)
+        return model
+
+    def take_backbone(self, backbone: PreTrainedModel) -> None:
+        """Copies the weights of a vision backbone of this model's `vision_config`.
+
+        Raises:
+            ModelMismatchError: if the weights are not those of a model of this configuration.
+        """
+        try:
+            self.vision_model.load_state_dict(backbone.state_dict())
+        except RuntimeError as error:
+            raise ModelMismatchError(
+                f"the weights of the {type(backbone).__name__} are not those of its configuration, from which the "
+                f"backbone is made when the model is loaded again: {error}"
+            ) from error
 
     def text_calls(self) -> list[Call]:
         return []  # recurrent layers have no keyword arguments of transformers
@@ -99,8 +139,8 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
 
         Raises:
             ArgumentError: for a keyword that the backbone does not have.
-            InputError: if neither is given.
-            ValueError: if pixels are given to a model without a backbone, or features of another width.
+            InputError: if neither is given, pixels are given to a model without a backbone, or features of another
+                width.
         """
         (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
         attentions = None
@@ -108,12 +148,12 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             if pixel_values is None:
                 raise InputError(f"{type(self).__name__} needs images: pixel_values or image_features")
             if self.vision_model is None:
-                raise ValueError("this model has no backbone (vision_config): give image_features")
+                raise InputError("this model has no backbone (vision_config): give image_features")
             pixel_values = in_dtype_of(self.vision_model, pixel_values)
             output = self.vision_model(pixel_values=pixel_values, return_dict=True, **kwargs)
             image_features, attentions = pool_image(output), output.get("attentions")
         elif (width := image_features.shape[-1]) != self.image_feature_size:
-            raise ValueError(f"image_features have the width {width}; this model takes {self.image_feature_size}")
+            raise InputError(f"image_features have the width {width}; this model takes {self.image_feature_size}")
         pooled, hidden = self._embed_image_features(in_dtype_of(self, image_features))
         states = (image_features, hidden) if output_hidden_states else None
         return BaseModelOutputWithPooling(hidden, pooled, states, attentions)

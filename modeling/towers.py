@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
+from ..configuration.errors import ModelKindError
 from ..configuration.feature_width import POOLER
 
 # Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> name of the class in transformers.
@@ -59,6 +60,19 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
     if not attends:  # so that another can be set later, for the text tower
         tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
     return tower
+
+
+def vision_tower(model: Any) -> PreTrainedModel:
+    """Returns a vision backbone as it is, and otherwise the vision tower of a dual encoder or of an MLA model.
+
+    Raises:
+        ModelKindError: if the model sees no images.
+    """
+    for part in ("native_model", "vision_model"):
+        model = getattr(model, part, model)
+    if getattr(model, "main_input_name", None) != "pixel_values":
+        raise ModelKindError(f"a {type(model).__name__} is no vision model")
+    return model
 
 
 def pool_image(output: BaseModelOutputWithPooling, pooling: str = POOLER) -> Tensor:

@@ -6,14 +6,16 @@ order in which images are loaded. A resumed run, and a run with more workers, th
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers.image_processing_backends import PilBackend
+from transformers.image_processing_utils import BaseImageProcessor
 
-from .images import check_size, to_rgb
+from ..configuration.errors import TrainingSetupError
+from .image_steps import ImageSteps, as_unit_pixels
 from .probabilities import check_probabilities
 
 
@@ -51,13 +53,20 @@ class TrainingTransform:
     """Turns images and seeds into `pixel_values`, with the sizes and statistics of an image processor.
 
     Args:
-        image_processor: states the sizes, the interpolation, the mean and the standard deviation.
+        image_processor: any image processor that resizes images, may crop their center, scales and normalizes them:
+            MURAL's, or one of transformers, such as those of CLIP, SigLIP, ViT, DINOv2, ConvNeXt and EfficientNet.
+            Where it crops the center, training crops at random.
         augmentation: the random transforms; by default those of `ImageAugmentation()`.
     """
 
-    def __init__(self, image_processor: PilBackend, augmentation: ImageAugmentation | None = None) -> None:
+    def __init__(self, image_processor: BaseImageProcessor, augmentation: ImageAugmentation | None = None) -> None:
         self.processor = image_processor
         self.augmentation = augmentation or ImageAugmentation()
+
+    @cached_property
+    def steps(self) -> ImageSteps:
+        """The steps of the processor, read with the first image: a task without images may have any processor."""
+        return ImageSteps(self.processor)
 
     def __call__(self, images: list[Image.Image], seeds: list[int]) -> Tensor:
         """Transforms images.
@@ -71,39 +80,34 @@ class TrainingTransform:
 
         Raises:
             ImageError: if the sides of an image differ too much for it to be resized.
+            TrainingSetupError: if the processor has other steps, such as patches of varying number, or makes images
+                of different sizes.
         """
         rngs = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
-        crops = np.stack(
-            [self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)]
-        )  # [N, H, W, 3] uint8
-        pixels = torch.from_numpy(crops).permute(0, 3, 1, 2).float().div_(255)
+        crops = [self._crop(image, rng) for image, rng in zip(images, rngs, strict=True)]  # each [H, W, 3] uint8
+        self._check_sizes(crops)
+        pixels = as_unit_pixels(np.stack(crops))
         pixels = self._warp(pixels, rngs)
         pixels = self._recolor(pixels, rngs)
-        mean, std = (
-            torch.tensor(values).view(3, 1, 1) for values in (self.processor.image_mean, self.processor.image_std)
-        )
         # Convolutions are fastest on a CPU, and with tensor cores, if the channels of a pixel are side by side.
-        return pixels.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
+        return self.steps.normalized(pixels).contiguous(memory_format=torch.channels_last)
 
     def _crop(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
-        check_size(*image.size)
-        image = image if image.mode == "RGB" else to_rgb(image)
-        width, height = self._resized(image)
-        crop = self.processor.crop_size or {"height": height, "width": width}  # SigLIP's processors crop nothing
-        if image.size != (width, height):
-            image = image.resize((width, height), self.processor.resample)
-        top = int(rng.integers(height - crop["height"] + 1))
-        left = int(rng.integers(width - crop["width"] + 1))
-        pixels = np.asarray(image)[top : top + crop["height"], left : left + crop["width"]]
+        pixels = self.steps.resized(image)
+        height, width = self.steps.crop_size or pixels.shape[:2]
+        top = int(rng.integers(pixels.shape[0] - height + 1))
+        left = int(rng.integers(pixels.shape[1] - width + 1))
+        pixels = pixels[top : top + height, left : left + width]
         return pixels[:, ::-1] if rng.random() < self.augmentation.horizontal_flip else pixels
 
-    def _resized(self, image: Image.Image) -> tuple[int, int]:
-        """Returns width and height before the crop; CLIP's processors state the shorter side alone."""
-        size = self.processor.size
-        if "shortest_edge" not in size:
-            return size["width"], size["height"]
-        factor = size["shortest_edge"] / min(image.size)
-        return round(image.width * factor), round(image.height * factor)
+    def _check_sizes(self, crops: list[np.ndarray]) -> None:
+        """Refuses images of different sizes, as a processor makes them that keeps aspect ratios and crops nothing."""
+        sizes = sorted({crop.shape[:2] for crop in crops})
+        if len(sizes) > 1:
+            raise TrainingSetupError(
+                f"the {type(self.processor).__name__} makes images of different sizes, such as {sizes[0]} and "
+                f"{sizes[1]}, which cannot be one batch: set its do_center_crop, or a size with height and width"
+            )
 
     def _warp(self, pixels: Tensor, rngs: list[np.random.Generator]) -> Tensor:
         """Zooms and rotates about the center, with bilinear interpolation."""

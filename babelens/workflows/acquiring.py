@@ -26,6 +26,8 @@ from ..data.corpus.sampling import evenly_spread
 from ..evaluation.retrieval import translation_retrieval
 from ..inference.embedder import Embedder
 from ..model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
+from ..model_cards.base_models import BaseModel, base_model_facts
+from ..model_cards.licenses import check_weights_license
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.peft_mla import MlaAdapterConfig
 from ..modeling.peft_mla.conversion import save_adapter
@@ -62,8 +64,14 @@ class Acquisition(AcquisitionChoices):
         self.processor: MlaProcessor
 
     def load(self) -> None:
-        """Loads the base and adds the language to it; sets the seed. Raises the errors of `load_learner`."""
+        """Loads the base and adds the language to it; sets the seed.
+
+        Raises:
+            PublishError: when `license` is freer than the license of the base.
+            BabelensError: the errors of `load_learner`.
+        """
         self.model, self.processor = load_learner(self, self.corpus)
+        check_weights_license(self.license, [self.base_facts])
 
     # ---- Data ----
 
@@ -170,6 +178,11 @@ class Acquisition(AcquisitionChoices):
 
     # ---- Output ----
 
+    @cached_property
+    def base_facts(self) -> BaseModel:
+        """The base with its license."""
+        return base_model_facts(self.base)
+
     @property
     def _base(self) -> str:
         """The base as an adapter names it: a folder by its whole path, which any working directory understands."""
@@ -232,4 +245,5 @@ class Acquisition(AcquisitionChoices):
             command=command,
             precision=self._precision,
             license=self.license,
+            base=self.base_facts,
         )

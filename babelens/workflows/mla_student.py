@@ -17,6 +17,7 @@ from transformers import (
 from ..configuration.errors import RecipeError
 from ..configuration.presets import load_preset, preset_facts
 from ..configuration.pretrained import load_model, load_processor
+from ..model_cards.base_models import TEXT_TOWER
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..processing.processing_mla_student import MlaStudentProcessor
@@ -26,6 +27,7 @@ from ..trainers.saving import atomic_directory
 from .argument_checks import check_arguments, made_arguments, overrides_checked
 from .mla import MlaBuilder, MlaData
 from .recipe import TEXT_MODEL, Recipe, TokenizerSource
+from .reporting import Reporting
 from .training import FINISHED, is_finished
 from .workflow import Workflow
 
@@ -174,4 +176,15 @@ def _without_pooler(model: PreTrainedModel) -> nn.Module:
     return nn.ModuleList(module for name, module in model.named_children() if name != "pooler")
 
 
-WORKFLOW = Workflow(recipe=MlaStudentRecipe, data=MlaStudentData, builder=MlaStudentBuilder)
+class MlaStudentReporting(Reporting):
+    """The reports of a recipe of MLA's baselines."""
+
+    def base_sources(self) -> dict[str, str | None]:
+        """The text encoder among them, with which a new student begins."""
+        text_model: TextModelSource | None = self.recipe.text_model
+        return super().base_sources() | {TEXT_TOWER: text_model.from_pretrained if text_model else None}
+
+
+WORKFLOW = Workflow(
+    recipe=MlaStudentRecipe, data=MlaStudentData, builder=MlaStudentBuilder, reporting=MlaStudentReporting
+)

@@ -197,7 +197,7 @@ def load_regions(
         None for a recipe without `regions`.
 
     Raises:
-        RecipeError: for a grid without a backbone.
+        RecipeError: for a grid without a backbone, or regions that are too many for the model, or of another width.
     """
     source = recipe.regions
     if source is None:
@@ -206,10 +206,28 @@ def load_regions(
         files = [source.features] if isinstance(source.features, str) else source.features
         return SeveralRegions(*(open_regions(file, **sizes) for file in files))
     if source.detector:
-        return RegionExtractor.from_pretrained(source.detector, max_regions=sizes["max_regions"], **loading)
+        extractor = RegionExtractor.from_pretrained(source.detector, max_regions=sizes["max_regions"], **loading)
+        return _checked(extractor, source.detector, sizes)
     if recipe.backbone is None or source.grid is None:
         raise RecipeError("regions.grid: its cells are features of a backbone, which the recipe does not name")
-    return RegionExtractor.from_pretrained(recipe.backbone, grid=source.grid, **loading)
+    extractor = RegionExtractor.from_pretrained(recipe.backbone, grid=source.grid, **loading)
+    return _checked(extractor, recipe.backbone, sizes)
+
+
+def _checked(extractor: RegionExtractor, called: str, sizes: Mapping[str, int]) -> RegionExtractor:
+    """An extractor whose regions the model can read; arguments and errors as in `load_regions`."""
+    count, width = extractor.shape()
+    if width != sizes["region_size"]:
+        raise RecipeError(
+            f"regions: those of {called} have the width {width}, and the model takes {sizes['region_size']}: "
+            f"model.overrides.region_size must be {width}"
+        )
+    if count > sizes["max_regions"]:
+        raise RecipeError(
+            f"regions: {called} gives {count} of an image, and the model takes {sizes['max_regions']}: set a smaller "
+            "grid, or a larger model.overrides.max_regions"
+        )
+    return extractor
 
 
 WORKFLOW = Workflow(recipe=Rc3Recipe, data=Rc3Data, builder=Rc3Builder, training=Rc3Training, reporting=Rc3Reporting)

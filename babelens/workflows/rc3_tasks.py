@@ -198,7 +198,7 @@ class Rc3TaskReporting(Reporting):
         return [replace(result, note=validation_note(trainer)) for result in results]
 
     def card_facts(self, trainer: Any, report: TaskReport | None) -> TaskCardFacts:
-        task, start = self.recipe.rc3_task, self.recipe.model.from_pretrained or ""
+        task = self.recipe.rc3_task
         return TaskCardFacts(
             **self.common_facts(trainer),
             task=task.name,
@@ -207,7 +207,6 @@ class Rc3TaskReporting(Reporting):
             labels=self._card_labels(trainer.model.config),
             unseen_languages=self.data.unseen_languages if report else [],
             parameters=trainer.model.num_parameters(),
-            base_model=None if Path(start).is_dir() else start,  # what is not on the Hub cannot be linked to
             results=[*self.report_results(report or {}), *self.validation_results(trainer)],
         )
 

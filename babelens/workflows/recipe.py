@@ -245,8 +245,8 @@ class Recipe:
         stages: the stages of training, in their order; default: one with all tasks.
         report: the benchmark that is reported at the end: `emoji`, or none.
         unseen_languages: languages for the report that the model was never trained on.
-        license: license of the weights as a Hub identifier; default: the strictest of the
-            data's licenses, `other` when one of them is unknown.
+        license: license of the weights as a Hub identifier; default: the strictest of the data's licenses and those of
+            the models that training starts from, `other` when one of them is unknown.
         license_name: the name of the license, with `license: other`.
     """
 

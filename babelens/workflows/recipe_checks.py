@@ -16,7 +16,7 @@ from ..configuration.suggestions import did_you_mean
 from ..data.corpus.corpus import languages_of
 from ..data.emoji.benchmark import published_manifest
 from ..model_cards.facts import DataSource as CardSource
-from ..model_cards.licenses import check_hub_license, weights_license
+from ..model_cards.licenses import check_hub_license, check_weights_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from .argument_checks import check_names
@@ -87,8 +87,17 @@ def check_start(run: RunParts) -> None:
     """
     Raises:
         RecipeError: for a model to go on from that is of another type.
+        RecipeError: without a license, or with one that the licenses of the models to start from do not allow.
         ModelFolderError: for one that cannot be read, or that needs code of its own which nobody has allowed.
     """
+    _check_start_type(run)
+    try:
+        check_weights_license(run.recipe.license, run.reporting.base_models)
+    except PublishError as error:
+        raise RecipeError(f"license: {error}") from error
+
+
+def _check_start_type(run: RunParts) -> None:
     source = run.recipe.model.from_pretrained
     types = run.builder.starts or ((run.recipe.method,) if not run.builder.overrides_start else ())
     if source is None or not types:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,14 @@ from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder
+from ..model_cards.base_models import (
+    IMAGE_TOWER,
+    TEXT_TOWER,
+    UNKNOWN,
+    WHOLE_MODEL,
+    BaseModel,
+    base_model_facts,
+)
 from ..model_cards.cards import write_card
 from ..model_cards.emoji import emoji_results, emoji_sources
 from ..model_cards.facts import DataSource as CardSource, ModelCardFacts, Result, retrieval_results, training_run
@@ -110,6 +119,20 @@ class Reporting:
                 )
         return list(dict.fromkeys(sources))
 
+    def base_sources(self) -> dict[str, str | None]:
+        """The folder or Hub id of each model whose weights the trained model started from, by what it became."""
+        model: Any = self.recipe.model
+        return {
+            WHOLE_MODEL: model.from_pretrained,
+            IMAGE_TOWER: getattr(model, "image", None),
+            TEXT_TOWER: getattr(model, "text", None),
+        }
+
+    @cached_property
+    def base_models(self) -> list[BaseModel]:
+        """The models whose weights the trained model started from, with their licenses."""
+        return [base_model_facts(source, role) for role, source in self.base_sources().items() if source]
+
     def card_facts(self, trainer: Any, report: dict[str, Any] | None) -> ModelCardFacts:
         """The facts of the card."""
         stages = [stage.name for stage in self.recipe.stages]
@@ -118,7 +141,6 @@ class Reporting:
             pair_languages=self.data.pair_languages,
             unseen_languages=self.recipe.unseen_languages if report else [],
             parameters=sum(trainer.model.parameter_parts().values()),
-            base_model=self.recipe.model.from_pretrained,
             results=[*(self.report_results(report) if report else []), *self.validation_results(trainer)],
             in_pipelines=self.in_pipelines,
             stages=stages if len(stages) > 1 else [],
@@ -140,12 +162,14 @@ class Reporting:
     def common_facts(self, trainer: Any) -> dict[str, Any]:
         """The facts that the cards of dual encoders and of task models share."""
         sources = self.card_sources()
-        is_unknown = any(source.license == "unknown" for source in sources)
+        licenses = [each.license for each in sources] + [base.license for base in self.base_models]
+        is_unknown = any(license in (UNKNOWN, OTHER) for license in licenses)
         return {
             "model_name": self.output.resolve().name,
             "method": self.recipe.method,
             "image_languages": self.data.image_languages,
             "training_data": sources,
+            "base_models": self.base_models,
             "license": self.recipe.license or (OTHER if is_unknown else None),
             "license_name": self.recipe.license_name,
             "run": training_run(trainer.args, trainer.state.log_history, command=self.command),

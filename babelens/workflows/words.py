@@ -11,7 +11,8 @@ from ..configuration.errors import RecipeError
 from ..configuration.presets import load_preset
 from ..configuration.tasks import IMAGE_TEXT
 from ..data.batching.captioned_images import CaptionedImages
-from ..inference.backbones import load_backbone
+from ..inference.backbones import check_backbone, load_backbone, load_image_processor
+from ..model_cards.base_models import IMAGE_TOWER
 from .building import ModelBuilder
 from .data import RecipeData
 from .recipe import OF_NEW_MODEL, ImageSizes, Recipe, Stage, check_languages
@@ -73,7 +74,8 @@ class WordsRecipe(Recipe):
         words: the words of its vocabularies.
         backbone: folder or Hub id of a vision model or a dual encoder whose vision tower sees the images; default: the
             configuration's, untrained.
-        image: the sizes of its images.
+        image: the sizes of its images, which are then scaled as MURAL's are; default: images are prepared by the
+            backbone's own image processor.
     """
 
     words: WordsSource | None = field(default=None, metadata=OF_NEW_MODEL)
@@ -122,8 +124,18 @@ class WordsBuilder(ModelBuilder):
     def with_backbone(self, model: Any) -> PreTrainedModel:
         """The model with the weights of the recipe's backbone."""
         if model.vision_model is not None and self._backbone is not None:
-            model.vision_model.load_state_dict(self._backbone.state_dict())
+            model.take_backbone(self._backbone)
         return model
+
+    def new_image_processor(self) -> Any:
+        """The backbone's own, or, where the recipe states the sizes of images, one with these."""
+        source = self.recipe.backbone
+        if source is None:
+            return super().new_image_processor()
+        own = self.recipe.image is None
+        images = load_image_processor(source, **self.code) if own else super().new_image_processor()
+        check_backbone(self._backbone, images, source)
+        return images
 
     @property
     def _feature_size(self) -> dict[str, int]:
@@ -142,3 +154,7 @@ class WordsReporting(Reporting):
     """transformers' pipelines do not take models without a tokenizer."""
 
     in_pipelines = False
+
+    def base_sources(self) -> dict[str, str | None]:
+        """The backbone among them, whose weights are part of the model."""
+        return super().base_sources() | {IMAGE_TOWER: self.recipe.backbone}

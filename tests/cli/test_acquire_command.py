@@ -3,6 +3,7 @@ format."""
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -353,6 +354,18 @@ def test_what_cannot_be_had_is_refused_in_one_sentence(folder, tmp_path, capfd, 
     said = capfd.readouterr().err
     assert message in said and "Traceback" not in said
     assert not (tmp_path / "refused").exists()
+
+
+def test_an_adapter_is_not_freer_than_its_base(folder, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    base = shutil.copytree(folder / "clip", tmp_path / "nc-clip")
+    (base / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    assert run(*options(folder, base=base, output=tmp_path / "german", license="mit")) == 1
+    said = capfd.readouterr().err
+    assert "cannot be under 'mit': nc-clip, which training starts from, is under 'cc-by-nc-4.0'" in said
+    assert "Traceback" not in said and not (tmp_path / "german").exists()
+    assert run(*options(folder, base=base, output=tmp_path / "german", license="cc-by-nc-4.0", steps=1)) == 0
+    assert "cc-by-nc-4.0: not for commercial use" in (tmp_path / "german" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,9 @@ def test_mkd_with_an_existing_text_model_for_a_native_model_inside_of_mla(folder
     assert not torch.equal(
         student.text_model.embeddings.word_embeddings.weight, tiny_bert()[0].embeddings.word_embeddings.weight
     )
+    card = (tmp_path / "mkd" / "README.md").read_text()
+    assert "| Started from | `mla`, license: unknown |" in card
+    assert "| Text tower started from | `bert`, license: unknown |" in card
     # And on from there.
     content["model"] = {"from_pretrained": str(tmp_path / "mkd")}
     train(content, tmp_path / "more")

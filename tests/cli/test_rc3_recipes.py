@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tiny_backbones import saved_backbone
 from tiny_native import saved, tiny_clip
 from tiny_rc3 import SIZES
 from tiny_training import write_shapes
@@ -14,12 +15,13 @@ from transformers import (
     AutoProcessor,
     MBartConfig,
     MBartForConditionalGeneration,
+    ViTImageProcessorPil,
 )
 from typer.testing import CliRunner
 
 from babelens import Rc3ForPreTraining, Rc3ForVisualEntailment, Rc3Processor
 from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError
+from babelens.configuration.errors import ModelMismatchError, RecipeError
 from babelens.configuration.presets import load_preset
 from babelens.data import load_captions
 from babelens.processing.tokenizer_training import train_bpe
@@ -147,6 +149,26 @@ def test_regions_that_were_computed_before(content, tmp_path):
 def test_recipes_that_cannot_be_run(content, tmp_path, changes, message):
     with pytest.raises(RecipeError, match=message):
         train(content, tmp_path, **changes)
+
+
+@pytest.mark.parametrize("name", ["swin", "convnext"])
+def test_regions_of_any_backbone(content, tmp_path, name):
+    saved_backbone(name, tmp_path / name)
+    output = train(content, tmp_path, backbone=str(tmp_path / name))
+    assert any("strict_contrast_loss" in entry for entry in log_of(output))
+
+
+def test_regions_that_the_model_does_not_read_are_refused_before_the_training(content, tmp_path):
+    saved_backbone("efficientnet", tmp_path / "efficientnet")
+    complaint = r"have the width 128, and the model takes 16: model\.overrides\.region_size must be 128"
+    with pytest.raises(RecipeError, match=complaint):
+        train(content, tmp_path, backbone=str(tmp_path / "efficientnet"))
+    with pytest.raises(RecipeError, match="gives 49 of an image, and the model takes 36: set a smaller grid"):
+        train(content, tmp_path, regions={"grid": 7})
+    saved_backbone("vit", tmp_path / "vit")
+    ViTImageProcessorPil(size={"height": 48, "width": 48}).save_pretrained(tmp_path / "vit")
+    with pytest.raises(ModelMismatchError, match=r"vit does not take the images .* of 48 x 48 pixels"):
+        train(content, tmp_path, backbone=str(tmp_path / "vit"))
 
 
 def test_a_task_that_there_is_not(content, tmp_path):

@@ -5,16 +5,26 @@ import json
 import shutil
 
 import pytest
+import torch
 import yaml
+from contracts import drawn_images
+from huggingface_hub import ModelCard
+from tiny_backbones import saved_backbone
 from tiny_native import saved, tiny_clip
 from tiny_training import write_shapes
-from transformers import AutoModel, AutoProcessor
+from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
 from typer.testing import CliRunner
 
 from babelens import Embedder, LiweModel, LiweProcessor, SmalrModel, SmalrProcessor, load_preset
 from babelens.cli import demo
 from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError, VocabularyError
+from babelens.configuration.errors import (
+    ModelFolderError,
+    ModelKindError,
+    ModelMismatchError,
+    RecipeError,
+    VocabularyError,
+)
 from babelens.workflows.loading import load_recipe
 
 
@@ -67,7 +77,8 @@ def test_both_stages(content, tmp_path):
     state = json.loads((output / "checkpoints" / "smalr" / "checkpoint-3" / "trainer_state.json").read_text())
     assert any("loss_image_text" in entry for entry in state["log_history"])
     card = (output / "README.md").read_text()
-    assert "latent vocabulary" in card
+    assert "latent vocabulary" in card and "license: other" in card  # nobody stated the backbone's
+    assert "its license is not known" in card
     assert "pipeline(" not in card and not (output / "handler.py").exists()  # which would need a tokenizer
     pushed = CliRunner().invoke(app, ["push", str(output), "somebody/smalr", "--dry-run"], catch_exceptions=False)
     assert pushed.exit_code == 0, pushed.output
@@ -190,6 +201,50 @@ def test_liwe_reads_characters_and_sees_by_the_same_backbone(content, tmp_path):
     assert Embedder(model, processor).encode_text(["punkt", "bod"], language=["de", "cs"]).shape == (2, 16)
     assert json.loads((output / "evaluation" / "tokenizer.json").read_text()) == {"de": 0.0, "en": 0.0, "fr": 0.0}
     assert "by their characters" in (output / "README.md").read_text()
+
+
+def test_without_sizes_images_are_prepared_by_the_backbones_own_processor(content, tmp_path):
+    plain, own = saved_backbone("dinov2", tmp_path / "dinov2")
+    given = liwe(content) | {"backbone": str(tmp_path / "dinov2"), "image": None}
+    output = train(content, tmp_path, **given)
+    processor, model = AutoProcessor.from_pretrained(output), AutoModel.from_pretrained(output)
+    assert type(processor.image_processor) is type(own) and processor.image_processor.size == own.size
+    pixels = own(drawn_images(2), return_tensors="pt")["pixel_values"]
+    found = model.get_image_features(
+        **processor(images=drawn_images(2), return_tensors="pt"), output_hidden_states=True
+    )
+    assert torch.equal(found.hidden_states[0], plain(pixel_values=pixels).pooler_output)
+
+
+def test_a_backbone_that_cannot_serve_is_refused(content, tmp_path):
+    saved_backbone("vit", tmp_path / "vit")
+    given = liwe(content) | {"backbone": str(tmp_path / "vit"), "image": {"resize": 48, "crop": 48}}
+    with pytest.raises(
+        ModelMismatchError, match=r"vit does not take the images .* of 48 x 48 pixels: .*; set the sizes"
+    ):
+        train(content, tmp_path, **given)
+    (tmp_path / "vit" / "preprocessor_config.json").unlink()
+    with pytest.raises(ModelFolderError, match="vit has no image processor"):
+        train(content, tmp_path, **given | {"image": None})
+    bert = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    BertModel(bert).save_pretrained(tmp_path / "bert")
+    with pytest.raises(ModelKindError, match="bert has no vision model"):
+        train(content, tmp_path, **given | {"backbone": str(tmp_path / "bert")})
+
+
+def test_the_license_of_the_backbone_counts(content, tmp_path):
+    backbone = shutil.copytree(content["backbone"], tmp_path / "seer")
+    (backbone / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    given = liwe(content) | {"backbone": str(backbone)}
+    complaint = r"license: seer, which training starts from, is under 'cc-by-nc-4.0' \(not for commercial use\)"
+    with pytest.raises(RecipeError, match=complaint):
+        train(content, tmp_path, **given)
+    with pytest.raises(RecipeError, match=r"license: the weights cannot be under .apache-2\.0.: seer"):
+        train(content, tmp_path, **given, license="apache-2.0")
+    card = ModelCard.load(train(content, tmp_path, **given, license="cc-by-nc-4.0") / "README.md")
+    assert card.data.license == "cc-by-nc-4.0"
+    assert "| Image tower started from | `seer`, license: cc-by-nc-4.0 |" in card.text
+    assert "cc-by-nc-4.0: not for commercial use.**" in card.text
 
 
 def test_liwe_has_no_word_vectors(content, tmp_path):

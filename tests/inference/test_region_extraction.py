@@ -186,10 +186,26 @@ def test_patches_of_wide_images_keep_their_places():
     assert found.item() == torch.arange(2.0, 12.0).mean()
 
 
+@pytest.mark.parametrize("size", [64, 72])
+@torch.no_grad()
+def test_merged_patches_are_a_map(size):
+    swin = SwinConfig(image_size=size, patch_size=4, embed_dim=8, depths=[1, 1, 1], num_heads=[1] * 3, window_size=4)
+    model, images = made(lambda: SwinModel(swin)), square_image_processor(size)
+    found = RegionExtractor.from_encoder(model, images, grid=2)(drawn_images(2))
+    states = model(**images(drawn_images(2), return_tensors="pt")).last_hidden_state
+    side = -(-size // 16)  # of 72 pixels, 18 patches become 9 and 5
+    maps = states.transpose(1, 2).reshape(2, 32, side, side)
+    expected = torch.nn.functional.adaptive_avg_pool2d(maps, 2).flatten(2).transpose(1, 2)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_states_that_are_no_map_are_refused():
-    swin = SwinConfig(image_size=64, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 1], window_size=4)
-    with pytest.raises(RegionError, match=r"64 states are no map of \(64, 64\) pixels in patches of 4"):
-        RegionExtractor.from_encoder(made(lambda: SwinModel(swin)), IMAGE_PROCESSOR)(drawn_images(1))
+    with pytest.raises(RegionError, match=r"49 states are no map of \(64, 64\) pixels in patches of 4"):
+        grid_regions(torch.zeros(1, 49, 8), (64, 64), SwinConfig(patch_size=4, depths=[1, 1]), 2)
+    with pytest.raises(RegionError, match=r"3 states are no map of \(64, 64\) pixels in patches of 16"):
+        grid_regions(torch.zeros(1, 3, 8), (64, 64), ViTConfig(patch_size=16), 2)
+    with pytest.raises(RegionError, match=r"4 states are no map of \(64, 64\) pixels in patches of None"):
+        grid_regions(torch.zeros(1, 4, 8), (64, 64), ResNetConfig(), 2)
     with pytest.raises(RegionError, match=r"shape \(2, 3\)"):
         grid_regions(torch.zeros(2, 3), (8, 8), ViTConfig(), 2)
 

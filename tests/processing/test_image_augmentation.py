@@ -5,9 +5,18 @@ import pytest
 import torch
 from contracts import drawn_images
 from PIL import Image
-from transformers import CLIPImageProcessorPil
+from transformers import (
+    BitImageProcessorPil,
+    CLIPImageProcessorPil,
+    ConvNextImageProcessorPil,
+    EfficientNetImageProcessorPil,
+    Siglip2ImageProcessorPil,
+    SiglipImageProcessorPil,
+    ViTImageProcessorPil,
+)
+from transformers.image_utils import SizeDict
 
-from babelens.configuration.errors import ImageError
+from babelens.configuration.errors import ImageError, TrainingSetupError
 from babelens.processing.image_augmentation import ImageAugmentation, TrainingTransform
 from babelens.processing.image_processing_mural import MuralImageProcessor
 
@@ -53,6 +62,69 @@ def test_without_augmentation_pixels_are_those_of_evaluation(augmentation):
     found = plain(drawn_images(4), seeds=[0, 1, 2, 3])
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected, rtol=0, atol=5e-6)
+
+
+PROCESSORS = {
+    "clip": CLIPImageProcessorPil(size={"shortest_edge": 36}, crop_size={"height": 36, "width": 36}),
+    "clip without crop": CLIPImageProcessorPil(size={"shortest_edge": 36}, do_center_crop=False),
+    "siglip": SiglipImageProcessorPil(size={"height": 36, "width": 30}),
+    "vit": ViTImageProcessorPil(size={"height": 32, "width": 32}),
+    "vit in levels": ViTImageProcessorPil(size={"height": 32, "width": 32}, do_rescale=False, do_normalize=False),
+    "dinov2": BitImageProcessorPil(size={"shortest_edge": 40}, crop_size={"height": 40, "width": 40}),
+    "convnext": ConvNextImageProcessorPil(size={"shortest_edge": 32}, crop_pct=0.875),
+    "convnext of 384": ConvNextImageProcessorPil(size={"shortest_edge": 384}),
+    "efficientnet": EfficientNetImageProcessorPil(size={"height": 40, "width": 40}),
+    "efficientnet with offset": EfficientNetImageProcessorPil(
+        size={"height": 40, "width": 40}, rescale_factor=1 / 127.5, rescale_offset=True, include_top=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_without_augmentation_pixels_are_exactly_those_of_any_image_processor(name):
+    processor = PROCESSORS[name]
+    unmoved = TrainingTransform(processor, NOTHING)
+    center, unmoved.steps.crop_size = unmoved.steps.crop_size, None
+    for image, seed in zip(drawn_images(6), range(6), strict=True):
+        expected = processor(image, return_tensors="pt")["pixel_values"]
+        whole = unmoved([image], [seed])  # all that was resized, of which evaluation takes the center
+        height, width = center or whole.shape[-2:]
+        top, left = (whole.shape[-2] - height) // 2, (whole.shape[-1] - width) // 2
+        assert torch.equal(whole[..., top : top + height, left : left + width], expected)
+
+
+def test_a_crop_larger_than_the_image_has_a_black_frame_as_in_evaluation():
+    processor = CLIPImageProcessorPil(size={"shortest_edge": 30}, crop_size={"height": 33, "width": 34})
+    image = drawn_images(1)[0].resize((40, 45))  # becomes 30 x 33
+    expected = processor(image, return_tensors="pt")["pixel_values"]
+    assert torch.equal(TrainingTransform(processor, NOTHING)([image], [0]), expected)
+
+
+def test_crops_of_a_processor_that_keeps_the_aspect_ratio_are_random():
+    crops = TrainingTransform(PROCESSORS["convnext"], NOTHING)([drawn_images(1)[0]] * 8, list(range(8)))
+    assert crops.shape == (8, 3, 32, 32) and len({tuple(crop.flatten().tolist()) for crop in crops}) > 4
+
+
+class TwiceZoomed(CLIPImageProcessorPil):
+    """A processor with a step of its own, such as LeViT's."""
+
+    def resize(self, image, size, resample=None, **kwargs):
+        return super().resize(image, SizeDict(shortest_edge=2 * size.shortest_edge), resample, **kwargs)
+
+
+def test_image_processors_with_other_steps_are_refused():
+    with pytest.raises(TrainingSetupError, match="cannot repeat what a TwiceZoomed does to images"):
+        TrainingTransform(TwiceZoomed(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}))(
+            [ramp()], [0]
+        )
+    with pytest.raises(TrainingSetupError, match="cannot repeat how a Siglip2ImageProcessorPil resizes images"):
+        TrainingTransform(Siglip2ImageProcessorPil())([ramp()], [0])
+
+
+def test_images_of_different_sizes_are_no_batch():
+    shapes = [Image.new("RGB", (40, 80)), Image.new("RGB", (80, 40))]
+    with pytest.raises(TrainingSetupError, match=r"different sizes, such as \(36, 72\) and \(72, 36\)"):
+        TrainingTransform(PROCESSORS["clip without crop"])(shapes, [0, 1])
 
 
 def test_an_image_that_is_long_and_thin_is_refused_before_it_is_resized():

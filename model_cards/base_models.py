@@ -1,0 +1,111 @@
+"""The models whose weights a model started from, and the license of each, as its own card states it.
+
+A license is read from the card (`README.md`) in the model's folder, or from the Hub. What neither tells is `unknown`:
+nothing is guessed from the kind or the name of a model.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from httpx2 import HTTPError
+from huggingface_hub import ModelCard, ModelInfo, model_info, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
+from ..configuration.pretrained import first_line
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN = "unknown"
+WHOLE_MODEL, IMAGE_TOWER, TEXT_TOWER = "model", "image tower", "text tower"
+_CARD = "README.md"
+_HUB_ANSWERS_WITHIN = 5.0  # seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseModel:
+    """A model whose weights another model started from.
+
+    Args:
+        name: its repository on the Hub, or the name of its folder.
+        license: of its weights, an identifier of the Hub; `unknown` where its card states none, `other` for a license
+            that has no identifier.
+        license_name: the name of the license, with `other`.
+        role: what it became: `model` for a whole one, `image tower` or `text tower`.
+        on_hub: whether `name` is a repository of the Hub, which a card can link to.
+    """
+
+    name: str
+    license: str = UNKNOWN
+    license_name: str | None = None
+    role: str = WHOLE_MODEL
+    on_hub: bool = False
+
+    @property
+    def named_license(self) -> str:
+        """The license as a card shows it."""
+        return f"{self.license} ({self.license_name})" if self.license_name else self.license
+
+
+def base_model_facts(source: str | Path, role: str = WHOLE_MODEL) -> BaseModel:
+    """The facts of a model that training starts from, with the license that its card states.
+
+    Args:
+        source: a folder, or a repository of the Hub.
+        role: what it becomes: `model`, `image tower` or `text tower`.
+
+    Returns:
+        The facts; the license is `unknown` if the card states none, cannot be read, or cannot be fetched. A warning
+        tells why a card could not be read.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        return _facts(folder.resolve().name, role, _metadata_in(folder / _CARD), on_hub=False)
+    try:
+        validate_repo_id(str(source))
+    except HFValidationError:  # a folder that is no longer there
+        return _facts(folder.name, role, {}, on_hub=False)
+    return _facts(str(source), role, _metadata_on_hub(str(source)), on_hub=True)
+
+
+def _facts(name: str, role: str, metadata: Mapping[str, Any], *, on_hub: bool) -> BaseModel:
+    license, license_name = metadata.get("license"), metadata.get("license_name")
+    if isinstance(license, list):  # several, which a person must read
+        license, license_name = "other", ", ".join(str(each) for each in license)
+    return BaseModel(
+        name=name,
+        license=str(license).lower() if license else UNKNOWN,
+        license_name=str(license_name) if license and license_name else None,
+        role=role,
+        on_hub=on_hub,
+    )
+
+
+def _metadata_in(card: Path) -> dict[str, Any]:
+    """The metadata of a card; empty if there is no card, or none that can be read."""
+    if not card.is_file():
+        return {}
+    try:
+        return ModelCard.load(card, ignore_metadata_errors=True).data.to_dict()
+    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:  # whatever the file may hold
+        logger.warning("%s cannot be read, so that the license of this model is unknown: %s", card, first_line(error))
+        return {}
+
+
+def _metadata_on_hub(repository: str) -> dict[str, Any]:
+    """The metadata of a repository's card, from the Hub or else from the copy that was downloaded before."""
+    try:
+        found: ModelInfo = model_info(repository, timeout=_HUB_ANSWERS_WITHIN)
+        return found.card_data.to_dict() if found.card_data else {}
+    except (HTTPError, OSError, ValueError) as error:
+        cached = try_to_load_from_cache(repository, _CARD)
+        if isinstance(cached, str):
+            return _metadata_in(Path(cached))
+        logger.warning(
+            "the license of %s is unknown, because its card could not be fetched: %s", repository, first_line(error)
+        )
+        return {}

@@ -1,0 +1,99 @@
+"""Backbones that people bring: SMALR, LIWE and RC3's regions have their features, of images as they take them."""
+
+import numpy as np
+import pytest
+import torch
+from contracts import drawn_images
+from tiny_backbones import BACKBONES, saved_backbone
+from transformers import BertConfig, BertModel, ViTImageProcessorPil, ViTModel
+
+from babelens import LiweModel, SmalrModel
+from babelens.configuration.errors import InputError, ModelFolderError, ModelKindError, ModelMismatchError
+from babelens.inference.backbones import check_backbone, load_backbone, load_image_processor
+from babelens.inference.region_extraction import RegionExtractor
+
+WORDS = {"languages": ["en"], "vocabulary_sizes": [9], "specific_words": 4, "latent_tokens": 4, "hidden_size": 16}
+MODELS = {SmalrModel: WORDS | {"image_hidden_size": 16}, LiweModel: {"vocab_size": 9, "hidden_size": 16}}
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+@torch.no_grad()
+def test_features_are_the_backbones_of_images_as_it_takes_them(name, tmp_path):
+    plain, own = saved_backbone(name, tmp_path)
+    backbone, image_processor = load_backbone(tmp_path), load_image_processor(tmp_path)
+    assert image_processor.to_dict() == own.to_dict()
+    check_backbone(backbone, image_processor, name)
+    pixels = own(drawn_images(3), return_tensors="pt")["pixel_values"]
+    assert torch.equal(image_processor(drawn_images(3), return_tensors="pt")["pixel_values"], pixels)
+    expected = plain(pixel_values=pixels).pooler_output.flatten(1)
+    assert expected.std(0).max() > 1e-4  # it tells images apart
+    for kind, options in MODELS.items():
+        model = kind.from_backbone(backbone, **options).eval()
+        states = model.get_image_features(pixel_values=pixels, output_hidden_states=True).hidden_states
+        assert torch.equal(states[0], expected)
+        assert all(
+            torch.equal(value, plain.state_dict()[key]) for key, value in model.vision_model.state_dict().items()
+        )
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+@torch.no_grad()
+def test_any_backbone_has_regions(name, tmp_path):
+    plain, own = saved_backbone(name, tmp_path)
+    extractor = RegionExtractor.from_pretrained(tmp_path, grid=1)
+    states = plain(**own(drawn_images(2), return_tensors="pt")).last_hidden_state
+    prefix = {"vit": 1, "dinov2": 1, "clip": 1}.get(name, 0)
+    expected = states.mean((2, 3)) if states.ndim == 4 else states[:, prefix:].mean(1)
+    found = extractor(drawn_images(2))
+    assert found.shape == (2, *extractor.shape()) and extractor.shape()[0] == 1
+    np.testing.assert_allclose(found[:, 0], expected.numpy(), rtol=1e-4, atol=1e-5)
+    assert RegionExtractor.from_pretrained(tmp_path, grid=2).shape() == (4, expected.shape[1])
+
+
+def test_a_dual_encoder_lends_its_tower_and_its_image_processor(clip_folder):
+    backbone = load_backbone(clip_folder)
+    check_backbone(backbone, load_image_processor(clip_folder), "clip")
+    assert type(LiweModel.from_backbone(backbone, **MODELS[LiweModel]).vision_model) is type(backbone)
+
+
+def test_a_backbone_without_an_image_processor_is_refused(tmp_path):
+    BACKBONES["vit"][0]().save_pretrained(tmp_path)
+    for load in (load_image_processor, lambda folder: RegionExtractor.from_pretrained(folder, grid=2)):
+        with pytest.raises(ModelFolderError, match=r"has no image processor, .*preprocessor_config\.json"):
+            load(tmp_path)
+
+
+def test_a_text_model_is_no_backbone(tmp_path):
+    bert = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8))
+    bert.save_pretrained(tmp_path)
+    with pytest.raises(ModelKindError, match="a BertModel is no vision model"):
+        LiweModel.from_backbone(bert, **MODELS[LiweModel])
+    with pytest.raises(ModelKindError, match="has no vision model"):
+        RegionExtractor.from_pretrained(tmp_path, grid=2)
+
+
+def test_image_sizes_that_a_backbone_does_not_take_are_refused(tmp_path):
+    model, _ = saved_backbone("vit", tmp_path)
+    larger = ViTImageProcessorPil(size={"height": 48, "width": 40})
+    complaint = "does not take the images that its image processor prepares, of 48 x 40 pixels: "
+    with pytest.raises(ModelMismatchError, match=complaint):
+        check_backbone(model, larger, "vit")
+    larger.save_pretrained(tmp_path)
+    with pytest.raises(ModelMismatchError, match=complaint):
+        RegionExtractor.from_pretrained(tmp_path, grid=2)
+
+
+def test_weights_that_are_not_those_of_the_configuration_are_refused():
+    backbone = ViTModel(BACKBONES["vit"][0]().config, add_pooling_layer=False)
+    with pytest.raises(ModelMismatchError, match=r"(?s)the weights of the ViTModel are not those .*pooler\.dense"):
+        LiweModel.from_backbone(backbone, **MODELS[LiweModel])
+
+
+def test_features_of_another_width_are_refused(tmp_path):
+    model, image_processor = saved_backbone("vit", tmp_path)
+    liwe = LiweModel.from_backbone(model, **MODELS[LiweModel])
+    with pytest.raises(InputError, match="image_features have the width 12; this model takes 16"):
+        liwe.get_image_features(image_features=torch.zeros(2, 12))
+    model.config.hidden_size = 12
+    with pytest.raises(ModelMismatchError, match="its features have the width 16, its configuration states 12"):
+        check_backbone(model, image_processor, "vit")

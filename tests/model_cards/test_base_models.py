@@ -1,0 +1,241 @@
+"""The licenses of base models: read from cards and never guessed; what they forbid to what is made from them."""
+
+import dataclasses
+import logging
+
+import pytest
+import yaml
+from huggingface_hub import ModelCardData, ModelInfo
+from huggingface_hub.errors import RepositoryNotFoundError
+
+from babelens.configuration.errors import PublishError
+from babelens.model_cards import base_models
+from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
+from babelens.model_cards.base_models import IMAGE_TOWER, TEXT_TOWER, BaseModel, base_model_facts
+from babelens.model_cards.cards import model_card
+from babelens.model_cards.facts import DataSource, ModelCardFacts
+from babelens.model_cards.licenses import HUB_LICENSES, check_weights_license, weights_license, what_it_forbids
+
+CAPTIONS = DataSource(name="Captions", license="CC0-1.0", role="captions", attribution="nobody")
+
+
+def base(license: str, **facts: object) -> BaseModel:
+    return BaseModel(**{"name": "owner/model", "license": license, "on_hub": True} | facts)
+
+
+def towers(image: str, text: str) -> list[BaseModel]:
+    return [base(image, name="owner/eye", role=IMAGE_TOWER), base(text, name="owner/ear", role=TEXT_TOWER)]
+
+
+def facts(**changes: object) -> ModelCardFacts:
+    given = {"model_name": "m", "method": "mural", "training_data": [CAPTIONS], "image_languages": ["en"]}
+    return ModelCardFacts(**given | changes)
+
+
+# ---- Reading ----
+
+
+@pytest.mark.parametrize(
+    ("card", "license", "name"),
+    [
+        ("---\nlicense: MIT\n---\n# A model", "mit", None),
+        ("---\nlicense: other\nlicense_name: dinov3-license\n---\n", "other", "dinov3-license"),
+        ("---\nlicense: [apache-2.0, cc-by-nc-4.0]\n---\n", "other", "apache-2.0, cc-by-nc-4.0"),
+        ("---\nlanguage: en\n---\n", "unknown", None),
+        ("# No metadata, but the word Apache-2.0", "unknown", None),
+        ("---\nlicense: [\n---\n", "unknown", None),
+        ("\udcff", "unknown", None),
+        (None, "unknown", None),
+    ],
+)
+def test_a_folders_card_tells_its_license(tmp_path, card, license, name):
+    folder = tmp_path / "siglip"
+    folder.mkdir()
+    if card is not None:
+        (folder / "README.md").write_bytes(card.encode("utf-8", "surrogateescape"))
+    found = base_model_facts(folder, IMAGE_TOWER)
+    assert (found.name, found.license, found.license_name) == ("siglip", license, name)
+    assert found.role == IMAGE_TOWER and not found.on_hub
+
+
+def test_the_hub_tells_the_license_of_a_repository(monkeypatch):
+    data = ModelCardData(license="apache-2.0")
+    monkeypatch.setattr(base_models, "model_info", lambda name, timeout: ModelInfo(id=name, card_data=data))
+    assert base_model_facts("owner/model") == base("apache-2.0")
+    monkeypatch.setattr(base_models, "model_info", lambda name, timeout: ModelInfo(id=name))
+    assert base_model_facts("owner/model").license == "unknown"
+
+
+@pytest.mark.parametrize("error", [OSError("no network"), RepositoryNotFoundError.__new__(RepositoryNotFoundError)])
+def test_without_an_answer_the_downloaded_card_counts_and_without_one_nothing(monkeypatch, tmp_path, caplog, error):
+    def refuse(name, timeout):
+        raise error
+
+    monkeypatch.setattr(base_models, "model_info", refuse)
+    monkeypatch.setattr(base_models, "try_to_load_from_cache", lambda name, file: None)
+    with caplog.at_level(logging.WARNING):
+        assert base_model_facts("owner/model").license == "unknown"
+    assert "the license of owner/model is unknown, because its card could not be fetched" in caplog.text
+    (tmp_path / "README.md").write_text("---\nlicense: gemma\n---\n")
+    monkeypatch.setattr(base_models, "try_to_load_from_cache", lambda name, file: str(tmp_path / file))
+    assert base_model_facts("owner/model") == base("gemma")
+
+
+def test_a_folder_that_is_gone_is_no_repository(tmp_path):
+    assert base_model_facts(tmp_path / "gone" / "siglip") == BaseModel(name="siglip")
+
+
+# ---- The license of the weights ----
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "license"),
+    [
+        ("apache-2.0", "mit", "apache-2.0"),
+        ("cc-by-4.0", "mit", "cc-by-4.0"),
+        ("apache-2.0", "cc-by-sa-4.0", "cc-by-sa-4.0"),
+    ],
+)
+def test_weights_carry_the_strictest_license_of_data_and_towers(image, text, license):
+    assert weights_license([CAPTIONS], towers(image, text)) == license
+    shared = dataclasses.replace(CAPTIONS, license="CC-BY-SA-4.0")
+    assert weights_license([shared], towers(image, text)) == "cc-by-sa-4.0"
+
+
+@pytest.mark.parametrize(
+    ("license", "words"),
+    [
+        ("cc-by-nc-4.0", "not for commercial use"),
+        ("cc-by-nc-sa-4.0", "not for commercial use; changed weights may be published under the same license only"),
+        ("apple-amlr", "not for commercial use"),
+        ("fair-noncommercial-research-license", "not for commercial use"),
+        ("cc-by-nd-4.0", "changed weights may not be published"),
+        ("llama3", "rules for use hold for changed weights as well"),
+        ("gemma", "rules for use hold for changed weights as well"),
+        ("other", "terms of its own"),
+        ("a-license-of-their-own", "terms of its own"),
+        ("unknown", "its license is not known"),
+    ],
+)
+def test_licenses_outside_of_the_order_are_left_to_people_and_named(license, words):
+    models = towers("mit", license)
+    assert words in what_it_forbids(models[1])
+    with pytest.raises(PublishError, match=f"owner/ear, which training starts from, is under '{license}'") as caught:
+        weights_license([CAPTIONS], models)
+    assert words in str(caught.value) and "state `license`" in str(caught.value)
+    stated = model_card(facts(base_models=models, license="other", license_name="by agreement"))
+    assert f"{license}: " in stated.text and words in stated.text
+    if license not in ("other", "unknown"):
+        with pytest.raises(PublishError, match="a person must decide"):
+            check_weights_license(None, models)
+
+
+def test_permissive_licenses_forbid_nothing():
+    assert [what_it_forbids(base(license)) for license in ("mit", "apache-2.0", "cc-by-4.0")] == [""] * 3
+
+
+@pytest.mark.parametrize(
+    ("of_base", "stated", "is_right"),
+    [
+        ("cc-by-nc-4.0", "apache-2.0", False),
+        ("cc-by-nc-4.0", "cc-by-sa-4.0", False),
+        ("cc-by-nc-4.0", "cc-by-nc-4.0", True),
+        ("cc-by-nc-4.0", "cc-by-nc-sa-4.0", True),
+        ("cc-by-nc-4.0", "other", True),
+        ("apple-amlr", "mit", False),
+        ("cc-by-nd-4.0", "cc-by-nd-4.0", False),
+        ("cc-by-nc-nd-4.0", "cc-by-nc-nd-4.0", False),
+        ("gemma", "apache-2.0", False),
+        ("gemma", "gemma", True),
+        ("llama3.1", "llama3", False),
+        ("other", "apache-2.0", True),  # what it says is not known here: the card says so
+        ("unknown", "apache-2.0", True),
+        ("mit", "cc-by-nc-4.0", True),
+    ],
+)
+def test_a_stated_license_is_not_freer_than_a_restricted_base(of_base, stated, is_right):
+    models = towers("apache-2.0", of_base)
+    if is_right:
+        check_weights_license(stated, models)
+        assert model_card(facts(base_models=models, license=stated)).data.license == stated
+        return
+    for attempt in (
+        check_weights_license,
+        lambda license, given: model_card(facts(base_models=given, license=license)),
+    ):
+        with pytest.raises(PublishError, match=f"cannot be under '{stated}': owner/ear, .* is under '{of_base}'"):
+            attempt(stated, models)
+
+
+def test_every_restricted_license_is_one_of_the_hubs():
+    for license in HUB_LICENSES:
+        what_it_forbids(base(license))  # and none but those of other terms are left without a rule by mistake
+    restricted = [license for license in HUB_LICENSES if "nc" in license.split("-") or "noncommercial" in license]
+    assert all("not for commercial use" in what_it_forbids(base(license)) for license in restricted)
+
+
+# ---- Cards ----
+
+
+def metadata(card: object) -> dict:
+    return yaml.safe_load(str(card).split("---\n")[1])
+
+
+def test_the_card_names_both_towers_with_their_licenses():
+    card = model_card(facts(base_models=towers("apache-2.0", "mit")))
+    assert metadata(card)["base_model"] == ["owner/eye", "owner/ear"]
+    assert metadata(card)["base_model_relation"] == "finetune" and metadata(card)["license"] == "apache-2.0"
+    link = "[owner/eye](https://huggingface.co/owner/eye)"
+    assert f"| Image tower started from | {link}, license: apache-2.0 |" in card.text
+    assert "| Text tower started from | [owner/ear](https://huggingface.co/owner/ear), license: mit |" in card.text
+    assert "strictest license of both" in card.text and "holds for these weights" not in card.text
+
+
+def test_one_base_is_one_name_and_a_folder_is_no_link():
+    assert metadata(model_card(facts(base_models=[base("mit")])))["base_model"] == "owner/model"
+    card = model_card(facts(base_models=[base("mit", name="siglip", on_hub=False)]))
+    assert "base_model" not in metadata(card) and "base_model_relation" not in metadata(card)
+    assert "| Started from | `siglip`, license: mit |" in card.text
+
+
+def test_the_card_tells_in_plain_words_what_a_base_forbids():
+    models = [base("cc-by-nc-4.0"), base("other", name="meta/dinov3", license_name="dinov3-license", role=IMAGE_TOWER)]
+    text = model_card(facts(base_models=models, license="cc-by-nc-4.0")).text
+    assert (
+        "(https://huggingface.co/owner/model) holds for these weights too. cc-by-nc-4.0: not for commercial use.**"
+        in text
+    )
+    assert "other (dinov3-license): on terms of its own" in text
+    assert "\n\n\n" not in text.partition("## License")[2].partition("## Citation")[0]
+
+
+def test_nobody_is_said_to_have_chosen_a_license_that_is_not_known():
+    assert "No license with a name was chosen" in model_card(facts(license="other")).text
+    named = model_card(facts(license="other", license_name="by agreement")).text
+    assert "Their publisher chose it" in named and "No license with a name" not in named
+
+
+def test_an_adapters_card_tells_its_bases_license_and_is_not_freer(tmp_path):
+    given = AdapterCardFacts(
+        name="clip-de",
+        language="de",
+        native_language="en",
+        base_model="owner/model",
+        on_mla=False,
+        parameters=1,
+        trained_embedding=True,
+        embedding="embedding",
+        max_text_length=64,
+        pairs=1,
+        exposed=False,
+        results={},
+        command="babelens acquire",
+        base=base("cc-by-nc-4.0"),
+    )
+    text = write_adapter_card(tmp_path, given).read_text()
+    assert "| License of the base model | cc-by-nc-4.0 |\n| License | other |\n\n**The license" in text
+    assert "cc-by-nc-4.0: not for commercial use.**\n\n## How to use" in text
+    with pytest.raises(PublishError, match="the weights cannot be under 'mit': owner/model"):
+        write_adapter_card(tmp_path, dataclasses.replace(given, license="mit"))
+    plain = write_adapter_card(tmp_path, dataclasses.replace(given, base=base("mit"), license="mit")).read_text()
+    assert "| License of the base model | mit |\n| License | mit |\n\n## How to use" in plain

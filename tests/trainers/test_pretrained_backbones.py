@@ -1,0 +1,116 @@
+"""SMALR and LIWE on backbones that people bring: frozen to the bit, with features that are computed once."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from contracts import drawn_images
+from tiny_backbones import BACKBONES, saved_backbone
+from tiny_training import shapes_corpus
+from transformers import AutoModel, AutoProcessor
+
+from babelens import (
+    LiweModel,
+    LiweProcessor,
+    LiweTrainer,
+    LiweTrainingArguments,
+    SmalrModel,
+    SmalrProcessor,
+    SmalrTrainer,
+    SmalrTrainingArguments,
+)
+from babelens.processing.processing_liwe import frequent_characters
+from babelens.processing.word_vocabulary import frequent_words
+
+TEXTS = {"text": ["a red dot", "Punkt in rot"], "language": ["en", "de"]}
+METHODS = {"smalr": (SmalrTrainer, SmalrTrainingArguments), "liwe": (LiweTrainer, LiweTrainingArguments)}
+
+
+def made(method: str, backbone: Any, image_processor: Any) -> tuple[Any, Any]:
+    """A model on a backbone, and its processor, which takes over the backbone's image processor."""
+    texts: dict[str, list[str]] = {}
+    for row in shapes_corpus().select_columns("captions"):
+        for caption in row["captions"]:
+            texts.setdefault(caption["language"], []).append(caption["text"])
+    torch.manual_seed(1)
+    if method == "liwe":
+        processor = LiweProcessor(image_processor, frequent_characters(texts), word_length=8)
+        sizes = {"character_size": 4, "word_length": 8, "word_hidden_sizes": [8], "word_size": 8, "hidden_size": 16}
+        return LiweModel.from_backbone(backbone, vocab_size=processor.vocab_size, **sizes), processor
+    words = {language: frequent_words(captions, language) for language, captions in texts.items()}
+    options = {"languages": list(words), "vocabulary_sizes": [len(each) for each in words.values()]}
+    options |= {"specific_words": 3, "latent_tokens": 4, "word_size": 5, "hidden_size": 16, "image_hidden_size": 16}
+    return SmalrModel.from_backbone(backbone, **options), SmalrProcessor(image_processor, words)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", BACKBONES)
+def test_training_leaves_the_backbone_and_encodes_every_image_once(name, method, tmp_path, monkeypatch):
+    plain, image_processor = saved_backbone(name, tmp_path / "backbone")
+    before = {key: value.clone() for key, value in plain.state_dict().items()}
+    trainer_class, arguments_class = METHODS[method]
+    for run in ("first", "second"):
+        model, processor = made(method, plain, image_processor)
+        encoded: list[int] = []
+        model.vision_model.register_forward_pre_hook(
+            lambda _, __, given, counts=encoded: counts.append(len(given["pixel_values"])), with_kwargs=True
+        )
+        arguments = arguments_class(
+            output_dir=str(tmp_path / run),
+            per_device_train_batch_size=8,
+            max_steps=2,
+            save_strategy="no",
+            logging_steps=1,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        start = {key: value.clone() for key, value in model.state_dict().items()}
+        trainer_class(
+            model,
+            arguments,
+            processing_class=processor,
+            train_dataset={"image_text": shapes_corpus()},
+            cache_dir=str(tmp_path / "cache"),
+        ).train()
+        assert sum(encoded) == (16 if run == "first" else 0)
+        learned = model.state_dict()
+        assert all(torch.equal(learned[f"vision_model.{key}"], value) for key, value in before.items())
+        assert any(not torch.equal(learned[key], value) for key, value in start.items() if "vision_model" not in key)
+
+
+def test_saved_folders_load_with_and_without_the_package(tmp_path, run_without_babelens):
+    expected = {}
+    for name in BACKBONES:
+        for method in METHODS:
+            folder = tmp_path / method / name
+            model, processor = made(method, *saved_backbone(name, tmp_path / "backbones" / name))
+            for part in (model.eval(), processor):
+                part.save_pretrained(folder)
+            image = drawn_images(1)[0]
+            image.save(folder / "image.png")
+            loaded, reader = AutoModel.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
+            assert type(reader.image_processor) is type(processor.image_processor)
+            with torch.no_grad():
+                found = [
+                    each(**read(images=image, **TEXTS, return_tensors="pt")).logits_per_image.tolist()
+                    for each, read in ((model, processor), (loaded, reader))
+                ]
+            assert found[0] == found[1]
+            expected[str(folder)] = found[0]
+    code = """
+import json, sys, torch
+from PIL import Image
+from transformers import AutoModel, AutoProcessor
+found = {}
+for folder in json.loads(sys.argv[1]):
+    model = AutoModel.from_pretrained(folder, trust_remote_code=True)
+    processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+    texts = {"text": ["a red dot", "Punkt in rot"], "language": ["en", "de"]}
+    with torch.no_grad():
+        inputs = processor(images=Image.open(folder + "/image.png"), **texts, return_tensors="pt")
+        found[folder] = model(**inputs).logits_per_image.tolist()
+print(json.dumps(found))
+"""
+    assert json.loads(run_without_babelens(code, json.dumps(list(expected))).splitlines()[-1]) == expected
