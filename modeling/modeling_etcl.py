@@ -72,13 +72,18 @@ class EtclModel(TwoTowerModel):
 
     @can_return_tuple
     def get_text_features(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        text_features: Tensor | None = None,
+        **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embeds texts.
 
         Args:
-            input_ids ([N, T]): token ids, beginning with `[CLS]`.
+            input_ids ([N, T]): token ids, as the processor makes them.
             attention_mask ([N, T]): 0 at padding.
+            text_features ([N, W]): pooled features of the text tower that were computed before, instead.
             kwargs: keyword arguments of the text tower.
 
         Returns:
@@ -86,8 +91,9 @@ class EtclModel(TwoTowerModel):
 
         Raises:
             ArgumentError: for a keyword that the text tower does not have.
+            InputError: if there are neither texts nor features, or features of another width.
         """
-        return self.embed_text(input_ids, attention_mask, self.text_projection, **kwargs)
+        return self.embed_text(input_ids, attention_mask, self.text_projection, text_features, **kwargs)
 
     def training_head(self, has_images: bool, has_translations: bool) -> nn.Module:
         """Returns the text projection, the same for every task."""

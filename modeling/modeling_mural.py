@@ -57,14 +57,20 @@ class MuralModel(TwoTowerModel):
 
     @can_return_tuple
     def get_text_features(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, task: str = IMAGE_TEXT, **kwargs: Any
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        task: str = IMAGE_TEXT,
+        text_features: Tensor | None = None,
+        **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embeds texts.
 
         Args:
-            input_ids ([N, T]): token ids, beginning with `[CLS]`.
+            input_ids ([N, T]): token ids, as the processor makes them.
             attention_mask ([N, T]): 0 at padding.
             task: name of the head; `"text_text"` gives the space in which translations are compared.
+            text_features ([N, W]): pooled features of the text tower that were computed before, instead.
             kwargs: keyword arguments of the text tower.
 
         Returns:
@@ -72,9 +78,10 @@ class MuralModel(TwoTowerModel):
 
         Raises:
             ArgumentError: for a keyword that the text tower does not have.
+            InputError: if there are neither texts nor features, or features of another width.
             ValueError: if the model has no head for the task.
         """
-        return self.embed_text(input_ids, attention_mask, self._head(task), **kwargs)
+        return self.embed_text(input_ids, attention_mask, self._head(task), text_features, **kwargs)
 
     def _head(self, task: str) -> nn.Module:
         if task not in self.config.tasks:

@@ -1,5 +1,9 @@
 """Pretrained towers: a text encoder or a vision backbone from a folder, from the Hub, or out of another model."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,7 +34,7 @@ def text_tower_of(source: Source, pooling: str = "cls", **loading: Any) -> PreTr
         ModelFolderError: if the source lacks weights of the encoder.
         ModelKindError: if it has no text encoder: a decoder, a vision model, or one without the pooling.
     """
-    tower = _tower(source, _TEXT, **loading)
+    tower = _tower(source, _TEXT, pooler=pooling == POOLER, **loading)
     config, name = tower.config, _name(source)
     if getattr(tower, "main_input_name", "") == _PIXELS or not hasattr(config, "vocab_size"):
         raise ModelKindError(
@@ -86,8 +90,8 @@ def load_tower(tower: PreTrainedModel, source: PreTrainedModel) -> None:
     tower.load_state_dict({name: value for name, value in source.state_dict().items() if name in own})
 
 
-def _tower(source: Source, part: tuple[str, str], **loading: Any) -> PreTrainedModel:
-    model = source if isinstance(source, PreTrainedModel) else _loaded(str(source), part, **loading)
+def _tower(source: Source, part: tuple[str, str], pooler: bool = True, **loading: Any) -> PreTrainedModel:
+    model = source if isinstance(source, PreTrainedModel) else _loaded(str(source), part, pooler, **loading)
     model = getattr(model, "native_model", model)  # of an MLA model
     inner = getattr(model, part[0], None)
     # Some text encoders have a module of that name inside of them; only a dual encoder has a configuration for it.
@@ -95,17 +99,32 @@ def _tower(source: Source, part: tuple[str, str], **loading: Any) -> PreTrainedM
     return inner if is_composite else model
 
 
-def _loaded(source: str, part: tuple[str, str], **loading: Any) -> PreTrainedModel:
+def _loaded(source: str, part: tuple[str, str], pooler: bool, **loading: Any) -> PreTrainedModel:
     loading = {"use_safetensors": True} | loading
     config = AutoConfig.from_pretrained(source, **{k: v for k, v in loading.items() if k != "use_safetensors"})
     loader = AutoModel if hasattr(config, part[1]) else tower_class(config)
-    model, found = loader.from_pretrained(source, **loading, output_loading_info=True)
+    if not pooler and "add_pooling_layer" in signature(loader).parameters:  # whose weights the files may lack
+        loading["add_pooling_layer"] = False
+    with _without_report():
+        model, found = loader.from_pretrained(source, **loading, output_loading_info=True)
     missing = sorted(name for name in found["missing_keys"] if ".pooler." not in f".{name}")
     if missing:
         raise ModelFolderError(f"{source} lacks weights of the {config.model_type!r} model: {', '.join(missing[:3])}")
     if found["missing_keys"]:  # a pooling layer that was not trained
         model.pooler = None
     return model
+
+
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """Hides transformers' table of weights that are missing, which is an error here, or not needed."""
+    report = logging.getLogger("transformers.modeling_utils")
+    level = report.level
+    report.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        report.setLevel(level)
 
 
 def _name(source: Source) -> str:

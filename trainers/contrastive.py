@@ -85,7 +85,14 @@ class ContrastiveTrainer(BabelensTrainer):
         # `make_view` and `make_collator` need them.
         self.args, self.processing_class, self.cache_dir = args, processing_class, cache_dir
         self.towers = TrainedTowers(model, checked_training(args.towers), seed=args.seed)
-        self.frozen_towers = FrozenTowers(model, processing_class, args, cache_dir)
+        self.frozen_towers = FrozenTowers(
+            model,
+            processing_class,
+            args,
+            cache_dir=cache_dir,
+            cached=args.cache_frozen_features,
+            versions=args.augmented_views,
+        )
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
         self.weights = {**self.task_weights, **(args.task_weights or {})}
         augmented = (args.text_augmentation or {}).get("tasks") or []

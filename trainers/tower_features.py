@@ -33,24 +33,34 @@ class FrozenTowers:
     Args:
         model: a model of two towers; other models have no frozen towers here.
         processor: its processor.
-        args: `cache_frozen_features`, `augmented_views` and `image_augmentation` are read.
+        args: training arguments: how features are computed, and the transforms of images.
         cache_dir: the folder of the features.
+        cached: whether the features are computed once.
+        versions: number of transformed versions of every image.
 
     Raises:
         TrainingSetupError: for options that have no effect on features that are computed once.
     """
 
     def __init__(
-        self, model: Any, processor: Any, args: ContrastiveTrainingArguments, cache_dir: str | Path | None = None
+        self,
+        model: Any,
+        processor: Any,
+        args: ContrastiveTrainingArguments,
+        *,
+        cache_dir: str | Path | None = None,
+        cached: bool = True,
+        versions: int = 0,
     ) -> None:
         self.model, self.processor, self.args, self.cache_dir = model, processor, args, cache_dir
-        self.names: tuple[str, ...] = getattr(model, "frozen_towers", ()) if args.cache_frozen_features else ()
-        if args.augmented_views and IMAGE not in self.names:
+        self.versions = versions
+        self.names: tuple[str, ...] = getattr(model, "frozen_towers", ()) if cached else ()
+        if versions and IMAGE not in self.names:
             raise TrainingSetupError(
-                f"augmented_views={args.augmented_views} is for a frozen image tower, whose features are computed once"
+                f"augmented_views={versions} is for a frozen image tower, whose features are computed once"
                 ", and this model's is trained, or its features are not cached: images are transformed in every step"
             )
-        if IMAGE in self.names and args.image_augmentation is not None and not args.augmented_views:
+        if IMAGE in self.names and args.image_augmentation is not None and not versions:
             raise TrainingSetupError(
                 "image_augmentation is not read: the image tower is frozen, and its features are computed once; set "
                 "augmented_views, the number of transformed versions of every image, or cache_frozen_features=False"
@@ -93,7 +103,7 @@ class FrozenTowers:
         """The features of texts, [n, W]."""
         tokens = self.processor(text=texts, padding=False)["input_ids"]
         return self._cached(
-            partial(self._embedder.encode_text, texts, language="und", normalize=False),
+            lambda: self._embedder.encode_text(texts, language="und", normalize=False),
             self.model.text_model,
             f"{self.model.config.text_pooling} padded: {self.processor.pad_to_max_length}",
             (np.array(ids, dtype=np.int64).tobytes() for ids in tokens),
@@ -102,10 +112,13 @@ class FrozenTowers:
     def _image_features(self, images: Images) -> np.ndarray:
         """The features of images, [n, F], or of several versions of each image, [n, V, F], the first of which is the
         image as it is."""
-        versions = self.args.augmented_views
+        versions = self.versions
         augmentation = ImageAugmentation(**(self.args.image_augmentation or {}))
         described = f" {augmentation} {versions}" if versions else ""
-        compute: Callable[[], np.ndarray] = partial(self._embedder.encode_image, images, normalize=False)
+
+        def compute() -> np.ndarray:
+            return self._embedder.encode_image(images, normalize=False)
+
         return self._cached(
             partial(self._versions, compute, images, augmentation, versions) if versions else compute,
             self.model.vision_model,

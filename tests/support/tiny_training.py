@@ -106,6 +106,7 @@ def shapes_trainer(
     tasks: tuple[str, ...] = ("image_text", "text_text"),
     dropout: float = 0.1,
     shards: dict[str, int] | None = None,
+    cache_dir: str | None = None,
     **changes,
 ):
     """A trainer on the shapes: English and German have images, French has translations only. `text` adds to the text
@@ -152,6 +153,7 @@ def shapes_trainer(
         processing_class=processor,
         train_dataset={task: views[task](data[task]) for task in tasks},
         eval_dataset=corpus,
+        cache_dir=cache_dir,
     )
 
 

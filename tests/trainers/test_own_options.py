@@ -51,6 +51,7 @@ VALUES: dict[str, Any] = {
     "image_text_objective": "mse",
     "mix_languages": True,
     "cache_frozen_features": False,
+    "augmented_views": 2,
     "sentences_per_image": 1,
     "languages_per_batch": 2,
     "data_set_batch_sizes": {"weak": 2},
@@ -68,6 +69,7 @@ REFUSED = {
     "shuffle_buffer_size": {"MLA", "SMALR", "LIWE"},
     "text_augmentation": {"MLA", "SMALR", "LIWE"},
     "towers": {"MLA", "SMALR", "LIWE"},
+    "augmented_views": {"MLA", "SMALR", "LIWE"},
 }
 
 

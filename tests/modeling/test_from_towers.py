@@ -1,0 +1,255 @@
+"""Models of two pretrained towers: what the towers compute is what they computed before, in every way to pool it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from contracts import drawn_images
+from huggingface_hub.errors import StrictDataclassError
+from tiny_backbones import BACKBONES, saved_backbone
+from tiny_text_encoders import ENCODERS, TEXTS, saved_encoder
+from transformers import (
+    AutoImageProcessor,
+    AutoModel,
+    AutoProcessor,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    CLIPConfig,
+    CLIPModel,
+    GPT2Config,
+    GPT2Model,
+    MBartConfig,
+    MBartModel,
+    ViTConfig,
+    ViTImageProcessorPil,
+    ViTModel,
+)
+
+from babelens import EtclModel, EtclProcessor, MuralModel, MuralProcessor
+from babelens.configuration.errors import InputError, ModelFolderError, ModelKindError
+from babelens.inference import Embedder
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vit")
+    saved_backbone("vit", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    saved_encoder("bert", folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_images_are_the_features_of_the_backbone(name: str, bert: Path, tmp_path: Path) -> None:
+    backbone, image_processor = saved_backbone(name, tmp_path / "image")
+    model = MuralModel.from_towers(tmp_path / "image", bert).eval()
+    processor = MuralProcessor.from_towers(tmp_path / "image", bert, model.config)
+    images = drawn_images(3)
+    pixels = processor(images=images, return_tensors="pt")["pixel_values"]
+    own = image_processor(images, return_tensors="pt")["pixel_values"]
+    assert torch.equal(pixels, own)
+    with torch.no_grad():
+        expected = backbone(pixel_values=own)
+        features = model.get_image_features(pixel_values=pixels).pooler_output
+    assert torch.equal(features, expected.pooler_output.flatten(1))
+    assert model.config.projection_dim == features.shape[1]
+
+
+POOLED = [
+    *((name, "mean") for name in ENCODERS if name != "siglip_text_model"),
+    *((name, "eos") for name in ("mt5", "bert", "xlm-roberta")),
+    *((name, "cls") for name in ("bert", "xlm-roberta", "distilbert", "modernbert")),
+    *((name, "pooler") for name in ("bert", "mpnet", "clip_text_model", "siglip_text_model", "altclip_text_model")),
+]
+
+
+@pytest.mark.parametrize(("name", "pooling"), POOLED)
+def test_texts_are_pooled_as_asked(name: str, pooling: str, vit: Path, tmp_path: Path) -> None:
+    encoder = saved_encoder(name, tmp_path / "text")
+    model = MuralModel.from_towers(vit, tmp_path / "text", projection_dim=8, text_pooling=pooling).eval()
+    processor = MuralProcessor.from_towers(vit, tmp_path / "text", model.config)
+    inputs = processor(text=TEXTS[:3], language="en", return_tensors="pt")
+    with torch.no_grad():
+        features = model.tower_features.get_text_features(**inputs).pooler_output
+        output = encoder(**inputs)
+        embeds = model.get_text_features(**inputs).pooler_output
+        from_features = model.get_text_features(text_features=features).pooler_output
+    assert torch.equal(embeds, from_features)
+    if pooling == "pooler":
+        assert torch.equal(features, output.pooler_output)
+        return
+    for k, length in enumerate(inputs["attention_mask"].sum(1).tolist()):
+        states = output.last_hidden_state[k, :length]
+        expected = {"mean": states.mean(0), "eos": states[-1], "cls": states[0]}[pooling]
+        torch.testing.assert_close(features[k], expected)
+
+
+def test_a_text_alone_is_embedded_as_in_a_batch(vit: Path, tmp_path: Path) -> None:
+    for name, pooling in (("bert", "mean"), ("bert", "eos"), ("siglip_text_model", "pooler")):
+        saved_encoder(name, tmp_path / name / pooling)
+        towers = vit, tmp_path / name / pooling
+        model = EtclModel.from_towers(*towers, projection_dim=8, text_pooling=pooling)
+        embedder = Embedder(model, EtclProcessor.from_towers(*towers, model.config))
+        together = embedder.encode_text(TEXTS, language="en")
+        alone = [embedder.encode_text(text, language="en")[0] for text in TEXTS]
+        np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_the_pooling_of_sentence_transformers_is_taken_over(vit: Path, tmp_path: Path) -> None:
+    saved_encoder("bert", tmp_path / "mean", "mean_tokens")
+    saved_encoder("bert", tmp_path / "max", "max_tokens")
+    assert MuralModel.from_towers(vit, tmp_path / "mean").config.text_pooling == "mean"
+    assert MuralModel.from_towers(vit, tmp_path / "mean", text_pooling="cls").config.text_pooling == "cls"
+    with pytest.raises(ModelKindError, match="max"):
+        MuralModel.from_towers(vit, tmp_path / "max")
+
+
+def test_the_prompt_comes_before_every_text_and_is_saved(vit: Path, bert: Path, tmp_path: Path) -> None:
+    model = MuralModel.from_towers(vit, bert, text_prompt="query: ")
+    processor = MuralProcessor.from_towers(vit, bert, model.config)
+    plain = MuralProcessor(processor.image_processor, processor.tokenizer)
+    prompted = processor(text=TEXTS[:2], language="en")["input_ids"]
+    assert prompted == plain(text=["query: " + text for text in TEXTS[:2]], language="en")["input_ids"]
+    for part in (model, processor):
+        part.save_pretrained(tmp_path)
+    loaded = AutoProcessor.from_pretrained(tmp_path)
+    assert loaded(text=TEXTS[:2], language="en")["input_ids"] == prompted
+    assert AutoModel.from_pretrained(tmp_path).config.text_prompt == "query: "
+
+
+@pytest.mark.parametrize("method", [(MuralModel, MuralProcessor), (EtclModel, EtclProcessor)])
+def test_a_saved_model_is_the_same(method: tuple, vit: Path, bert: Path, tmp_path: Path) -> None:
+    options = {"projection_dim": 8, "text_pooling": "mean", "text_hidden_size": 12, "text_dropout": 0.1}
+    model = method[0].from_towers(vit, bert, **options, image_dropout=0.2, freeze=["image"]).eval()
+    model.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    assert loaded.frozen_towers == ("image",)
+    assert {name: value.sum() for name, value in loaded.state_dict().items()} == {
+        name: value.sum() for name, value in model.state_dict().items()
+    }
+    inputs = method[1].from_towers(vit, bert, model.config)(
+        images=drawn_images(2), text=TEXTS[:2], return_tensors="pt"
+    )
+    with torch.no_grad():
+        assert torch.equal(model(**inputs).logits_per_image, loaded(**inputs).logits_per_image)
+
+
+def test_towers_are_taken_out_of_a_dual_encoder(tmp_path: Path) -> None:
+    text = {"vocab_size": 120, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "eos_token_id": 3}
+    vision = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
+    clip = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)).eval()
+    clip.save_pretrained(tmp_path)
+    model = MuralModel.from_towers(tmp_path, tmp_path, text_pooling="pooler").eval()
+    ids = torch.tensor([[1, 5, 6, 3]])
+    with torch.no_grad():
+        own = clip.text_model(input_ids=ids).pooler_output
+        assert torch.equal(model.tower_features.get_text_features(ids).pooler_output, own)
+
+
+def test_a_vit_without_a_trained_pooling_layer_is_read_at_cls(bert: Path) -> None:
+    vit = ViTModel(
+        ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=8),
+        add_pooling_layer=False,
+    )
+    model = MuralModel.from_towers(vit, bert).eval()
+    pixels = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        expected = vit.eval()(pixel_values=pixels).last_hidden_state[:, 0]
+        assert torch.equal(model.get_image_features(pixels).pooler_output, expected)
+
+
+def test_features_take_the_place_of_images_and_texts(vit: Path, bert: Path) -> None:
+    model = EtclModel.from_towers(vit, bert, projection_dim=8).eval()
+    processor = EtclProcessor.from_towers(vit, bert, model.config)
+    inputs = processor(images=drawn_images(3), text=TEXTS[:3], return_tensors="pt")
+    paired = processor(text=TEXTS[3:6], return_tensors="pt")
+    with torch.no_grad():
+        towers = model.tower_features
+        features = {
+            "image_features": towers.get_image_features(inputs["pixel_values"]).pooler_output,
+            "text_features": towers.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output,
+            "paired_text_features": towers.get_text_features(**paired).pooler_output,
+        }
+        whole = model(**inputs, **{f"paired_{name}": value for name, value in paired.items()}, return_loss=True)
+        assert torch.equal(model(**features, return_loss=True).loss, whole.loss)
+
+
+def test_one_text_head_for_both_tasks(vit: Path, bert: Path) -> None:
+    model = MuralModel.from_towers(vit, bert, shared_text_head=True).eval()
+    assert list(model.text_heads) == ["image_text"]
+    ids = torch.tensor([[2, 5, 6, 3]])
+    by_task = [model.get_text_features(ids, task=task).pooler_output for task in ("image_text", "text_text")]
+    assert torch.equal(*by_task)
+
+
+# ---- What cannot serve ----
+
+
+def test_what_is_no_tower_is_refused(vit: Path, bert: Path, tmp_path: Path) -> None:
+    gpt2 = GPT2Model(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=1))
+    mbart = MBartModel(MBartConfig(vocab_size=20, d_model=16, encoder_layers=1, decoder_layers=1))
+    decoder = BertModel(BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
+    decoder.config.is_decoder = True
+    for text, reason in ((gpt2, "decoder"), (mbart, "decoder"), (decoder, "decoder"), (vit, "reads no texts")):
+        with pytest.raises(ModelKindError, match=reason):
+            MuralModel.from_towers(vit, text)
+    with pytest.raises(ModelKindError, match="reads no images"):
+        MuralModel.from_towers(bert, bert)
+    for name in ("mt5", "distilbert", "modernbert"):
+        saved_encoder(name, tmp_path / name)
+        with pytest.raises(ModelKindError, match="no pooling of its own"):
+            MuralModel.from_towers(vit, tmp_path / name, text_pooling="pooler")
+
+
+def test_a_pooling_layer_that_the_files_lack_is_refused(vit: Path, tmp_path: Path) -> None:
+    encoder = saved_encoder("bert", tmp_path)
+    bare = BertModel(encoder.config, add_pooling_layer=False)
+    bare.save_pretrained(tmp_path)
+    with pytest.raises(ModelKindError, match="no pooling of its own"):
+        MuralModel.from_towers(vit, tmp_path, text_pooling="pooler")
+    assert MuralModel.from_towers(vit, tmp_path).config.text_pooling == "cls"
+
+
+def test_weights_that_the_files_lack_are_refused(vit: Path, tmp_path: Path) -> None:
+    encoder = saved_encoder("bert", tmp_path)
+    encoder.config.num_hidden_layers += 1
+    encoder.config.save_pretrained(tmp_path)
+    with pytest.raises(ModelFolderError, match="lacks weights"):
+        MuralModel.from_towers(vit, tmp_path)
+
+
+def test_impossible_options_are_refused(vit: Path, bert: Path) -> None:
+    for options, reason in (
+        ({"projection_dim": 0}, "projection_dim"),
+        ({"text_pooling": "max"}, "text_pooling"),
+        ({"image_dropout": 0.1}, "image_head"),
+        ({"text_dropout": 1.0}, "text_dropout"),
+        ({"text_hidden_size": 0}, "text_hidden_size"),
+        ({"freeze": ["picture"]}, "picture"),
+        ({"projection_dim": 8, "image_head": False}, "image_head=True"),
+        ({"hiden": 1}, "hiden"),
+    ):
+        with pytest.raises((ValueError, StrictDataclassError), match=reason):
+            MuralModel.from_towers(vit, bert, **options)
+
+
+def test_images_of_another_size_are_refused(vit: Path, bert: Path) -> None:
+    model = MuralModel.from_towers(vit, bert)
+    with pytest.raises(InputError, match="32"):
+        MuralProcessor.from_towers(ViTImageProcessorPil(size={"height": 48, "width": 48}), bert, model.config)
+
+
+def test_a_tower_without_its_processor_is_refused(vit: Path, bert: Path, tmp_path: Path) -> None:
+    model = MuralModel.from_towers(vit, bert)
+    AutoModel.from_pretrained(vit).save_pretrained(tmp_path)
+    with pytest.raises(OSError, match="preprocessor_config"):
+        MuralProcessor.from_towers(tmp_path, bert, model.config)
+    assert AutoImageProcessor.from_pretrained(vit, backend="pil")
+    assert AutoTokenizer.from_pretrained(bert)

@@ -1,0 +1,141 @@
+"""Frozen towers: their features are computed once, and training on them is training with the towers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
+
+from babelens import EtclConfig, EtclModel, EtclTrainer
+from babelens.configuration.errors import TrainingSetupError
+from babelens.data.batching.collators import one_version
+from babelens.trainers.tower_features import FrozenTowers
+
+FROZEN: dict[str, Any] = {"freeze": ("image", "text"), "max_steps": 4, "dropout": 0.0}
+
+
+class Counter:
+    """Counts the examples that the towers of a model read."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.read = {"image": 0, "text": 0}
+        for name, tower in model.towers.items():
+            tower.register_forward_pre_hook(self._counted(name), with_kwargs=True)
+
+    def _counted(self, name: str) -> Any:
+        def count(module: Any, args: Any, kwargs: Any) -> None:
+            self.read[name] += len(kwargs["pixel_values" if name == "image" else "input_ids"])
+
+        return count
+
+
+def trained(folder: Path, **changes: Any) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    trainer = shapes_trainer(folder / "out", cache_dir=str(folder / "features"), **FROZEN | changes)
+    counter = Counter(trainer.model)
+    trainer.train()
+    return weights(trainer.model), counter.read
+
+
+def test_training_on_features_is_training_with_the_towers(tmp_path: Path) -> None:
+    # LAMB and Adam divide by the size of a gradient, and would enlarge differences in its last digits.
+    descent: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1}
+    plain = {"image_augmentation": {"horizontal_flip": 0.0}, "cache_frozen_features": False} | descent
+    on_features, read = trained(tmp_path, **descent)
+    assert read == {"image": 0, "text": 0}
+    with_towers, read = trained(tmp_path, **plain)
+    assert read["image"] and read["text"]
+    for name, value in with_towers.items():
+        np.testing.assert_allclose(on_features[name], value, atol=1e-6, err_msg=name)
+
+
+def test_features_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = trained(tmp_path)
+    files = sorted((tmp_path / "features").iterdir())
+    monkeypatch.setattr(FrozenTowers, "_embedder", property(lambda self: pytest.fail("features are computed again")))
+    again, _ = trained(tmp_path)
+    assert_same(again, first)
+    assert sorted((tmp_path / "features").iterdir()) == files
+
+
+@pytest.mark.parametrize("frozen", ["image", "text"])
+def test_one_frozen_tower(frozen: str, tmp_path: Path) -> None:
+    other = {"image": "text", "text": "image"}[frozen]
+    _, read = trained(tmp_path, freeze=(frozen,))
+    assert read[frozen] == 0 and read[other] > 0
+
+
+def test_other_weights_have_other_features(tmp_path: Path) -> None:
+    trained(tmp_path)
+    count = len(list((tmp_path / "features").iterdir()))
+    trained(tmp_path, seed=4)
+    assert len(list((tmp_path / "features").iterdir())) == 2 * count
+
+
+def test_features_of_transformed_images(tmp_path: Path) -> None:
+    augmentation = {"scale": [0.5, 1.5], "rotation": 20}
+    options = FROZEN | {"augmented_views": 2, "image_augmentation": augmentation, "tasks": ("image_text",)}
+    trainer = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **options)
+    versions = trainer.tasks["image_text"].__getitems__([0])[0]["image_features"]
+    assert versions.shape[0] == 3 and len({row.tobytes() for row in versions}) == 3
+    model, images = trainer.model.eval(), [shapes_corpus()[0]["image"]]
+    pixels = trainer.processing_class(images=images, return_tensors="pt")["pixel_values"]
+    with torch.no_grad():
+        own = model.tower_features.get_image_features(pixels).pooler_output[0]
+    np.testing.assert_allclose(versions[0], own, atol=1e-5)
+    chosen = {one_version(versions, seed).tobytes() for seed in range(40)}
+    assert len(chosen) == 3
+    trainer.train()
+
+
+def test_triplets(tmp_path: Path) -> None:
+    base = shapes_trainer(tmp_path / "unused")
+    config = {name: getattr(base.model.config, name) for name in ("text_config", "vision_config")}
+    model = EtclModel(EtclConfig(**config, freeze=["image", "text"]))
+    counter = Counter(model)
+    trainer = EtclTrainer(
+        model=model,
+        args=base.args,
+        processing_class=base.processing_class,
+        train_dataset={"triplet": shapes_corpus()},
+        cache_dir=str(tmp_path / "features"),
+    )
+    texts, images = {caption for row in shapes_corpus() for caption in _texts(row)}, 16
+    assert counter.read == {"image": images, "text": len(texts)}
+    example = trainer.tasks["triplet"].__getitems__([0])[0]
+    assert {"image_features", "text_features", "paired_text_features", "text_a", "text_b"} <= example.keys()
+    assert "image" not in example
+    trainer.train()
+    assert counter.read == {"image": images, "text": len(texts)}
+
+
+def _texts(row: dict[str, Any]) -> list[str]:
+    return [caption["text"] for caption in row["captions"]]
+
+
+def test_a_stream_is_embedded_in_every_step(tmp_path: Path) -> None:
+    _, read = trained(tmp_path, tasks=("image_text",), shards={"image_text": 2})
+    assert read["image"] and read["text"]
+
+
+def test_resuming_gives_the_same_weights(tmp_path: Path) -> None:
+    whole, _ = trained(tmp_path)
+    options = FROZEN | {"cache_dir": str(tmp_path / "features"), "save_strategy": "steps", "save_steps": 2}
+    shapes_trainer(tmp_path / "cut", **options).train()
+    resumed = shapes_trainer(tmp_path / "cut", **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-2"))
+    assert_same(weights(resumed.model), whole)
+
+
+def test_options_without_an_effect_are_refused(tmp_path: Path) -> None:
+    for options, reason in (
+        ({"image_augmentation": {"rotation": 5.0}}, "augmented_views"),
+        ({"text_augmentation": {"subword_dropout": 0.1}}, "text_augmentation"),
+        ({"freeze": (), "augmented_views": 2}, "augmented_views"),
+        ({"cache_frozen_features": False, "augmented_views": 2}, "augmented_views"),
+    ):
+        with pytest.raises(TrainingSetupError, match=reason):
+            shapes_trainer(tmp_path, **FROZEN | options)
+    with pytest.raises(ValueError, match="augmented_views"):
+        shapes_trainer(tmp_path, augmented_views=-1)
