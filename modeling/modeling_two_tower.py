@@ -45,7 +45,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         self.similarity = LearnedTemperature(config.temperature_init_value)
         self.text_model = build_tower(config.text_config)
         self.vision_model = build_tower(config.vision_config)
-        for name in config.freeze:
+        for name in getattr(config, "freeze", ()):  # a method of another package need not have the key
             self.towers[name].requires_grad_(False).eval()
 
     @property

@@ -229,8 +229,8 @@ WRONG = [
 ]
 # These are noticed when the model is there.
 MISFITS = [
-    ({"text": {"train": "upper", "layers": 4}}, r"towers.text: layers=4, but this tower \(bert\) has 3 layers"),
-    ({"image": {"train": "upper", "layers": 3}}, r"towers.image: layers=3, but this tower \(resnet\) has 2 layers"),
+    ({"text": {"train": "upper", "layers": 4}}, r"towers.text: layers=4 is more than this tower \(bert\) has: 3"),
+    ({"image": {"train": "upper", "layers": 3}}, r"towers.image: layers=3 is more than this tower \(resnet\) has: 2"),
     ({"image": {"train": "lora", "lora": {"r": 0}}}, "towers.image: lora: `r` should be a positive integer"),
     (
         {"text": {"train": "lora", "lora": {"target_modules": ["nothing"]}}},
@@ -323,7 +323,7 @@ def test_a_recipe_freezes_and_adapts(run, tmp_path):
 def test_a_later_stage_is_checked_before_the_first_is_trained(run, tmp_path):
     wrong = {"training": {"towers": {"text": {"train": "upper", "layers": 2}}}}
     stages = [{"name": "one", "tasks": ["image_text"]}, {"name": "two", "tasks": ["image_text"]} | wrong]
-    with pytest.raises(TrainingSetupError, match=r"towers.text: layers=2, but this tower \(bert\) has 1 layers"):
+    with pytest.raises(TrainingSetupError, match=r"towers.text: layers=2 is more than this tower \(bert\) has: 1"):
         run(stages=stages).train()
     assert not list((tmp_path / "run").rglob("*.safetensors"))
 
