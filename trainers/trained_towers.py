@@ -55,12 +55,18 @@ class TrainedTowers:
         """
         if self._adapters or not self.has_adapters:
             return False
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
-            for name, setting in self.settings.items():
-                if setting.train == "lora":
-                    with named(name):
-                        self._adapters[name] = _new_adapters(self.model.towers[name], setting)
+        try:
+            with torch.random.fork_rng():
+                torch.manual_seed(self.seed)
+                for name, setting in self.settings.items():
+                    if setting.train == "lora":
+                        with named(name):
+                            self._adapters[name] = _new_adapters(self.model.towers[name], setting)
+                            _check_adapters(self.model.towers[name])
+        except TrainingSetupError:
+            while self._adapters:
+                self._adapters.popitem()[1].unload()
+            raise
         return True
 
     def merge_adapters(self) -> None:
@@ -105,7 +111,7 @@ def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
 def _check_tower(tower: Any, setting: TowerTraining) -> None:
     kind, count = tower.config.model_type, len(tower_layers(tower))
     if setting.layers is not None and setting.layers > count:
-        raise TrainingSetupError(f"layers={setting.layers}, but this tower ({kind}) has {count} layers")
+        raise TrainingSetupError(f"layers={setting.layers} is more than this tower ({kind}) has: {count}")
     if setting.decay is not None and not count:
         raise TrainingSetupError(f"decay={setting.decay}: the layers of this tower ({kind}) cannot be told apart")
     if setting.train == "biases" and not trained_weights(tower, setting):
@@ -131,15 +137,22 @@ def trained_weights(tower: nn.Module, setting: TowerTraining) -> set[str]:
 def _new_adapters(tower: nn.Module, setting: TowerTraining) -> Any:
     """Places LoRA adapters in a tower, and returns PEFT's model around it, which merges them."""
     from peft import LoraModel
-    from peft.tuners.lora import LoraLayer
 
     config = setting.lora_config(adapted_modules(tower))
     try:
-        adapters = LoraModel(tower, config, "default")
-        adapted: Any = next(module for module in tower.modules() if isinstance(module, LoraLayer))
-        copy.deepcopy(adapted).merge()  # Some kinds of LoRA cannot be merged.
+        return LoraModel(tower, config, "default")
     except (TypeError, ValueError, NotImplementedError) as error:
+        raise TrainingSetupError(f"lora: {error}") from error
+
+
+def _check_adapters(tower: nn.Module) -> None:
+    """Checks whether adapters are trained, and can be merged, which some kinds of LoRA cannot."""
+    from peft.tuners.lora import LoraLayer
+
+    adapted: Any = next(module for module in tower.modules() if isinstance(module, LoraLayer))
+    try:
+        copy.deepcopy(adapted).merge()
+    except (ValueError, NotImplementedError) as error:
         raise TrainingSetupError(f"lora: {error}") from error
     if not any(parameter.requires_grad for parameter in tower.parameters()):
         raise TrainingSetupError("lora: with these keys, PEFT trains no weight")
-    return adapters

@@ -77,7 +77,7 @@ def test_an_etcl_freezes_what_its_mural_froze(make_mural):
     assert EtclModel.from_mural(mural, freeze=[]).frozen_towers == ()
 
 
-@pytest.mark.parametrize("freeze", [["vision"], ["imge"]])
+@pytest.mark.parametrize("freeze", [["vision"], ["images"]])
 def test_a_tower_that_is_not_there(freeze):
     with pytest.raises(
         (ValueError, StrictDataclassError), match=r"freeze: there is no tower .*there are: image, text"

@@ -207,8 +207,8 @@ WRONG = [
     ({"vision": {}}, "towers: there is no 'vision'; there are: image, text"),
     ({"txt": {}}, "towers: there is no 'txt'; did you mean 'text'"),
     ({"text": "none"}, "towers.text: 'none' must be a mapping"),
-    ({"text": {"trian": "none"}}, "towers.text: its keys: there is no 'trian'; did you mean 'train'"),
-    ({"text": {"train": "som"}}, "towers.text: train: there is no 'som'; there are: all, none, upper, biases, lora"),
+    ({"text": {"trains": "none"}}, "towers.text: its keys: there is no 'trains'; did you mean 'train'"),
+    ({"text": {"train": "some"}}, "towers.text: train: there is no 'some'; there are: all, none, upper, biases, lora"),
     ({"text": {"train": "none", "rate": 1e-3}}, "towers.text: rate=0.001 is for a tower that is trained, and train"),
     ({"text": {"train": "none", "decay": 0.5}}, "towers.text: decay=0.5 is for layers that are trained, and train"),
     ({"text": {"train": "upper"}}, "towers.text: train: upper needs layers"),
@@ -229,8 +229,8 @@ WRONG = [
 ]
 # These are noticed when the model is there.
 MISFITS = [
-    ({"text": {"train": "upper", "layers": 4}}, r"towers.text: layers=4, but this tower \(bert\) has 3 layers"),
-    ({"image": {"train": "upper", "layers": 3}}, r"towers.image: layers=3, but this tower \(resnet\) has 2 layers"),
+    ({"text": {"train": "upper", "layers": 4}}, r"towers.text: layers=4 is more than this tower \(bert\) has: 3"),
+    ({"image": {"train": "upper", "layers": 3}}, r"towers.image: layers=3 is more than this tower \(resnet\) has: 2"),
     ({"image": {"train": "lora", "lora": {"r": 0}}}, "towers.image: lora: `r` should be a positive integer"),
     (
         {"text": {"train": "lora", "lora": {"target_modules": ["nothing"]}}},
@@ -323,7 +323,7 @@ def test_a_recipe_freezes_and_adapts(run, tmp_path):
 def test_a_later_stage_is_checked_before_the_first_is_trained(run, tmp_path):
     wrong = {"training": {"towers": {"text": {"train": "upper", "layers": 2}}}}
     stages = [{"name": "one", "tasks": ["image_text"]}, {"name": "two", "tasks": ["image_text"]} | wrong]
-    with pytest.raises(TrainingSetupError, match=r"towers.text: layers=2, but this tower \(bert\) has 1 layers"):
+    with pytest.raises(TrainingSetupError, match=r"towers.text: layers=2 is more than this tower \(bert\) has: 1"):
         run(stages=stages).train()
     assert not list((tmp_path / "run").rglob("*.safetensors"))
 

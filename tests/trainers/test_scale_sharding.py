@@ -30,8 +30,9 @@ def test_accelerate_reads_the_examples(name):
     [
         {"optim": "lamb", "learning_rate": 1e-3, "max_grad_norm": 0.5},
         {"embed_chunk_size": 2, "eval_strategy": "steps", "eval_steps": 4},
+        {"towers": {"image": {"train": "biases"}, "text": {"train": "upper", "layers": 1, "decay": 0.5}}},
     ],
-    ids=["lamb, clipped", "chunks, evaluated"],
+    ids=["lamb, clipped", "chunks, evaluated", "half-frozen"],
 )
 def test_sharded_weights_train_as_whole_ones(tmp_path, settings):
     shared = {"shares": [5, 3], "double": True, "max_steps": 4, **PLAIN, **settings}

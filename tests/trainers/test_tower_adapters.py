@@ -138,12 +138,15 @@ def test_the_best_checkpoint_is_loaded_with_its_adapters(tmp_path):
 
 
 def test_a_kind_of_lora_that_cannot_be_merged_is_refused(tmp_path):
-    towers = {"text": {"train": "lora", "lora": {"alora_invocation_tokens": [3]}}}
+    plain = shapes_trainer(tmp_path, **SMALL | {"towers": None})
+    before = weights(plain.model)
+    plain.args.towers = BOTH | {"text": {"train": "lora", "lora": {"alora_invocation_tokens": [3]}}}
     with (
         pytest.warns(UserWarning, match="aLoRA"),
         pytest.raises(TrainingSetupError, match=r"towers.text: lora: aLoRA does not support merging"),
     ):
-        shapes_trainer(tmp_path, **SMALL | {"towers": towers})
+        MuralTrainer(plain.model, plain.args, processing_class=plain.processing_class)
+    assert_same(weights(plain.model), before)
 
 
 # ---- PEFT around the whole model ----

@@ -45,15 +45,14 @@ FILES = {
     """,
     "configuration_toy.py": """
         from huggingface_hub.dataclasses import strict
-        from transformers import AutoConfig, PreTrainedConfig
+        from transformers import AutoConfig
         from transformers.configuration_utils import SubConfigSpec
 
-        from babelens.configuration.hub_code import HubCodeMixin
-        from babelens.configuration.strict_config import StrictConfig
+        from babelens.configuration.configuration_two_tower import TwoTowerConfig
 
 
         @strict
-        class ToyConfig(HubCodeMixin, StrictConfig):
+        class ToyConfig(TwoTowerConfig):
             model_type = "toy"
             auto_classes = ("AutoConfig",)
             sub_configs_defaults = {
@@ -61,10 +60,7 @@ FILES = {
                 "vision_config": SubConfigSpec(config_class=AutoConfig, model_type="clip_vision_model"),
             }
 
-            text_config: dict | PreTrainedConfig | None = None
-            vision_config: dict | PreTrainedConfig | None = None
             temperature_init_value: float | int = 0.1
-            initializer_range: float | int = 0.02
     """,
     "modeling_toy.py": """
         from transformers.utils import can_return_tuple
