@@ -1,6 +1,6 @@
 """Teaching a model one more language: a base model and translations become an adapter, and the model that has it.
 
-The base is a plain dual encoder (CLIP, SigLIP, ALIGN, MURAL) or an MLA model with languages already; its embeddings of
+The base is a plain dual encoder of any kind or an MLA model with languages already; its embeddings of
 images and of the languages that it has stay bitwise what they were. `acquired_model` builds the model, as the recipes
 of MLA do (`vocabulary.native_with_vocabulary`); stages are trained as theirs are (`training`).
 """

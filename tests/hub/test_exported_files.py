@@ -25,15 +25,19 @@ TWO_TOWER = DUAL_ENCODER | {
     "modeling_two_tower",
     "tasks",
 }
-# The native model may be a MURAL.
+# The native model may be a MURAL or an ETCL.
 MLA = TWO_TOWER | {
     "acquirer",
+    "configuration_etcl",
     "configuration_mla_base",
     "configuration_mural",
     "exporting",
     "language_rows",
+    "modeling_etcl",
     "modeling_mla_base",
     "modeling_mural",
+    "native_tower",
+    "text_towers",
 }
 MLA |= {"processing_mla", "processing_per_language"}
 WORDS = DUAL_ENCODER | {"exporting", "losses_distances", "modeling_word_dual_encoder", "processing_per_language"}
