@@ -2,7 +2,7 @@
 
 Evaluation, search, the trainers and the command line encode with this class alone. A dual encoder is a model with
 `get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens,
-transformers' CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`).
+those of transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`).
 """
 
 import inspect

@@ -14,9 +14,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 from transformers import (
-    CONFIG_MAPPING,
     MODEL_MAPPING,
-    AutoConfig,
     AutoModel,
     PreTrainedConfig,
     PreTrainedModel,
@@ -70,8 +68,6 @@ def register_native(model: PreTrainedModel) -> None:
     config = type(model.config)
     if config not in MODEL_MAPPING:
         AutoModel.register(config, type(model), exist_ok=True)
-    if config.model_type not in CONFIG_MAPPING:
-        AutoConfig.register(config.model_type, config)
 
 
 def features_of(embed: Callable[..., Any], **inputs: Any) -> BaseModelOutputWithPooling:

@@ -121,9 +121,12 @@ def tiny_siglip2() -> Parts:
     text |= {"eos_token_id": 1, "pad_token_id": 0}
     torch.manual_seed(0)
     model = Siglip2Model(Siglip2Config(text_config=text, vision_config=TOWER))
-    with torch.no_grad():
-        model.text_model.embeddings.token_embedding.weight.mul_(3)
-        model.text_model.embeddings.position_embedding.weight.mul_(0.3)
+    embeddings = model.text_model.embeddings
+    with torch.no_grad():  # or else the last state would depend on the padding before it, and hardly on the text
+        embeddings.token_embedding.weight[0] = 0
+        embeddings.position_embedding.weight.mul_(0.1)
+        for block in model.text_model.encoder.layers:
+            block.self_attn.v_proj.weight.mul_(3)
     return model.eval(), Siglip2Processor(Siglip2ImageProcessorPil(), tokenizer)
 
 
@@ -196,8 +199,12 @@ KINDS: dict[str, Callable[[], Parts]] = {
 
 # ---- A dual encoder whose code comes with it ----
 
-REMOTE_TOWER = {"path": "text_model", "embeddings": "transformer.table", "blocks": "transformer.layers"}
-REMOTE_TOWER |= {"pooling": "mean"}
+REMOTE_TOWER = {
+    "path": "text_model",
+    "embeddings": "transformer.table",
+    "blocks": "transformer.layers",
+    "pooling": "mean",
+}
 _REMOTE_CONFIGURATION = """
 from transformers import PreTrainedConfig
 
