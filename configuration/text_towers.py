@@ -102,7 +102,7 @@ def text_tower(config: PreTrainedConfig | None, declared: Mapping[str, str] | No
     if declared is not None:
         return declared_text_tower(declared)
     kind = getattr(config, "model_type", None)
-    if kind not in TEXT_TOWERS:
+    if config is None or kind not in TEXT_TOWERS:
         raise ModelKindError(
             f"MLA does not support {kind!r} models by itself; it supports {', '.join(TEXT_TOWERS)}. Of another dual "
             "encoder, `text_tower` says where it has its text tower (path, embeddings, blocks, pooling)"

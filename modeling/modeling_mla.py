@@ -105,7 +105,8 @@ class MlaModel(MlaPreTrainedModel):
     @property
     def embedding(self) -> AcquiredEmbedding:
         """The wrapped embedding of the text tower."""
-        return self.text_parts.embeddings
+        embedding: Any = self.text_parts.embeddings
+        return embedding
 
     @property
     def blocks(self) -> nn.ModuleList:

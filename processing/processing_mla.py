@@ -95,7 +95,7 @@ class MlaProcessor(PerLanguageProcessor):
             _check_beginning(multilingual_tokenizer)
         if tower.is_declared and native_processor.tokenizer.padding_side == "left":
             raise VocabularyError("a declared text tower needs texts that are padded on the right (padding_side)")
-        lengths = {"pad_to_max_length": tower.pooling == "last"}
+        lengths: dict[str, Any] = {"pad_to_max_length": tower.pooling == "last"}
         if "max_text_length" not in options:
             lengths["max_text_length"] = _length_of_texts(config, native_processor)
         image_processor, tokenizer = native_processor.image_processor, native_processor.tokenizer

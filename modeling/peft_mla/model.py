@@ -68,11 +68,6 @@ class MlaAdapterModel(BaseTuner):
         finally:
             self._stored = None
 
-    def _prepare_adapter_config(self, config: MlaAdapterConfig, model_config: dict[str, Any]) -> MlaAdapterConfig:
-        if config.target_modules is None:
-            config.target_modules = _where(self.model, config).target_modules
-        return config
-
     def _check_new_adapter_config(self, config: MlaAdapterConfig) -> None:
         super()._check_new_adapter_config(config)
         self._check_tower(config)
@@ -89,7 +84,7 @@ class MlaAdapterModel(BaseTuner):
                 f"{made_for[1]} wide, at {config.target_modules or where.target_modules}; this one has {layers} "
                 f"blocks, {width} wide, at {where.target_modules}"
             )
-        config.text_layers, config.text_width = layers, width
+        config.text_layers, config.text_width, config.target_modules = layers, width, where.target_modules
 
     def _check_language(self, config: MlaAdapterConfig) -> None:
         languages = [other.language for other in self.peft_config.values()]  # including the new one
