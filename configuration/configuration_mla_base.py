@@ -8,16 +8,18 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from .configuration_etcl import EtclConfig
 from .configuration_mural import MuralConfig
 from .feature_width import check_projection_dim, feature_width
 from .hub_code import HubCodeMixin
 from .languages import normalize_language
 from .strict_config import StrictConfig
 
-# The native model may be a MURAL, which transformers does not have. Where babelens is not installed, the copy of its
-# code beside this file registers it.
-if MuralConfig.model_type not in CONFIG_MAPPING:
-    AutoConfig.register(MuralConfig.model_type, MuralConfig)
+# The native model may be a MURAL or an ETCL, which transformers does not have. Where babelens is not installed, the
+# copies of their code beside this file register them.
+for _own in (MuralConfig, EtclConfig):
+    if _own.model_type not in CONFIG_MAPPING:
+        AutoConfig.register(_own.model_type, _own)
 
 
 @strict
@@ -25,8 +27,8 @@ class MlaBaseConfig(HubCodeMixin, StrictConfig):
     """Configuration of a frozen dual encoder, called the native model, and of the languages that are learned.
 
     Args:
-        base_config: Configuration of the native model, by default CLIP ViT-B/32. A dictionary names its `model_type`:
-            `clip`, `siglip`, `align` or `mural`.
+        base_config: Configuration of the native model, any dual encoder, by default CLIP ViT-B/32. A dictionary names
+            its `model_type`, such as `clip`, `siglip2` or `mural`.
         native_language: BCP-47 tag of the language that the native model reads without training.
         languages: BCP-47 tags of the other languages, which are learned.
         acquirer: Structure of the acquirers: `mlp`, with a hidden layer, or `linear`, a single matrix (table 1).

@@ -49,8 +49,18 @@ def image_width(config: PreTrainedConfig) -> int:
 
 
 def feature_width(config: PreTrainedConfig) -> int:
-    """Returns the width of the features of a dual encoder; SigLIP's are as wide as those of its image tower."""
-    return getattr(config, "projection_dim", None) or image_width(config.vision_config)
+    """Returns the width of the features of a dual encoder; SigLIP's are as wide as those of its image tower.
+
+    Raises:
+        ValueError: if the configuration does not state it.
+    """
+    width = getattr(config, "projection_dim", None)
+    if width is None and not hasattr(config, "vision_config"):
+        raise ValueError(
+            f"cannot tell the feature width of dual encoder {config.model_type!r}: it has neither projection_dim nor "
+            "vision_config"
+        )
+    return width or image_width(config.vision_config)
 
 
 def check_projection_dim(config: PreTrainedConfig, given: object, hint: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Teaches a frozen CLIP, SigLIP, ALIGN or MURAL one more language, from translations and, if there are any, captions.
+"""Teaches a frozen dual encoder, such as a CLIP, one more language, from translations and, if there are any, captions.
 
     python examples/acquire_language.py --model_name_or_path openai/clip-vit-base-patch32 \
         --language uk --translations en-uk.tsv --output_dir runs/clip-uk --max_steps 10000
@@ -35,6 +35,7 @@ from babelens import (
 )
 from babelens.data import load_captions, load_translations, translation_pairs
 from babelens.evaluation import evaluate_retrieval
+from babelens.processing.processing_mla import closing_token_id
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ def wrapped(
         acquirer_size=model_args.acquirer_size,
         vocab_size=vocab_size,
         embedding_size=width,
-        sep_token_id=tokenizer.sep_token_id,
+        sep_token_id=closing_token_id(tokenizer),
         **options,
     )
     if table is not None:

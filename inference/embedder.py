@@ -2,7 +2,7 @@
 
 Evaluation, search, the trainers and the command line encode with this class alone. A dual encoder is a model with
 `get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens,
-transformers' CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`).
+those of transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`).
 """
 
 import inspect
@@ -21,6 +21,7 @@ from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 from ..configuration.errors import ImageError, ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
 from ..data.batching.views import ImageFeatures
+from ..modeling.modeling_dual_encoder import as_output
 from ..processing.image_inputs import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
 from .loading import load_dual_encoder
@@ -145,7 +146,7 @@ class Embedder:
                 else:
                     rows = {name: [values[p] for p in positions] for name, values in tokenized.items()}
                     inputs = self.processor.tokenizer.pad(rows, padding=True, return_tensors="pt")
-                return self.model.get_text_features(**inputs.to(self.model.device)).pooler_output
+                return as_output(self.model.get_text_features(**inputs.to(self.model.device))).pooler_output
 
             if not self._takes_language:  # transformers' processors do not report the texts that they cut
                 limit = self.processor.tokenizer.model_max_length
@@ -190,7 +191,8 @@ class Embedder:
             else:
                 batch = [as_rgb_image(items[position], f"images[{position}]") for position in positions]
                 inputs = self.processor(images=batch, return_tensors="pt")
-            return self.model.get_image_features(**inputs.to(self.model.device, self.model.dtype)).pooler_output
+            inputs = inputs.to(self.model.device, self.model.dtype)
+            return as_output(self.model.get_image_features(**inputs)).pooler_output
 
         def describe(position: int) -> str:
             item = None if isinstance(items, ImageFeatures) else items[position]

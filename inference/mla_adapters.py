@@ -36,7 +36,11 @@ def load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
         options = {name: value for name, value in loading.items() if name in _OF_TOKENIZERS}
         tokenizer = _tokenizer_beside(adapter.embedding or source, **options)
         processor = MlaProcessor.for_native(
-            model.config, processor, tokenizer, native_language=adapter.native_language
+            model.config,
+            processor,
+            tokenizer,
+            native_language=adapter.native_language,
+            text_tower=adapter.text_tower,
         )
         model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
     with explained(source, loading):

@@ -14,65 +14,17 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, initialization as init
+from transformers import initialization as init
 
 from ..configuration.errors import ModelKindError
 from .exporting import is_exporting
 from .language_rows import BatchLanguages
+from .native_tower import NativeMarks
 from .weights_as_made import initialized_by_itself
-
-
-@dataclass(frozen=True)
-class TextTower:
-    """Where a dual encoder has the embedding and the blocks of its text tower, and which state it pools.
-
-    Attributes:
-        path: name of the tower in the model.
-        embeddings, blocks: names below the tower; `blocks` is a list of modules.
-        pooling: which state the tower pools: `end`, at the end-of-text token (CLIP); `first`, at [CLS] (BERT);
-            `last`, at the last position of a text that is padded to the full length (SigLIP).
-    """
-
-    path: str
-    embeddings: str
-    blocks: str
-    pooling: Literal["end", "first", "last"]
-
-    @property
-    def target_modules(self) -> str:
-        """Pattern that matches the names of the embedding and of the blocks in the model."""
-        return rf"(.*\.)?{self.path}\.({self.embeddings}|{self.blocks}\.\d+)"
-
-
-# Dual encoders that can acquire languages, by `model_type`; a line here adds another.
-TEXT_TOWERS = {
-    "clip": TextTower("text_model", "embeddings", "encoder.layers", "end"),
-    "siglip": TextTower("text_model", "embeddings", "encoder.layers", "last"),
-    "align": TextTower("text_model", "embeddings", "encoder.layer", "first"),
-    "mural": TextTower("text_model", "embeddings", "encoder.layer", "first"),
-}
-
-
-def text_tower(model_type: str) -> TextTower:
-    """Returns the text tower of a kind of dual encoder.
-
-    Args:
-        model_type: `model_type` of its configuration.
-
-    Raises:
-        ModelKindError: if the kind is not among `TEXT_TOWERS`.
-    """
-    if model_type not in TEXT_TOWERS:
-        raise ModelKindError(
-            f"MLA does not support {model_type!r} models; it supports {', '.join(TEXT_TOWERS)}. "
-            "An entry in TEXT_TOWERS (modeling/acquirer.py) adds another kind."
-        )
-    return TEXT_TOWERS[model_type]
 
 
 class Acquirer(nn.Module):
@@ -165,7 +117,7 @@ class AcquiredBlock(WrappedLayer):
     """A frozen block, followed by the acquirer of each row's language.
 
     Args:
-        base_layer: the block.
+        base_layer: the block. It returns states, or a tuple that begins with them.
     """
 
     def __init__(self, base_layer: nn.Module) -> None:
@@ -178,11 +130,15 @@ class AcquiredBlock(WrappedLayer):
         """Returns the languages of a batch of `count` rows, or `None` if all are native."""
         return self.rows
 
-    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Runs the block, then the acquirers. [N, T, d] -> [N, T, d]"""
-        hidden_states = self.base_layer(hidden_states, *args, **kwargs)
+        output = self.base_layer(hidden_states, *args, **kwargs)
+        hidden_states = output[0] if isinstance(output, tuple) else output
         rows = self.rows_of(hidden_states.shape[0])
-        return hidden_states if rows is None else rows.map(self._acquire, hidden_states)
+        if rows is None:
+            return output
+        acquired = rows.map(self._acquire, hidden_states)
+        return (acquired, *output[1:]) if isinstance(output, tuple) else acquired
 
     def _acquire(self, language: str | None, hidden_states: Tensor) -> Tensor:
         return hidden_states if language is None else self.mla_acquirers[language](hidden_states)
@@ -192,25 +148,26 @@ class AcquiredEmbedding(WrappedLayer):
     """The frozen embedding of a text tower, with a second vocabulary for the rows of acquired languages.
 
     Rows in acquired languages use the tower's own position embedding. Some towers pool the state at their end-of-text
-    token. Their ids are changed so that this token stands at the position of each row's first [SEP], where the state
-    must be pooled; `watch` must be called on the tower for that.
+    token, or find the padding by its id. Their ids are changed so that these tokens stand where the row has its first
+    closing token ([SEP]), whose state must be pooled, and its padding; `watch` must be called on the tower for that.
 
     Args:
-        base_layer: the embedding; it takes `input_ids` or `inputs_embeds`, as in transformers.
+        base_layer: the embedding; it takes `input_ids` or `inputs_embeds`, as in transformers. Or the table alone.
         non_native: the second vocabulary.
-        sep_token_id: id of [SEP] in the second vocabulary.
-        end_token_id: id of the token at which the tower pools, or `None` if it does not pool at a token.
+        sep_token_id: id of the token that closes every text in the second vocabulary.
+        marks: what the tower looks for in the ids.
     """
 
     def __init__(
-        self, base_layer: nn.Module, non_native: NonNativeEmbedding, sep_token_id: int, end_token_id: int | None
+        self, base_layer: nn.Module, non_native: NonNativeEmbedding, sep_token_id: int, marks: NativeMarks
     ) -> None:
         super().__init__()
         self.base_layer = base_layer
         self.mla_embedding = non_native
-        self.sep_token_id, self.end_token_id = sep_token_id, end_token_id
+        self.sep_token_id, self.marks = sep_token_id, marks
         self.rows: BatchLanguages | None = None
         self._unmarked_ids: Tensor | None = None
+        self._sees_ids = True
 
     def rows_of(self, count: int) -> BatchLanguages | None:
         """As `AcquiredBlock.rows_of`."""
@@ -218,31 +175,36 @@ class AcquiredEmbedding(WrappedLayer):
 
     def watch(self, tower: nn.Module) -> Any:
         """Registers the hook that changes the ids before the tower reads them; returns the handle that removes it."""
-        return tower.register_forward_pre_hook(self._mark_ends, with_kwargs=True)
+        return tower.register_forward_pre_hook(self._mark_ids, with_kwargs=True)
 
-    def _mark_ends(self, tower: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        input_ids = args[0] if args else kwargs.get("input_ids")
-        rows = None if input_ids is None else self.rows_of(input_ids.shape[0])
+    def _mark_ids(self, tower: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._unmarked_ids = None  # which a call that failed may have left
-        if rows is None or self.end_token_id is None:
+        name = next((name for name in ("input_ids", "x") if name in kwargs), None)
+        input_ids = args[0] if args else kwargs.get(name)
+        self._sees_ids = input_ids is not None
+        rows = None if input_ids is None else self.rows_of(input_ids.shape[0])
+        if rows is None or not self.marks:
             return None
         marked = rows.by_vocabulary().map(
             lambda language, ids: ids if language is None else self._marked(ids), input_ids
         )
         self._unmarked_ids = input_ids
-        return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {"input_ids": marked})
+        return ((marked, *args[1:]), kwargs) if args else (args, kwargs | {name: marked})
 
     def _marked(self, input_ids: Tensor) -> Tensor:
-        """Returns ids in which the end-of-text token, the greatest id, stands at the position of the first [SEP]."""
-        is_sep = input_ids == self.sep_token_id  # [N, T]
-        if not is_exporting() and not is_sep.any(-1).all():
+        """Returns native ids of texts that end where the given ones have their first closing token."""
+        is_closing = input_ids == self.sep_token_id  # [N, T]
+        if not is_exporting() and not is_closing.any(-1).all():
             raise ValueError(
                 f"a text has no [SEP] (id {self.sep_token_id}), whose state is pooled; the tokenizer must end every "
                 "text with it"
             )
-        end = is_sep.int().argmax(-1, keepdim=True)
-        filler = 0 if self.end_token_id else 1
-        return torch.full_like(input_ids, filler).scatter(1, end, self.end_token_id)
+        end = is_closing.int().argmax(-1, keepdim=True)
+        marked = torch.full_like(input_ids, self.marks.filler)
+        if self.marks.padding is not None:
+            positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+            marked = marked.masked_fill(positions > end, self.marks.padding)
+        return marked if self.marks.end is None else marked.scatter(1, end, self.marks.end)
 
     def forward(self, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         """Embeds a batch, whose rows may be in different languages. [N, T] -> [N, T, width]"""
@@ -253,6 +215,11 @@ class AcquiredEmbedding(WrappedLayer):
         if args:
             raise TypeError("arguments of an embedding other than input_ids must be given by name")
 
+        if self.marks and not self._sees_ids:
+            raise ModelKindError(
+                "the text tower looks for padding or an end in its token ids, and is given them neither as its first "
+                "argument nor as input_ids: declare another path for it (text_tower)"
+            )
         vocabularies, count = rows.by_vocabulary(), ids.shape[0]
 
         def embed(language: str | None, chosen: Tensor) -> Tensor:
@@ -262,8 +229,11 @@ class AcquiredEmbedding(WrappedLayer):
             }
             own = vocabularies.ids_of(language, ids, chosen)
             if language is None:
-                return self.base_layer(input_ids=own, **others)
-            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": self.embed_non_native(own)})
+                return self.base_layer(own, **others)
+            embedded = self.embed_non_native(own)
+            if isinstance(self.base_layer, nn.Embedding):
+                return embedded
+            return self.base_layer(**others | {"input_ids": None, "inputs_embeds": embedded})
 
         return vocabularies.map(embed, torch.arange(count, device=ids.device))
 
@@ -283,11 +253,6 @@ def languages_of_rows(model: nn.Module, rows: BatchLanguages | None) -> Iterator
     finally:
         for layer in layers:
             layer.rows = None
-
-
-def end_token_id(config: PreTrainedConfig) -> int | None:
-    """Returns the id of the token at which a dual encoder's text tower pools, or `None`."""
-    return config.text_config.eos_token_id if text_tower(config.model_type).pooling == "end" else None
 
 
 def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:

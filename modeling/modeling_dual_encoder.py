@@ -164,6 +164,12 @@ def in_dtype_of(tower: PreTrainedModel, images: Tensor) -> Tensor:
     return images.to(tower.dtype) if images.is_floating_point() else images
 
 
+def as_output(features: BaseModelOutputWithPooling | Tensor) -> BaseModelOutputWithPooling:
+    """Returns the output of a dual encoder's `get_text_features` or `get_image_features`; code that comes with a model
+    may return the features [N, d] alone."""
+    return BaseModelOutputWithPooling(pooler_output=features) if isinstance(features, Tensor) else features
+
+
 def without_states(output: BaseModelOutputWithPooling) -> BaseModelOutputWithPooling:
     """Returns the pooled features alone, so that the states at all positions need not be held."""
     return BaseModelOutputWithPooling(pooler_output=output.pooler_output)

@@ -16,20 +16,20 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla import MlaConfig
+from ..configuration.text_towers import TextTower, text_tower
 from .acquirer import (
     AcquiredBlock,
     AcquiredEmbedding,
     Acquirer,
     NonNativeEmbedding,
-    end_token_id,
     languages_of_rows,
-    text_tower,
 )
 from .exporting import is_exporting
 from .forward_keywords import Call, tower_keywords
 from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
 from .modeling_dual_encoder import count_parameters
-from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
+from .modeling_mla_base import MlaPreTrainedModel, Trainable, features_of, new_native_model, register_native
+from .native_tower import TowerParts, native_marks, tower_parts
 
 
 class MlaModel(MlaPreTrainedModel):
@@ -63,9 +63,11 @@ class MlaModel(MlaPreTrainedModel):
             options: keys of `MlaConfig`, such as `languages`.
 
         Raises:
-            ModelKindError: if the text tower of the native model is not among `TEXT_TOWERS`.
+            ModelKindError: if the native model is no dual encoder, or the parts of its text tower are neither known
+                (`TEXT_TOWERS`) nor declared (`text_tower`).
         """
-        text_tower(native_model.config.model_type)
+        tower_parts(native_model, text_tower(native_model.config, options.get("text_tower")))
+        register_native(native_model)
         model = cls(MlaConfig(base_config=native_model.config, **{"languages": [], **options}))
         model.load_native(native_model.state_dict())
         return model.to(native_model.dtype).train(native_model.training)
@@ -79,39 +81,42 @@ class MlaModel(MlaPreTrainedModel):
     # ---- Parts ----
 
     def _wrap_text_tower(self) -> None:
-        config, where = self.config, text_tower(self.config.base_config.model_type)
-        tower = self.native_model.get_submodule(where.path)
-        width = tower.get_input_embeddings().embedding_dim
+        config, parts = self.config, self.text_parts
         embedding = AcquiredEmbedding(
-            tower.get_submodule(where.embeddings),
-            NonNativeEmbedding(config.vocab_size, config.embedding_size, width),
+            parts.embeddings,
+            NonNativeEmbedding(config.vocab_size, config.embedding_size, parts.embedding_width),
             config.sep_token_id,
-            end_token_id(config.base_config),
+            native_marks(config.base_config, parts.tower, self._where),
         )
-        tower.set_submodule(where.embeddings, embedding)
-        embedding.watch(tower)
-        blocks = tower.get_submodule(where.blocks)
-        for index, block in enumerate(blocks):
-            blocks[index] = AcquiredBlock(block)
+        parts.tower.set_submodule(self._where.embeddings, embedding)
+        embedding.watch(parts.tower)
+        for index, block in enumerate(parts.blocks):
+            parts.blocks[index] = AcquiredBlock(block)
+
+    @property
+    def _where(self) -> TextTower:
+        return text_tower(self.config.base_config, self.config.text_tower)
+
+    @property
+    def text_parts(self) -> TowerParts:
+        """The text tower of the native model, and its parts that are wrapped."""
+        return tower_parts(self.native_model, self._where)
 
     @property
     def embedding(self) -> AcquiredEmbedding:
         """The wrapped embedding of the text tower."""
-        return self._text_tower_part("embeddings")
+        embedding: Any = self.text_parts.embeddings
+        return embedding
 
     @property
     def blocks(self) -> nn.ModuleList:
         """The wrapped blocks of the text tower."""
-        return self._text_tower_part("blocks")
-
-    def _text_tower_part(self, part: str) -> Any:
-        where = text_tower(self.config.base_config.model_type)
-        return self.native_model.get_submodule(f"{where.path}.{getattr(where, part)}")
+        return self.text_parts.blocks
 
     def _grow(self, language: str) -> None:
-        width = self.config.base_config.text_config.hidden_size
-        for block in self.blocks:
-            acquirer = Acquirer(width, self.config.acquirer_size, self.config.acquirer)
+        parts = self.text_parts
+        for block in parts.blocks:
+            acquirer = Acquirer(parts.width, self.config.acquirer_size, self.config.acquirer)
             block.mla_acquirers[language] = acquirer.to(self.device, self.dtype)
 
     def add_language(self, language: str) -> None:
@@ -224,12 +229,10 @@ class MlaModel(MlaPreTrainedModel):
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         kwargs |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
         with languages_of_rows(self.native_model, self._rows(language_ids)):
-            return self.native_model.get_text_features(**kwargs)
+            return features_of(self.native_model.get_text_features, **kwargs)
 
     def text_calls(self) -> list[Call]:
-        native = self.native_model
-        tower = native.get_submodule(text_tower(self.config.base_config.model_type).path)
-        return [native.get_text_features, tower.forward]
+        return [self.native_model.get_text_features, self.text_parts.tower.forward]
 
     def _rows(self, language_ids: Tensor | None) -> BatchLanguages | None:
         if language_ids is not None and is_exporting():

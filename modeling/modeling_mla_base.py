@@ -6,12 +6,20 @@ are the targets of other texts; subclasses define how those other texts are embe
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, initialization as init
+from transformers import (
+    MODEL_MAPPING,
+    AutoModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+    initialization as init,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
@@ -22,11 +30,13 @@ from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
+    as_output,
     in_dtype_of,
     normalize,
     with_states,
     without_states,
 )
+from .modeling_etcl import EtclModel
 from .modeling_mural import MuralModel
 
 Trainable = Literal["acquirers", "native", "all"]
@@ -47,9 +57,28 @@ class MlaOutput(DualEncoderOutput):
 
 def new_native_model(config: PreTrainedConfig) -> PreTrainedModel:
     """Builds an untrained dual encoder of transformers or of babelens, also where this package is not installed."""
-    if config.model_type == MuralModel.config_class.model_type:
-        return MuralModel._from_config(config)
+    for own in (MuralModel, EtclModel):
+        if config.model_type == own.config_class.model_type:
+            return own._from_config(config)
     return AutoModel.from_config(config)
+
+
+def register_native(model: PreTrainedModel) -> None:
+    """Makes `new_native_model` build models of the class of this one, which may be code that came with a model."""
+    config = type(model.config)
+    if config not in MODEL_MAPPING:
+        AutoModel.register(config, type(model), exist_ok=True)
+
+
+def features_of(embed: Callable[..., Any], **inputs: Any) -> BaseModelOutputWithPooling:
+    """Calls a native model's `get_text_features` or `get_image_features`.
+
+    Code that came with a model may take fewer inputs, such as no mask, and return the features [N, d] themselves.
+    """
+    taken = signature(embed).parameters
+    if not any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken.values()):
+        inputs = {name: value for name, value in inputs.items() if name in taken}
+    return as_output(embed(**inputs))
 
 
 class MlaPreTrainedModel(DualEncoderPreTrainedModel):
@@ -107,12 +136,15 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             ArgumentError: for a keyword that the image tower does not have.
         """
         (kwargs,) = tower_keywords(self, kwargs, self.image_calls())
-        pixel_values = in_dtype_of(self.native_model.vision_model, pixel_values)
-        return self.native_model.get_image_features(pixel_values=pixel_values, return_dict=True, **kwargs)
+        native = self.native_model
+        tower = getattr(native, "vision_model", native)
+        pixel_values = in_dtype_of(tower if isinstance(tower, PreTrainedModel) else native, pixel_values)
+        return features_of(native.get_image_features, pixel_values=pixel_values, return_dict=True, **kwargs)
 
     def image_calls(self) -> list[Call]:
         native = self.native_model
-        return [native.get_image_features, native.vision_model.forward]
+        tower = getattr(native, "vision_model", None)
+        return [native.get_image_features, *([] if tower is None else [tower.forward])]
 
     @can_return_tuple
     def forward(
@@ -196,7 +228,8 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
                 "paired texts must be in the native language: their features are the targets of the other texts"
             )
         inputs = {} if attention_mask is None else {"attention_mask": attention_mask}
-        return self.native_model.get_text_features(input_ids=input_ids, return_dict=True, **inputs).pooler_output
+        embed = self.native_model.get_text_features
+        return features_of(embed, input_ids=input_ids, return_dict=True, **inputs).pooler_output
 
     def _temperature(self) -> Tensor:
         """Returns what divides the cosines in the native model."""

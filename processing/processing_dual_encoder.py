@@ -9,6 +9,7 @@ from transformers.processing_utils import TextKwargs
 
 from ..configuration.errors import InputError
 from ..configuration.languages import language_for_each
+from ..configuration.text_lengths import text_positions
 from .processing_text_image import TextImageProcessor, as_batch
 from .processor_settings import LARGEST_LENGTH
 from .text_inputs import as_texts, note_cut_texts, overlong
@@ -18,7 +19,6 @@ MAX_TEXT_TOKENS = 64  # MURAL and ETCL
 _READ_ANY_SIZE = frozenset(
     ["convnext", "convnextv2", "dinov2", "dinov3_vit", "siglip2_vision_model", "swin", "swinv2"]
 )
-_OFFSET_POSITIONS = frozenset(["altclip_text_model", "camembert", "mpnet", "roberta", "xlm-roberta"])
 # Keywords for pairs of texts, and for texts with placeholders of images, which these models do not have.
 _NOT_OF_ONE_TEXT = {
     *("text_pair", "text_target", "text_pair_target", "is_split_into_words", "sanitize_control_tokens"),
@@ -178,8 +178,4 @@ def check_image_size(image_processor: Any, config: PreTrainedConfig) -> None:
 
 def longest_text(config: PreTrainedConfig, tokenizer: Any) -> int:
     """Returns the number of tokens of the longest text that a text encoder and its tokenizer take."""
-    positions = getattr(config, "max_position_embeddings", None) or LARGEST_LENGTH
-    # RoBERTa's positions begin behind that of the padding.
-    if config.model_type in _OFFSET_POSITIONS:
-        positions -= 2
-    return min(positions, int(min(tokenizer.model_max_length, LARGEST_LENGTH)))
+    return int(min(text_positions(config) or LARGEST_LENGTH, tokenizer.model_max_length, LARGEST_LENGTH))

@@ -1,6 +1,9 @@
 """MLA's processor: native texts are read by the frozen model's own tokenizer, others by one multilingual
 vocabulary, in one call for a batch that mixes them (Zhang et al. 2022, section 3.2)."""
 
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
@@ -8,27 +11,34 @@ from transformers.tokenization_utils_base import PaddingStrategy
 
 from ..configuration.errors import InputError, VocabularyError
 from ..configuration.languages import language_id, normalize_language, normalize_languages
+from ..configuration.text_lengths import text_positions
+from ..configuration.text_towers import text_tower as find_text_tower
 from .processing_per_language import PerLanguageProcessor
 from .processor_settings import TextLayout
 from .text_inputs import note_cut_texts, overlong
+
+# Tokenizers for which nobody stated a length have a greater one.
+_UNSTATED_LENGTH = 10**9
 
 
 class MlaProcessor(PerLanguageProcessor):
     """Prepares images and texts for an `MlaModel`: `pixel_values`, `input_ids`, `attention_mask`, `language_ids`.
 
-    Texts are padded to the longest of the batch, and cut at the length of the text tower. Without acquired languages
-    there are no `language_ids`.
+    Texts are padded to the longest of the batch, on the side of the native tokenizer, and cut at the length of the
+    text tower. Without acquired languages there are no `language_ids`.
 
     Args:
         image_processor, tokenizer: those of the native model.
-        multilingual_tokenizer: tokenizer of the acquired languages; it ends every text with [SEP].
+        multilingual_tokenizer: tokenizer of the acquired languages; it ends every text with one token, such as BERT's
+            [SEP] or XLM-R's </s>.
         native_language, languages: as in `MlaConfig`.
         max_text_length: number of positions of the text tower; CLIP has 77.
         pad_to_max_length: whether to pad every text to that length and to give no mask, as SigLIP was trained.
 
     Raises:
         LanguageTagError: if a tag names no language.
-        VocabularyError: if the multilingual tokenizer does not end texts with [SEP], or has no padding token.
+        VocabularyError: if the multilingual tokenizer does not end every text with its sep_token or eos_token, or has
+            no padding token.
 
     Examples:
         >>> processor = MlaProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer, languages=["de"])
@@ -47,11 +57,11 @@ class MlaProcessor(PerLanguageProcessor):
         max_text_length: int = 77,
         pad_to_max_length: bool = False,
     ) -> None:
+        tokenizer, multilingual_tokenizer = _with_mask(tokenizer), _with_mask(multilingual_tokenizer)
         super().__init__(image_processor, tokenizer, multilingual_tokenizer)
-        for part in (tokenizer, multilingual_tokenizer):
-            part.model_input_names = ["input_ids", "attention_mask"]
-            part.init_kwargs["model_input_names"] = part.model_input_names
-        _check_separator(multilingual_tokenizer)
+        closing_token_id(multilingual_tokenizer)  # checks it
+        if multilingual_tokenizer.pad_token_id is None:
+            raise VocabularyError("the multilingual tokenizer has no padding token")
         self.native_language = normalize_language(native_language)
         self.languages = normalize_languages(list(languages))
         self.max_text_length = max_text_length
@@ -59,7 +69,13 @@ class MlaProcessor(PerLanguageProcessor):
 
     @classmethod
     def for_native(
-        cls, config: PreTrainedConfig, native_processor: ProcessorMixin, multilingual_tokenizer: Any, **options: Any
+        cls,
+        config: PreTrainedConfig,
+        native_processor: ProcessorMixin,
+        multilingual_tokenizer: Any,
+        *,
+        text_tower: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> Self:
         """Makes the processor for a native model.
 
@@ -67,16 +83,24 @@ class MlaProcessor(PerLanguageProcessor):
             config: configuration of the native model.
             native_processor: its processor.
             multilingual_tokenizer: tokenizer of the acquired languages.
+            text_tower: as in `MlaConfig`.
             options: further arguments of the class, such as `languages`.
+
+        Raises:
+            ModelKindError: if the text tower of the native model is neither known nor declared.
+            VocabularyError: if the native model pools the first state of a text, and the multilingual tokenizer begins
+                texts with no token for it; if nothing states how many tokens the native model reads.
         """
-        return cls(
-            native_processor.image_processor,
-            native_processor.tokenizer,
-            multilingual_tokenizer,
-            max_text_length=config.text_config.max_position_embeddings,
-            pad_to_max_length="siglip" in config.model_type,
-            **options,
-        )
+        tower = find_text_tower(config, text_tower)
+        if tower.pooling == "first":
+            _check_beginning(multilingual_tokenizer)
+        if tower.is_declared and native_processor.tokenizer.padding_side == "left":
+            raise VocabularyError("a declared text tower needs texts that are padded on the right (padding_side)")
+        lengths: dict[str, Any] = {"pad_to_max_length": tower.pooling == "last"}
+        if "max_text_length" not in options:
+            lengths["max_text_length"] = _length_of_texts(config, native_processor)
+        image_processor, tokenizer = native_processor.image_processor, native_processor.tokenizer
+        return cls(image_processor, tokenizer, multilingual_tokenizer, **lengths | options)
 
     @property
     def text_kwargs(self) -> dict[str, Any]:
@@ -101,6 +125,7 @@ class MlaProcessor(PerLanguageProcessor):
                 "this model was trained with every text padded to the full length, and reads the last token: "
                 "padding='max_length', or leave it out"
             )
+        layout = replace(layout, side=self.tokenizer.padding_side)  # of all texts: the text tower expects it there
         known = [self.native_language, *self.languages]
         indices = [language_id(tag, known) for tag in languages]
         tokens: list[list[int]] = [[]] * len(texts)
@@ -131,15 +156,57 @@ class MlaProcessor(PerLanguageProcessor):
         )
 
 
-def _check_separator(tokenizer: Any) -> None:
-    separator = tokenizer.sep_token_id
-    if separator is None or tokenizer("a")["input_ids"][-1:] != [separator]:
+def _with_mask(tokenizer: Any) -> Any:
+    """Returns a tokenizer that gives ids and a mask, without changing the given one."""
+    names = ["input_ids", "attention_mask"]
+    if tokenizer.model_input_names == tokenizer.init_kwargs.get("model_input_names") == names:
+        return tokenizer
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+    return tokenizer
+
+
+def closing_token_id(tokenizer: Any) -> int:
+    """Returns the id of the token with which a tokenizer ends every text, such as BERT's [SEP] or XLM-R's </s>.
+
+    Raises:
+        VocabularyError: if it ends texts neither with its sep_token nor with its eos_token.
+    """
+    last = tokenizer("a")["input_ids"][-1:]
+    for closing in (tokenizer.sep_token_id, tokenizer.eos_token_id):
+        if closing is not None and last == [closing]:
+            return closing
+    raise VocabularyError(
+        f"the multilingual tokenizer must end every text with its [SEP], whose state MLA pools; "
+        f"its sep_token is {tokenizer.sep_token!r}, its eos_token is {tokenizer.eos_token!r}, and 'a' becomes "
+        f"{tokenizer.convert_ids_to_tokens(tokenizer('a')['input_ids'])}"
+    )
+
+
+def _length_of_texts(config: PreTrainedConfig, native_processor: ProcessorMixin) -> int:
+    """Returns the number of tokens at which the native model's own processor cuts texts, and no more than it reads.
+
+    Raises:
+        VocabularyError: if nothing states it.
+    """
+    stated = getattr(native_processor, "text_kwargs", {}).get("max_length")
+    length = native_processor.tokenizer.model_max_length if stated is None else stated
+    length = min(length, text_positions(getattr(config, "text_config", config)) or length)
+    if length > _UNSTATED_LENGTH:
         raise VocabularyError(
-            f"the multilingual tokenizer must end every text with its [SEP], whose state MLA pools; "
-            f"its sep_token is {tokenizer.sep_token!r}, and 'a' becomes {tokenizer('a').tokens()}"
+            "neither the configuration of the native model nor its tokenizer (model_max_length) states how many "
+            "tokens it reads: give max_text_length"
         )
-    if tokenizer.pad_token_id is None:
-        raise VocabularyError("the multilingual tokenizer has no padding token")
+    return length
 
 
-__all__ = ["MlaProcessor"]
+def _check_beginning(tokenizer: Any) -> None:
+    ids = tokenizer("a")["input_ids"]
+    if ids[0] not in (tokenizer.cls_token_id, tokenizer.bos_token_id):
+        raise VocabularyError(
+            "the native model pools the first state of a text, and the multilingual tokenizer must begin every text "
+            f"with its cls_token or bos_token for it; 'a' becomes {tokenizer.convert_ids_to_tokens(ids)}"
+        )
+
+
+__all__ = ["MlaProcessor", "closing_token_id"]

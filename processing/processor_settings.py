@@ -122,6 +122,7 @@ class TextLayout:
         cut: whether longer texts are cut.
         multiple: a number of which the padded length is a multiple.
         with_mask: whether to make a mask that distinguishes text from padding.
+        side: where padding stands, `right` of the text or `left` of it.
     """
 
     padding: PaddingStrategy
@@ -129,6 +130,7 @@ class TextLayout:
     cut: bool = True
     multiple: int = 1
     with_mask: bool = True
+    side: str = "right"
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
@@ -157,7 +159,9 @@ class TextLayout:
             return list(rows)
         length = self.max_length if self.padding is PaddingStrategy.MAX_LENGTH else max(map(len, rows))
         length += -length % self.multiple
-        return [row + [pad] * (length - len(row)) for row, pad in zip(rows, padding, strict=True)]
+        fillers = [[pad] * (length - len(row)) for row, pad in zip(rows, padding, strict=True)]
+        pairs = zip(rows, fillers, strict=True)
+        return [filler + row if self.side == "left" else row + filler for row, filler in pairs]
 
     def mask(self, rows: Sequence[list[Any]], name: str = "attention_mask") -> dict[str, list[list[int]]]:
         """Returns a mask under this name, 1 for text and 0 for padding, [N, T]; nothing if no mask is wanted."""

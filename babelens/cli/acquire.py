@@ -17,8 +17,8 @@ def acquire(
     base: Annotated[
         str,
         typer.Option(
-            help="The model that learns the language: CLIP, SigLIP, ALIGN, MURAL or MLA; a folder, or a name on the "
-            "Hub."
+            help="The model that learns the language: a dual encoder of transformers (CLIP, SigLIP, ALIGN, …) or of "
+            "babelens (MURAL, ETCL, MLA); a folder, or a name on the Hub."
         ),
     ],
     language: Annotated[str, typer.Option(help="The language to learn, as a BCP-47 tag such as `uk`.")],
@@ -87,6 +87,15 @@ def acquire(
             "has acquired languages always keeps it, because training it would change those languages.",
             rich_help_panel=_FIRST_LANGUAGE,
             show_default="train",
+        ),
+    ] = None,
+    text_tower: Annotated[
+        str | None,
+        typer.Option(
+            help="Where BASE has its text tower, if `acquire` asks for it: `path=text_model,embeddings=embeddings,"
+            "blocks=encoder.layers,pooling=mean`. The pooling is `end`, `first`, `last` or `mean`.",
+            metavar="KEY=NAME,…",
+            rich_help_panel=_FIRST_LANGUAGE,
         ),
     ] = None,
     steps: Annotated[
@@ -162,6 +171,7 @@ def acquire(
         acquirer=acquirer,
         acquirer_size=acquirer_size,
         train_embedding=train_embedding,
+        text_tower=None if text_tower is None else dict(part.partition("=")[::2] for part in text_tower.split(",")),
         steps=steps,
         exposure_steps=exposure_steps,
         license=license,

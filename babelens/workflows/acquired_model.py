@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from datasets import Dataset
@@ -10,16 +11,20 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from ..configuration.defaults import M_BERT as M_BERT
 from ..configuration.errors import ModelFolderError, TrainingSetupError, VocabularyError
 from ..configuration.pretrained import load_processor
+from ..configuration.text_towers import text_tower
 from ..data.corpus.corpus import captions_of
 from ..inference.embedder import load_dual_encoder
-from ..modeling.acquirer import text_tower
 from ..modeling.modeling_mla import MlaModel
+from ..modeling.native_tower import tower_parts
 from ..processing.processing_mla import MlaProcessor
 from ..processing.tokenizer_training import train_wordpiece
 from .acquisition_choices import AcquisitionChoices
 from .vocabulary import native_with_vocabulary, pretrained_table
 
-_FIRST_LANGUAGE_CHOICES = ("native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size")
+_FIRST_LANGUAGE_CHOICES = (
+    *("native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size"),
+    "text_tower",
+)
 
 
 def load_learner(choices: AcquisitionChoices, translations: Dataset) -> tuple[MlaModel, MlaProcessor]:
@@ -33,7 +38,7 @@ def load_learner(choices: AcquisitionChoices, translations: Dataset) -> tuple[Ml
         The model with room for the language, and its processor.
 
     Raises:
-        ModelKindError: for a base model whose text tower is not known.
+        ModelKindError: for a base model whose text tower is neither known nor declared.
         TrainingSetupError: for a language that the base has already, for the training of an embedding on which other
             languages depend, and for a choice that only the first language has.
         VocabularyError: for a vocabulary that cannot serve.
@@ -73,17 +78,20 @@ def _wrapped(
     choices: AcquisitionChoices, native: PreTrainedModel, processor: ProcessorMixin, translations: Dataset
 ) -> tuple[MlaModel, MlaProcessor]:
     """A plain dual encoder as an MLA model without languages yet, and its processor."""
-    text_tower(native.config.model_type)  # refuses what is not known, before anything else is fetched
+    # It refuses what is not known, before anything else is fetched.
+    parts = tower_parts(native, text_tower(native.config, choices.text_tower))
     tokenizer = _tokenizer(choices, translations)
     native_language = choices.native_language or "en"
-    wrapped = MlaProcessor.for_native(native.config, processor, tokenizer, native_language=native_language)
+    tower: dict[str, Any] = {"text_tower": choices.text_tower}
+    wrapped = MlaProcessor.for_native(native.config, processor, tokenizer, native_language=native_language, **tower)
     model = native_with_vocabulary(
         native,
         tokenizer,
-        _table(choices, tokenizer, native.config.text_config.hidden_size),
+        _table(choices, tokenizer, parts.width),
         native_language=native_language,
         acquirer=choices.acquirer or "mlp",
         acquirer_size=choices.acquirer_size or 256,
+        **tower,
     )
     return model, wrapped
 

@@ -1,8 +1,8 @@
 """Teaching a model one more language: a base model and translations become an adapter, and the model that has it.
 
-The base is a plain dual encoder (CLIP, SigLIP, ALIGN, MURAL) or an MLA model with languages already; its embeddings of
-images and of the languages that it has stay bitwise what they were. `acquired_model` builds the model, as the recipes
-of MLA do (`vocabulary.native_with_vocabulary`); stages are trained as theirs are (`training`).
+The base is a plain dual encoder of any kind or an MLA model with languages already; its embeddings of images and of
+the languages that it has stay bitwise what they were. `acquired_model` builds the model, as the recipes of MLA do
+(`vocabulary.native_with_vocabulary`); stages are trained as theirs are (`training`).
 """
 
 import shutil
@@ -17,7 +17,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from ..configuration.errors import CorpusError
+from ..configuration.errors import CorpusError, ModelKindError
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
@@ -201,8 +201,26 @@ class Acquisition(AcquisitionChoices):
             return f"./{EMBEDDING}"
         return str(Path(embedding).resolve()) if Path(embedding).is_dir() else embedding
 
+    def check_assembly(self) -> None:
+        """Checks that the whole model can be written into one folder.
+
+        Raises:
+            ModelKindError: if the code of the base comes with it, and would have to be published anew.
+        """
+        native = type(self.model.native_model)
+        if not native.__module__.startswith(("transformers.", __name__.partition(".")[0] + ".")):
+            raise ModelKindError(
+                f"{self.base}: the code of {native.__name__} comes with this model, and is not copied into an "
+                "assembled one: save the adapter alone (without --assemble), which names its base"
+            )
+
     def assemble(self) -> Path:
-        """Writes the whole model with its processor into `output/model`, for `AutoModel.from_pretrained`."""
+        """Writes the whole model with its processor into `output/model`, for `AutoModel.from_pretrained`.
+
+        Raises:
+            ModelKindError: as `check_assembly`.
+        """
+        self.check_assembly()
         folder = self.output / MODEL
         if PartialState().is_main_process:
             with atomic_directory(folder) as scratch:

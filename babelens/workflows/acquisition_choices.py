@@ -6,6 +6,7 @@ from typing import Any
 
 from ..configuration.errors import RecipeError, TrainingSetupError
 from ..configuration.languages import normalize_language
+from ..configuration.text_towers import declared_text_tower
 from ..model_cards.licenses import check_hub_license
 from ..trainers.arguments import MlaTrainingArguments
 from .argument_checks import check_arguments
@@ -36,6 +37,8 @@ class AcquisitionChoices:
         steps: of native language transfer; by default 20 passes over the translations, at least 500 and at most the
             paper's 117 150.
         exposure_steps: of language exposure; by default a tenth of that.
+        text_tower: where a plain base model has the parts of its text tower, as in `MlaConfig`, for a kind that MLA
+            does not support by itself.
         license: of the adapter, a Hub identifier.
         trust_remote_code: run code that comes with `base` or `vocabulary`.
         training: further arguments of `MlaTrainingArguments`.
@@ -54,6 +57,7 @@ class AcquisitionChoices:
     train_embedding: bool | None = None
     steps: int | None = None
     exposure_steps: int | None = None
+    text_tower: dict[str, str] | None = None
     license: str = "other"
     trust_remote_code: bool = False
     training: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +68,8 @@ class AcquisitionChoices:
         if self.native_language is not None:
             self.native_language = normalize_language(self.native_language)
         check_hub_license(self.license)
+        if self.text_tower is not None:
+            declared_text_tower(self.text_tower)
         for name in ("new_vocabulary", "acquirer_size", "steps", "exposure_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -106,5 +112,6 @@ class AcquisitionChoices:
     def settings(self) -> dict[str, Any]:
         """The choices on which the trained weights depend, by name; those of the trainer as `training.<name>`."""
         names = ("base", "language", "native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size")
-        settings = {name: getattr(self, name) for name in (*names, "train_embedding", "steps", "exposure_steps")}
+        more = ("train_embedding", "steps", "exposure_steps", "text_tower")
+        settings = {name: getattr(self, name) for name in (*names, *more)}
         return settings | flattened({"training": self.training})

@@ -11,7 +11,7 @@ from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_model, load_processor
 from ..configuration.tasks import IMAGE_TEXT
 from ..modeling.modeling_mla import MlaModel
-from ..processing.processing_mla import MlaProcessor
+from ..processing.processing_mla import MlaProcessor, closing_token_id
 from .building import ModelBuilder
 from .data import RecipeData
 from .recipe import DualEncoderRecipe, TokenizerSource
@@ -87,7 +87,9 @@ class MlaBuilder(ModelBuilder):
         if isinstance(model, MlaModel):
             processor.languages = list(dict.fromkeys([*processor.languages, *acquired]))
             return processor
-        return MlaProcessor.for_native(model.config, processor, self.multilingual_tokenizer(), **languages)
+        declared = {"text_tower": self.recipe.model.overrides.get("text_tower")}
+        tokenizer = self.multilingual_tokenizer()
+        return MlaProcessor.for_native(model.config, processor, tokenizer, **languages, **declared)
 
     def multilingual_tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer that the recipe describes, with pieces from the captions of all languages."""
@@ -102,7 +104,7 @@ class MlaBuilder(ModelBuilder):
                 return model.reconfigured(**options)
             return native_with_vocabulary(model, tokenizer, self._pretrained_table(tokenizer), **options)
         native = {"vocab_size": len(processor.tokenizer), "eos_token_id": processor.tokenizer.sep_token_id}
-        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": closing_token_id(tokenizer)}
         changes = merged(options, {"base_config": {"text_config": native}} | vocabulary)
         config = load_preset(source.preset, **changes)
         return AutoModel.from_config(config, attn_implementation=source.attn_implementation)

@@ -13,6 +13,7 @@ from transformers.utils import CONFIG_NAME, cached_file
 from ..configuration.errors import VocabularyError
 from ..configuration.pretrained import explained, load_model, located
 from ..modeling.modeling_mla import MlaModel
+from ..processing.processing_mla import closing_token_id
 
 
 def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading: Any) -> Tensor | None:
@@ -28,7 +29,7 @@ def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading:
 
     Raises:
         ModelFolderError: when the model cannot be loaded.
-        VocabularyError: when the model has fewer word pieces than the tokenizer.
+        VocabularyError: when the model has fewer word pieces than the tokenizer, or no single table of them.
     """
     if not _has_model(source, **loading):
         return None
@@ -54,7 +55,7 @@ def native_with_vocabulary(
     sizes = {"vocab_size": len(tokenizer)}
     if table is not None:
         sizes = {"vocab_size": len(table), "embedding_size": table.shape[1]}
-    model = MlaModel.from_native(native, **options, **sizes, sep_token_id=tokenizer.sep_token_id)
+    model = MlaModel.from_native(native, **options, **sizes, sep_token_id=closing_token_id(tokenizer))
     if table is not None:
         with torch.no_grad():
             model.embedding.mla_embedding.table.weight.copy_(table)
@@ -62,7 +63,13 @@ def native_with_vocabulary(
 
 
 def _embedding(model: PreTrainedModel) -> nn.Module:
-    return model.get_input_embeddings()
+    try:
+        return model.get_input_embeddings()
+    except NotImplementedError as error:
+        raise VocabularyError(
+            f"a vocabulary is a text encoder or a tokenizer alone; {type(model).__name__} has no single table of word "
+            "pieces"
+        ) from error
 
 
 def _has_model(source: str, **loading: Any) -> bool:

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from ...configuration.errors import ModelFolderError, ModelMismatchError
 from ...configuration.languages import normalize_language
+from ...configuration.text_towers import declared_text_tower
 
 
 def peft_type_member(name: str) -> PeftType:
@@ -50,17 +51,21 @@ class MlaAdapterConfig(PeftConfig):
         acquirer_size: width of the hidden layer of `mlp` acquirers.
         vocab_size: size of the vocabulary that acquired languages share.
         embedding_size: width of the table of that vocabulary.
-        sep_token_id: id of [SEP] in that vocabulary. Texts end with it, and its state is pooled.
+        sep_token_id: id of the token that ends every text in that vocabulary: BERT's [SEP], XLM-R's </s>. A model that
+            pools at its end-of-text token pools the state of this one.
         train_embedding: whether the shared embedding is trained together with the acquirers, as in the paper. If it
             stays frozen, earlier languages are not changed by later ones.
         embedding: folder or Hub repository in which `save_embedding` stored the shared embedding; a path that begins
             with `./` is relative to the adapter's folder. Without it, each adapter is saved with the embedding.
         embedding_digest: SHA-256 of the shared embedding that the adapter needs; written when it is saved.
+        text_tower: where the model has the parts of its text tower, for a kind that MLA does not support by itself:
+            `path`, `embeddings`, `blocks` and `pooling`, as in `TextTower`.
         text_width, text_layers, target_modules: width, number and names of the text tower's blocks; filled in from the
             model.
 
     Raises:
         LanguageTagError: if a tag names no language.
+        ModelKindError: if `text_tower` is incomplete.
         ValueError: if there is no `language`, or a size is impossible.
 
     Examples:
@@ -77,7 +82,7 @@ class MlaAdapterConfig(PeftConfig):
     vocab_size: int = field(default=119_547, metadata={"help": "Size of the vocabulary that languages share."})
     embedding_size: int = field(default=768, metadata={"help": "Width of the table of that vocabulary."})
     sep_token_id: int = field(
-        default=102, metadata={"help": "Id of [SEP] in it, which ends every text and whose state is pooled."}
+        default=102, metadata={"help": "Id of the token that ends every text in it, such as [SEP] or </s>."}
     )
     train_embedding: bool = field(
         default=True,
@@ -96,6 +101,13 @@ class MlaAdapterConfig(PeftConfig):
     embedding_digest: str | None = field(
         default=None,
         metadata={"help": "SHA-256 of the shared embedding that the adapter needs; written when it is saved."},
+    )
+    text_tower: dict[str, str] | None = field(
+        default=None,
+        metadata={
+            "help": "Where the model has the parts of its text tower (path, embeddings, blocks, pooling), for a kind "
+            "that MLA does not support by itself."
+        },
     )
     text_width: int | None = field(
         default=None, metadata={"help": "Width of the text tower's blocks. Filled in from the model."}
@@ -122,6 +134,8 @@ class MlaAdapterConfig(PeftConfig):
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
         if not 0 <= self.sep_token_id < self.vocab_size:
             raise ValueError(f"sep_token_id={self.sep_token_id} is not in a vocabulary of {self.vocab_size}")
+        if self.text_tower is not None:
+            declared_text_tower(self.text_tower)
 
     @classmethod
     def from_pretrained(

@@ -17,13 +17,18 @@ from torch import Tensor
 from ...configuration.configuration_mla import MlaConfig
 from ...configuration.errors import ModelFolderError, ModelMismatchError
 from ...configuration.model_folders import is_finite, named
-from ..acquirer import Acquirer, text_tower
+from ...configuration.text_towers import text_tower
+from ..acquirer import Acquirer
 from ..modeling_mla import MlaModel
+from ..modeling_mla_base import register_native
 from .config import PREFIX, MlaAdapterConfig
 from .embedding import embedding_digest, load_embedding
 
 # Options that adapters and `MlaModel` have in common, and that all languages of a model share.
-SHARED_OPTIONS = ("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id")
+SHARED_OPTIONS = (
+    *("native_language", "acquirer", "acquirer_size", "vocab_size", "embedding_size", "sep_token_id"),
+    "text_tower",
+)
 
 
 def adapter_config(
@@ -43,9 +48,9 @@ def adapter_config(
         embedding=embedding,
         embedding_digest=embedding_digest(model.embedding.mla_embedding.state_dict()),
         train_embedding=model.config.train_embedding,
-        text_width=base.text_config.hidden_size,
+        text_width=model.text_parts.width,
         text_layers=len(model.blocks),
-        target_modules=text_tower(base.model_type).target_modules,
+        target_modules=text_tower(base, model.config.text_tower).target_modules,
         base_model_name_or_path=base_model or base.name_or_path or None,
         inference_mode=True,
         **{name: getattr(model.config, name) for name in SHARED_OPTIONS},
@@ -132,7 +137,7 @@ def _acquirer_shapes(model: MlaModel) -> dict[str, torch.Size]:
     """Returns the shapes of a language's acquirers in this model, by their names in an adapter."""
     with torch.device("meta"):
         config = model.config
-        acquirer = Acquirer(config.base_config.text_config.hidden_size, config.acquirer_size, config.acquirer)
+        acquirer = Acquirer(model.text_parts.width, config.acquirer_size, config.acquirer)
     names = {module: name for name, module in model.native_model.named_modules()}
     return {
         f"{names[block]}.mla_acquirers.{name}": value.shape
@@ -186,6 +191,7 @@ def to_mla_model(model: PeftModel) -> MlaModel:
             if getattr(config, name) != getattr(first, name):
                 raise ModelMismatchError(f"the adapters differ in {name}, which the languages of one model share")
     native = model.get_base_model()
+    register_native(native)
     assembled = MlaModel(
         MlaConfig(
             base_config=native.config,

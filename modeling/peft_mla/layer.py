@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..acquirer import AcquiredBlock, AcquiredEmbedding, Acquirer, NonNativeEmbedding
 from ..language_rows import BatchLanguages, RowsByLanguage
+from ..native_tower import NativeMarks
 from .config import MlaAdapterConfig
 
 
@@ -84,7 +85,7 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
         base_layer: the tower's own embedding.
         tower: the text tower.
         shared_embedding: the second vocabulary.
-        end_token_id: id at which the tower pools, as in `AcquiredEmbedding`.
+        marks: what the tower looks for in the ids, as in `AcquiredEmbedding`.
         adapter_name, config: the first adapter.
     """
 
@@ -95,11 +96,11 @@ class MlaEmbedding(MlaLayer, AcquiredEmbedding):
         base_layer: nn.Module,
         tower: nn.Module,
         shared_embedding: NonNativeEmbedding,
-        end_token_id: int | None,
+        marks: NativeMarks,
         adapter_name: str,
         config: MlaAdapterConfig,
     ) -> None:
-        super().__init__(base_layer, shared_embedding, config.sep_token_id, end_token_id)
+        super().__init__(base_layer, shared_embedding, config.sep_token_id, marks)
         # The base class calls the second vocabulary `mla_embedding`. When transformers loads an adapter, it puts its
         # name behind every `mla_…` in the names of weights; but this vocabulary belongs to no single adapter.
         del self.mla_embedding

@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ...configuration.errors import ModelMismatchError
-from ..acquirer import TEXT_TOWERS, NonNativeEmbedding, end_token_id, languages_of_rows, text_tower
+from ...configuration.text_towers import TextTower, text_tower
+from ..acquirer import NonNativeEmbedding, languages_of_rows
 from ..language_rows import RowsByLanguage
+from ..native_tower import native_marks, tower_parts
 from .config import MlaAdapterConfig
 from .embedding import StoredEmbedding, embedding_digest, load_embedding
 from .layer import MlaBlock, MlaEmbedding, MlaLayer
@@ -31,13 +33,13 @@ class MlaAdapterModel(BaseTuner):
     """A dual encoder of transformers or babelens with MLA adapters in its text tower; `get_peft_model` builds it.
 
     Args:
-        model: the dual encoder, of a kind in `TEXT_TOWERS`. It is frozen, in training too: it has neither dropout nor
-            new batch statistics.
+        model: the dual encoder, of a kind in `TEXT_TOWERS` or with a declared `text_tower`. It is frozen, in training
+            too: it has neither dropout nor new batch statistics.
         peft_config: configuration of the first adapter.
         adapter_name: its name, which may differ from its language.
 
     Raises:
-        ModelKindError: if the model's text tower is not among `TEXT_TOWERS`.
+        ModelKindError: if the model is no dual encoder, or the parts of its text tower are neither known nor declared.
         ModelMismatchError: if the adapter was made for another model or another shared embedding, or the model already
             has its language.
         ModelFolderError: if the shared embedding cannot be read from where the configuration names it.
@@ -45,7 +47,6 @@ class MlaAdapterModel(BaseTuner):
 
     prefix = "mla_"
     tuner_layer_cls = MlaLayer
-    target_module_mapping = {kind: tower.target_modules for kind, tower in TEXT_TOWERS.items()}
     _stored: StoredEmbedding | None = None  # set while an adapter is injected
 
     # ---- Before an adapter is injected ----
@@ -73,9 +74,9 @@ class MlaAdapterModel(BaseTuner):
         self._check_language(config)
 
     def _check_tower(self, config: MlaAdapterConfig) -> None:
-        where = text_tower(self.get_model_config(self.model)["model_type"])
-        layers = len(self.model.get_submodule(f"{where.path}.{where.blocks}"))
-        width = self.model.config.text_config.hidden_size
+        where = _where(self.model, config)
+        parts = tower_parts(self.model, where)
+        layers, width = len(parts.blocks), parts.width
         made_for = config.text_layers or layers, config.text_width or width
         if made_for != (layers, width) or config.target_modules not in (None, where.target_modules):
             raise ModelMismatchError(
@@ -83,7 +84,7 @@ class MlaAdapterModel(BaseTuner):
                 f"{made_for[1]} wide, at {config.target_modules or where.target_modules}; this one has {layers} "
                 f"blocks, {width} wide, at {where.target_modules}"
             )
-        config.text_layers, config.text_width = layers, width
+        config.text_layers, config.text_width, config.target_modules = layers, width, where.target_modules
 
     def _check_language(self, config: MlaAdapterConfig) -> None:
         languages = [other.language for other in self.peft_config.values()]  # including the new one
@@ -97,7 +98,7 @@ class MlaAdapterModel(BaseTuner):
             _check_shared(config, present)
         elif config.embedding is not None:
             stored = load_embedding(config.embedding)
-            _check_stored(config, stored, _embedding_width(model))
+            _check_stored(config, stored, tower_parts(model, _where(model, config)).embedding_width)
             self._stored = stored
 
     # ---- Injection ----
@@ -119,12 +120,15 @@ class MlaAdapterModel(BaseTuner):
         elif isinstance(parent, nn.ModuleList):
             self._replace_module(parent, target_name, MlaBlock(target, adapter_name, config), target)
         else:
-            shared, end = self._new_embedding(config), end_token_id(self.model.config)
-            embedding = MlaEmbedding(target, parent, shared, end, adapter_name, config)
+            where = _where(self.model, config)
+            tower = self.model.get_submodule(where.path)
+            marks = native_marks(self.model.config, tower, where)
+            embedding = MlaEmbedding(target, tower, self._new_embedding(config), marks, adapter_name, config)
             self._replace_module(parent, target_name, embedding, target)
 
     def _new_embedding(self, config: MlaAdapterConfig) -> NonNativeEmbedding:
-        embedding = NonNativeEmbedding(config.vocab_size, config.embedding_size, _embedding_width(self.model))
+        width = tower_parts(self.model, _where(self.model, config)).embedding_width
+        embedding = NonNativeEmbedding(config.vocab_size, config.embedding_size, width)
         if self._stored is not None and not embedding.table.weight.is_meta:
             embedding.load_state_dict(self._stored.weights)
         return embedding
@@ -209,9 +213,8 @@ def embedding_in_use(model: nn.Module) -> MlaEmbedding | None:
     return next(layers, None)
 
 
-def _embedding_width(model: nn.Module) -> int:
-    tower = model.get_submodule(text_tower(model.config.model_type).path)
-    return tower.get_input_embeddings().embedding_dim
+def _where(model: nn.Module, config: MlaAdapterConfig) -> TextTower:
+    return text_tower(getattr(model, "config", None), config.text_tower)
 
 
 def _check_shared(config: MlaAdapterConfig, present: MlaEmbedding) -> None:

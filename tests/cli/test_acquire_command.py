@@ -524,7 +524,7 @@ REFUSALS = {
     "too few": (translations(ROWS[:5], "de", "en"), "5 texts to train on in 'de', fewer than a batch of 8"),
     "no file": (changes(translations="nowhere.tsv"), "nowhere.tsv: no such file"),
     "a vocabulary without [SEP]": (no_separator, "must end every text with its [SEP]"),
-    "a vocabulary that is CLIP's": (changes(vocabulary=Path("clip")), "must end every text with its [SEP]"),
+    "a vocabulary that is CLIP's": (changes(vocabulary=Path("clip")), "CLIPModel has no single table of word pieces"),
     "a vocabulary too small": (changes(new_vocabulary=10, vocabulary=None), "vocab_size=10 is too small"),
     "captions that are not there": (changes(captions=Path("nowhere")), "no such file or folder"),
     "captions in another language": (changes(captions=Path("images")), "no captions in de; there are fr (16)"),

@@ -29,23 +29,30 @@ TWO_TOWER = DUAL_ENCODER | {
     "tasks",
     "tower_loading",
 }
-# The native model may be a MURAL.
+# The native model may be a MURAL or an ETCL.
 MLA = TWO_TOWER | {
     "acquirer",
+    "configuration_etcl",
     "configuration_mla_base",
     "configuration_mural",
     "exporting",
     "language_rows",
+    "modeling_etcl",
     "modeling_mla_base",
     "modeling_mural",
+    "native_tower",
+    "text_lengths",
+    "text_towers",
 }
 MLA |= {"processing_mla", "processing_per_language"}
+# A processor with one vocabulary for all languages.
+VOCABULARY = {"processing_dual_encoder", "text_lengths"}
 WORDS = DUAL_ENCODER | {"exporting", "losses_distances", "modeling_word_dual_encoder", "processing_per_language"}
 WORDS |= {"processing_word_level", "recurrent", "training_step", "word_tokenizers"}
 
 FILES = {
-    "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_dual_encoder", "processing_mural"},
-    "etcl": TWO_TOWER | {"configuration_etcl", "modeling_etcl", "processing_dual_encoder", "processing_etcl"},
+    "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_mural"} | VOCABULARY,
+    "etcl": TWO_TOWER | {"configuration_etcl", "modeling_etcl", "processing_etcl"} | VOCABULARY,
     "mla": MLA | {"configuration_mla", "modeling_mla"},
     "mla_student": MLA
     | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"},

@@ -15,10 +15,19 @@ from contracts import (
     translation_batch,
 )
 from safetensors.torch import load_file
-from transformers import AlignConfig, AlignModel, AutoModel, CLIPModel, SiglipConfig, SiglipModel
+from transformers import (
+    AlignConfig,
+    AlignModel,
+    AutoModel,
+    CLIPModel,
+    SiglipConfig,
+    SiglipModel,
+    VisionTextDualEncoderConfig,
+)
 
 from babelens import MlaConfig, MlaModel
 from babelens.configuration.errors import ModelKindError
+from babelens.configuration.text_towers import text_tower
 from babelens.modeling.convert_mla import _renamed, mla_from_openai
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -189,6 +198,78 @@ def test_other_dual_encoders_acquire_languages(name):
     expected = torch.stack([plain[0], german[1], ukrainian[2]])
     torch.testing.assert_close(mixed, expected, rtol=0, atol=1e-5)
     assert not torch.allclose(german, ukrainian, atol=1e-2) and not torch.allclose(german, plain, atol=1e-2)
+
+
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "vocab_size": 50,
+    "max_position_embeddings": 12,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "pad_token_id": 1,
+    "eos_token_id": 49,
+}
+ENCODERS = ["bert", "ernie", "megatron-bert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert"]
+ENCODERS += ["roberta-prelayernorm", "data2vec-text", "clip_text_model"]
+
+
+def vision_text(encoder):
+    vision = {"model_type": "vit", "image_size": 16, "patch_size": 8} | {
+        name: SIZES[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    }
+    torch.manual_seed(0)
+    text = SIZES | {"model_type": encoder}
+    config = VisionTextDualEncoderConfig(text_config=text, vision_config=vision, projection_dim=8)
+    return AutoModel.from_config(config).eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_every_text_encoder_reads_acquired_texts_at_its_own_positions(encoder):
+    """With a second vocabulary that equals the encoder's own, texts have the same embedding through both."""
+    native = vision_text(encoder)
+    table = native.text_model.get_input_embeddings()
+    sizes = {"vocab_size": 50, "embedding_size": 16, "acquirer_size": 4}
+    model = MlaModel.from_native(native, languages=["de"], sep_token_id=49, **sizes).eval()
+    with torch.no_grad():
+        second = model.embedding.mla_embedding
+        second.table.weight.copy_(table.weight)
+        second.projection.weight.copy_(torch.eye(16))
+        second.projection.bias.zero_()
+        for parameter in model.acquirer_parameters():
+            parameter.zero_()
+        ids = torch.tensor([[0, 5, 6, 7, 49, 1, 1, 1], [0, 5, 6, 7, 8, 9, 10, 49]])
+        mask = (ids != 1).long()
+        plain = native.get_text_features(input_ids=ids, attention_mask=mask).pooler_output
+        assert torch.equal(model.get_text_features(ids, mask).pooler_output, plain)
+        german = model.get_text_features(ids, mask, torch.ones(2, dtype=torch.long)).pooler_output
+        torch.testing.assert_close(german, plain, rtol=1e-5, atol=1e-5)
+        mixed = model.get_text_features(ids, mask, torch.tensor([0, 1])).pooler_output
+        torch.testing.assert_close(mixed, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_text_encoder_of_another_kind_is_refused():
+    class Encoder:
+        model_type = "funnel"
+
+    class Config:
+        model_type, text_config = "vision-text-dual-encoder", Encoder()
+
+    with pytest.raises(ModelKindError, match=r"with a 'funnel' text encoder by itself; it supports bert.*text_tower"):
+        text_tower(Config())
+
+
+@pytest.mark.parametrize("lacking", ["get_text_features", "get_image_features"])
+def test_what_is_no_dual_encoder_is_refused(lacking):
+    native = vision_text("bert")
+    other = type("Other", (torch.nn.Module,), {})()
+    other.config, other.logit_scale = native.config, native.logit_scale
+    for name in {"get_text_features", "get_image_features"} - {lacking}:
+        setattr(other, name, getattr(native, name))
+    with pytest.raises(ModelKindError, match=f"Other is no dual encoder: it lacks {lacking}"):
+        MlaModel.from_native(other)
 
 
 def test_clips_with_the_old_end_of_text_id_pool_at_sep(make_mla):

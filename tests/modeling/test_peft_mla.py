@@ -5,8 +5,9 @@ import pickle
 
 import pytest
 import torch
-from peft import PeftType, get_peft_model
+from peft import PeftModel, PeftType, get_peft_model
 from peft.utils import register_peft_method
+from tiny_dual_encoders import KINDS
 from torch import nn
 from transformers import AlignConfig, AlignModel, CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
 
@@ -19,6 +20,10 @@ TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 TEXT = TINY | {"vocab_size": 50, "max_position_embeddings": LENGTH, "projection_size": 16, "bos_token_id": 48}
 VISION = TINY | {"image_size": 8, "patch_size": 4}
 IDS = torch.tensor([[2, 5, 6, 9, SEP, 0, 0, 0], [2, 7, SEP, 0, 0, 0, 0, 0], [2, 9, 8, 8, 4, 1, 5, SEP]])
+IDS_OF_XLM_ROBERTA = {
+    "input_ids": torch.tensor([[0, 5, 6, 2, 1, 1], [0, 7, 8, 9, 11, 2]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]]),
+}
 ENGLISH = torch.tensor([[48, 5, 6, 9, 49, 0, 0, 0], [48, 7, 49, 0, 0, 0, 0, 0], [48, 9, 8, 8, 4, 1, 5, 49]])
 
 
@@ -65,6 +70,36 @@ def make(request):
         make_mural = request.getfixturevalue("make_mural")
         return lambda: make_mural()[0]
     return known[request.param]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_adapter_of_every_kind_is_trained_saved_loaded_and_switched(kind, tmp_path):
+    base, processor = KINDS[kind]()
+    base.requires_grad_(False)
+    rows = {name: IDS_OF_XLM_ROBERTA[name] for name in ("input_ids", "attention_mask")}
+    english = processor(text=["a red dot", "a blue square", "a bar"], padding="max_length", return_tensors="pt")
+    with torch.no_grad():
+        expected = base.get_text_features(**english).pooler_output
+    vocabulary = VOCABULARY | {"vocab_size": 40, "sep_token_id": 2}
+    model = with_adapters(base, "de", "fr", **vocabulary)
+    model.train()
+    before = model.get_text_features(**rows).pooler_output
+    (before * torch.arange(before.numel()).view_as(before)).sum().backward()
+    torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1).step()
+    model.eval()
+    with torch.no_grad():
+        german = model.get_text_features(**rows).pooler_output
+        alone = model.get_text_features(**{name: value[:1, :4] for name, value in rows.items()}).pooler_output
+        assert not torch.allclose(german, before, atol=1e-3)
+        if "siglip" not in kind:  # which pools the last state of a text that is padded to the full length
+            torch.testing.assert_close(german[:1], alone, rtol=1e-4, atol=1e-4)
+        with model.disable_adapter():
+            assert torch.equal(model.get_text_features(**english).pooler_output, expected)
+        model.set_adapter("fr")
+        assert not torch.allclose(model.get_text_features(**rows).pooler_output, german, atol=1e-3)
+        model.save_pretrained(tmp_path, selected_adapters=["de"])
+        loaded = PeftModel.from_pretrained(KINDS[kind]()[0].requires_grad_(False), tmp_path / "de").eval()
+        assert torch.equal(loaded.get_text_features(**rows).pooler_output, german)
 
 
 def with_adapters(base: nn.Module, *languages: str, **options):

@@ -3,11 +3,13 @@
 import pytest
 import torch
 from contracts import LANGUAGES, TEXTS, ProcessorContract, assert_equal
+from tiny_dual_encoders import KINDS, tiny_xlm_roberta
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoProcessor, BertTokenizer, PreTrainedTokenizerFast, SiglipConfig
+from transformers import AutoProcessor, BertTokenizer, PreTrainedConfig, PreTrainedTokenizerFast, SiglipConfig
 
 from babelens import MlaProcessor
 from babelens.configuration.errors import UnknownLanguageError, VocabularyError
+from babelens.processing.processing_mla import closing_token_id
 
 
 class TestMlaProcessor(ProcessorContract):
@@ -96,7 +98,61 @@ def test_the_native_model_says_how_long_texts_are_and_how_they_are_padded(make_m
     assert (siglip.max_text_length, siglip.pad_to_max_length) == (64, True)
 
 
+def test_xlm_robertas_texts_end_with_their_own_token(make_mural):
+    """And are cut at the positions that the native model has: XLM-R's towers count from 2."""
+    _, tokenizer = tiny_xlm_roberta()
+    native, processor = KINDS["altclip"]()
+    assert closing_token_id(tokenizer) == tokenizer.eos_token_id == 2
+    made = MlaProcessor.for_native(native.config, processor, tokenizer, languages=["de"])
+    assert made.max_text_length == native.config.text_config.max_position_embeddings - 2 == 40
+    long = made(text=["rot " * 100, "a"], language=["de", "en"], return_tensors="pt")
+    assert long["input_ids"].shape == (2, 40) and long["input_ids"][0, [0, -1]].tolist() == [0, 2]
+    assert set(long["input_ids"][1, 3:].tolist()) == {1}
+    with torch.no_grad():
+        native.get_text_features(long["input_ids"], long["attention_mask"])  # all positions are there
+
+
+def test_padding_stands_where_the_native_tokenizer_puts_it():
+    native, processor = KINDS["siglip2"]()
+    processor.tokenizer.padding_side = "left"
+    made = MlaProcessor.for_native(native.config, processor, tiny_xlm_roberta()[1], languages=["de"])
+    found = made(text=["a dot", "ein Punkt"], language=["en", "de"], return_tensors="pt")["input_ids"]
+    plain = processor(text=["a dot"], padding="max_length", return_tensors="pt")["input_ids"]
+    assert torch.equal(found[:1], plain) and found[0, 0] == 0
+    assert (found[1, 0], found[1, -1]) == (1, 2)
+
+
+def test_the_given_tokenizers_stay_as_they_are():
+    native, processor = KINDS["siglip2"]()
+    MlaProcessor.for_native(native.config, processor, tiny_xlm_roberta()[1])
+    assert processor.tokenizer.model_input_names == ["input_ids"]
+
+
 # ---- Refusals ----
+
+
+def test_a_vocabulary_without_a_beginning_is_refused_where_the_first_state_is_pooled():
+    tokenizer = KINDS["siglip2"]()[1].tokenizer  # it ends texts with <eos>, and begins them with nothing
+    for kind, works in {"clip": True, "align": False, "altclip": False}.items():
+        native, processor = KINDS[kind]()
+        if works:
+            MlaProcessor.for_native(native.config, processor, tokenizer)
+            continue
+        with pytest.raises(VocabularyError, match="must begin every text with its cls_token or bos_token"):
+            MlaProcessor.for_native(native.config, processor, tokenizer)
+
+
+def test_a_length_that_nothing_states_must_be_given():
+    _, processor = KINDS["clip"]()
+    processor.tokenizer.model_max_length = int(1e30)
+    declared = {"path": "text", "embeddings": "table", "blocks": "layers", "pooling": "mean"}
+    given = (PreTrainedConfig(), processor, tiny_xlm_roberta()[1])
+    with pytest.raises(VocabularyError, match="give max_text_length"):
+        MlaProcessor.for_native(*given, text_tower=declared)
+    assert MlaProcessor.for_native(*given, text_tower=declared, max_text_length=9).max_text_length == 9
+    processor.tokenizer.padding_side = "left"
+    with pytest.raises(VocabularyError, match="padded on the right"):
+        MlaProcessor.for_native(*given, text_tower=declared)
 
 
 def test_a_language_that_was_not_acquired_is_refused_with_those_that_were(processor):

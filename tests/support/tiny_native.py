@@ -4,6 +4,7 @@ Each is what the Hub has under the real one's name, the same classes with the sa
 `tiny_training.shapes_corpus`.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -38,12 +39,18 @@ def shapes_texts() -> list[str]:
     return [caption["text"] for row in shapes_corpus().select_columns("captions") for caption in row["captions"]]
 
 
-def tiny_clip() -> tuple[PreTrainedModel, ProcessorMixin]:
-    """A CLIP as `openai/clip-vit-base-patch32` is: byte-level BPE, `<|endoftext|>` for padding, `eos_token_id=2`."""
+def tiny_clip(words: Sequence[str] = ()) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """A CLIP as `openai/clip-vit-base-patch32` is: byte-level BPE, `<|endoftext|>` for padding, `eos_token_id=2`.
+
+    Its tokens are letters, and these words.
+    """
     letters = sorted(ByteLevel.alphabet())
-    pieces = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    merges = [pair for word in words for pair in _merges(word)]
+    merges = list(dict.fromkeys(merges))
+    merged = [left + right for left, right in merges]
+    pieces = [*letters, *(f"{letter}</w>" for letter in letters), *merged, "<|startoftext|>", "<|endoftext|>"]
     tokenizer = CLIPTokenizer(
-        vocab={piece: number for number, piece in enumerate(pieces)}, merges=[], model_max_length=40
+        vocab={piece: number for number, piece in enumerate(pieces)}, merges=merges, model_max_length=40
     )
     images = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
     text = TOWER | WIDE | {"vocab_size": len(pieces), "max_position_embeddings": 40}
@@ -55,6 +62,11 @@ def tiny_clip() -> tuple[PreTrainedModel, ProcessorMixin]:
         projection_dim=16,
     )
     return CLIPModel(config).eval(), CLIPProcessor(images, tokenizer)
+
+
+def _merges(word: str) -> list[tuple[str, str]]:
+    """The merges by which a word becomes one token, letter by letter."""
+    return [(word[:end], word[end] + "</w>" * (end == len(word) - 1)) for end in range(1, len(word))]
 
 
 def tiny_siglip() -> tuple[PreTrainedModel, ProcessorMixin]:

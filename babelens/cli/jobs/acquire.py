@@ -25,6 +25,8 @@ def acquire_language(acquisition: Acquisition, *, assemble: bool, resume: bool, 
     """
     console = plain_console(stderr=as_json)
     acquisition.load()
+    if assemble:
+        acquisition.check_assembly()  # before anything is trained
     _show_samples(acquisition, console)
     with locked(acquisition.output):
         with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
