@@ -178,9 +178,17 @@ class AcquiredBlock(WrappedLayer):
         """Returns the languages of a batch of `count` rows, or `None` if all are native."""
         return self.rows
 
-    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Runs the block, then the acquirers. [N, T, d] -> [N, T, d]"""
-        hidden_states = self.base_layer(hidden_states, *args, **kwargs)
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Runs the block, then the acquirers. [N, T, d] -> [N, T, d]
+
+        Some blocks return a tuple, of which the states are the first item (T5, MPNet).
+        """
+        output = self.base_layer(hidden_states, *args, **kwargs)
+        if isinstance(output, tuple):
+            return (self._after_block(output[0]), *output[1:])
+        return self._after_block(output)
+
+    def _after_block(self, hidden_states: Tensor) -> Tensor:
         rows = self.rows_of(hidden_states.shape[0])
         return hidden_states if rows is None else rows.map(self._acquire, hidden_states)
 

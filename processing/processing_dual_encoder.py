@@ -27,6 +27,7 @@ class DualEncoderProcessor(TextImageProcessor):
     Args:
         image_processor: such as a `MuralImageProcessor`.
         tokenizer: a fast tokenizer, such as `train_wordpiece` returns.
+        text_prompt: what is put before every text, such as E5's `"query: "`.
     """
 
     # Whether the inputs of a text are those of `tokenizer` in any language, so that texts can be padded afterwards.
@@ -34,8 +35,9 @@ class DualEncoderProcessor(TextImageProcessor):
     text_kwargs: ClassVar[dict[str, Any]] = {"padding": True, "truncation": True, "max_length": MAX_TEXT_TOKENS}
     text_names: ClassVar[frozenset[str]] = frozenset(TextKwargs.__annotations__) - _NOT_OF_ONE_TEXT
 
-    def __init__(self, image_processor: Any, tokenizer: Any, **more: Any) -> None:
+    def __init__(self, image_processor: Any, tokenizer: Any, text_prompt: str = "", **more: Any) -> None:
         super().__init__(image_processor, tokenizer, **more)
+        self.text_prompt = text_prompt
         # BERT's tokenizers would return segment ids too, for which not every text tower has an input. `init_kwargs` is
         # saved, so that pipelines, which load the tokenizer alone, do the same.
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
@@ -90,7 +92,10 @@ class DualEncoderProcessor(TextImageProcessor):
             language_for_each(language, len(texts))
         try:
             # As with any tokenizer, a single text gives one row and not a list of rows, unless it becomes a tensor.
-            encoded = self.tokenizer(text if isinstance(text, str) else texts, **{"verbose": False} | settings)
+            prompted = [f"{self.text_prompt}{each}" for each in texts]
+            encoded = self.tokenizer(
+                prompted[0] if isinstance(text, str) else prompted, **{"verbose": False} | settings
+            )
         except ValueError as error:
             raise InputError(f"{type(self.tokenizer).__name__}: {error}") from error
         note_cut_texts(overlong(texts, encoded), f"{settings['max_length']} tokens")

@@ -44,7 +44,9 @@ FILES = {
     "etcl": TWO_TOWER | {"configuration_etcl", "modeling_etcl", "processing_dual_encoder", "processing_etcl"},
     "mla": MLA | {"configuration_mla", "modeling_mla"},
     "mla_student": MLA
-    | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"},
+    | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"}
+    # What `from_towers` loads towers with.
+    | {"declared_pooling", "model_folders", "pretrained", "tower_loading"},
     "smalr": WORDS
     | {"configuration_smalr", "modeling_smalr", "modeling_smalr_latent", "processing_smalr"}
     | {"losses_smalr", "losses_triplet", "smalr_layers", "word_embedding", "word_vocabulary"},
