@@ -27,8 +27,9 @@ from ..configuration.errors import ModelKindError
 from ..configuration.feature_width import POOLER, TextPooling, feature_width, text_width
 from ..configuration.pretrained import load_model
 from .acquirer import AcquiredBlock, Acquirer, initialize_linears, load_plain_state_dict
+from .exporting import is_exporting
 from .forward_keywords import tower_keywords
-from .language_rows import RowsByLanguage
+from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
 from .modeling_dual_encoder import count_parameters
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 from .tower_loading import load_text_encoder
@@ -204,7 +205,8 @@ class MlaStudentModel(MlaPreTrainedModel):
         Raises:
             ArgumentError: for a keyword that the text encoder does not have.
         """
-        if self.config.native_texts == "native" and language_ids is not None and not language_ids.all():
+        reads_natively = self.config.native_texts == "native"
+        if language_ids is not None and reads_natively and (is_exporting() or not language_ids.all()):
             return self._features_by_reader(input_ids, attention_mask, language_ids, **kwargs)
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
@@ -224,25 +226,30 @@ class MlaStudentModel(MlaPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Embeds a batch of which the native model reads some rows, or all."""
 
+        readers: BatchLanguages = MasksByLanguage([None, _EVERY], language_ids)
+        if not is_exporting():
+            readers = RowsByLanguage([_EVERY if id else None for id in language_ids.tolist()])
+
         def read(language: str | None, rows: Tensor) -> Tensor:
-            ids, mask = input_ids[rows], None if attention_mask is None else attention_mask[rows]
+            ids = readers.ids_of(language, input_ids, rows)
+            mask = None if attention_mask is None else attention_mask[rows]
             if language is None:
                 return self._native_features(ids, mask)
             return self.get_text_features(ids, mask, return_dict=True, **kwargs).pooler_output
 
-        readers = RowsByLanguage([_EVERY if id else None for id in language_ids.tolist()])
-        positions = torch.arange(len(input_ids), device=input_ids.device)
-        return BaseModelOutputWithPooling(pooler_output=readers.map(read, positions))
+        rows = torch.arange(input_ids.shape[0], device=input_ids.device)
+        return BaseModelOutputWithPooling(pooler_output=readers.map(read, rows))
 
     @torch.no_grad()
     def _native_features(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Embeds native texts as the native model does by itself, without the padding of longer texts beside them."""
         inputs = {"input_ids": input_ids}
-        if attention_mask is not None:
+        # SigLIP was trained with every text padded to the full length, and without a mask.
+        if attention_mask is not None and "siglip" not in self.native_model.config.model_type:
+            inputs["attention_mask"] = attention_mask
+        if attention_mask is not None and not is_exporting():
             length = int(attention_mask.sum(-1).max())
-            inputs = {"input_ids": input_ids[:, :length], "attention_mask": attention_mask[:, :length]}
-        if "siglip" in self.native_model.config.model_type:
-            inputs.pop("attention_mask", None)  # SigLIP was trained with every text padded to the full length
+            inputs = {name: value[:, :length] for name, value in inputs.items()}
         return self.native_model.get_text_features(**inputs, return_dict=True).pooler_output
 
 

@@ -127,30 +127,33 @@ class MlaStudentProcessor(DualEncoderProcessor):
         if self.one_tokenizer:
             return super()._encoded(text, language, settings)
         texts, languages = texts_and_languages(text, language)
-        unpadded = {"truncation": settings["truncation"], "padding": False}
         native = [tag == self.native_language for tag in languages]
         rows: list[list[int]] = [[]] * len(texts)
-        for is_native in (True, False):
+        for reads, is_native in ((self._native_rows, True), (self._student_rows, False)):
             mine = [index for index, each in enumerate(native) if each is is_native]
-            if not mine:
-                continue
-            own = [texts[index] for index in mine]
-            if is_native:
-                ids = self._native_rows(own, unpadded)
-            else:
-                ids = super()._encoded(own, None, unpadded | {"max_length": settings["max_length"]})["input_ids"]
-            for index, row in zip(mine, ids, strict=True):
-                rows[index] = row
+            if mine:
+                for index, ids in zip(mine, reads([texts[index] for index in mine], settings), strict=True):
+                    rows[index] = ids
         padding = [(self.native_tokenizer if each else self.tokenizer).pad_token_id for each in native]
         layout = TextLayout.of(settings)
         layout = replace(layout, max_length=max(layout.max_length, *map(len, rows)))
         inputs = {"input_ids": layout.padded(rows, padding), "language_ids": [0 if each else 1 for each in native]}
         return inputs | layout.mask(rows)
 
+    def _student_rows(self, texts: list[str], settings: dict[str, Any]) -> list[list[int]]:
+        """Token ids of the student, without padding."""
+        chosen = {name: settings[name] for name in ("truncation", "max_length")}
+        return super()._encoded(texts, None, chosen | {"padding": False})["input_ids"]
+
     def _native_rows(self, texts: list[str], settings: dict[str, Any]) -> list[list[int]]:
-        """The token ids of native texts, to the full length where the native model needs it."""
-        padding = {"padding": "max_length"} if self.pad_native else {}
-        return self.native(text=texts, language=self.native_language, **settings | padding)["input_ids"]
+        """Token ids of the native model: without padding, or to the full length where the native model needs it.
+
+        Native texts are cut at the native model's own length, unless the call gives another.
+        """
+        chosen = {"truncation": settings["truncation"], "padding": "max_length" if self.pad_native else False}
+        if settings["max_length"] != self.text_kwargs["max_length"]:
+            chosen["max_length"] = min(settings["max_length"], self.max_native_length)
+        return self.native(text=texts, language=self.native_language, **chosen)["input_ids"]
 
 
 __all__ = ["MlaStudentProcessor"]

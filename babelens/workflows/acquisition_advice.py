@@ -19,21 +19,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..configuration.errors import BabelensError
+from ..configuration.tasks import TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.sampling import evenly_spread
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..processing.tokenizer_training import unknown_rate
+from ..trainers.arguments import MlaTrainingArguments
 from .acquisition_choices import Way
 from .acquisition_run import AcquisitionRun
 
 FEWEST_BLOCKS, LEAST_WIDTH, MOST_UNKNOWN = 4, 256, 5.0
 _SAMPLE = 1000  # texts of each language at most, by which a vocabulary is judged
 _FEW = 8  # texts of a first step, which tells how long a whole one takes
-_LONGEST_STEP = 5.0  # seconds; a longer one is not measured
+_LONGEST_STEP = 5.0  # seconds; of a longer one, the time is estimated
 _MEASURED_STEPS = 2
 
 
@@ -48,7 +49,9 @@ class WayCosts:
         pieces_per_word: the pieces of a word, on the mean of the given texts; of the worst language. Words are what
             stands between spaces.
         steps: the steps of training on translations.
-        seconds_per_step: measured on this machine; `None` if a step takes longer than five seconds.
+        seconds_per_step: measured on this machine, in the precision of the training.
+        is_measured: whether whole steps were measured. One that takes more than five seconds is not, and its time is
+            estimated by a step of eight texts.
     """
 
     trained_parameters: int
@@ -56,12 +59,13 @@ class WayCosts:
     unknown_rate: float
     pieces_per_word: float
     steps: int
-    seconds_per_step: float | None
+    seconds_per_step: float
+    is_measured: bool
 
     @property
-    def minutes(self) -> float | None:
-        """The time of all steps on translations, or `None` if it was not measured."""
-        return None if self.seconds_per_step is None else self.steps * self.seconds_per_step / 60
+    def minutes(self) -> float:
+        """The time of all steps on translations."""
+        return self.steps * self.seconds_per_step / 60
 
 
 @dataclass(frozen=True)
@@ -124,15 +128,16 @@ def costs(run: AcquisitionRun) -> WayCosts:
     model.set_trainable("acquirers", run.languages)
     texts = {language: _texts(run, language) for language in run.languages}
     tokenizer = run.processor.multilingual_tokenizer if run.way == "adapter" else run.processor.tokenizer
+    language = run.languages[0]
+    seconds, is_measured = seconds_per_step(model, run.processor, language, texts[language], run.arguments(TEXT_TEXT))
     return WayCosts(
         trained_parameters=sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
         added_parameters=run.added_parameters,
         unknown_rate=max(unknown_rate(tokenizer, mine) for mine in texts.values()),
         pieces_per_word=max(pieces_per_word(tokenizer, mine) for mine in texts.values()),
         steps=run.planned_steps,
-        seconds_per_step=seconds_per_step(
-            model, run.processor, run.languages[0], texts[run.languages[0]], run.batch_size
-        ),
+        seconds_per_step=seconds,
+        is_measured=is_measured,
     )
 
 
@@ -174,14 +179,20 @@ def pieces_per_word(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) ->
 
 
 def seconds_per_step(
-    model: MlaPreTrainedModel, processor: ProcessorMixin, language: str, texts: Sequence[str], batch_size: int
-) -> float | None:
-    """Measures the steps of training on translations, the features of which are computed before.
+    model: MlaPreTrainedModel,
+    processor: ProcessorMixin,
+    language: str,
+    texts: Sequence[str],
+    args: MlaTrainingArguments,
+) -> tuple[float, bool]:
+    """Measures a step of training on translations, the features of which are computed before.
 
     Returns:
-        The mean of two steps; `None` where a step would take longer than five seconds, by a step on few texts.
+        The seconds of a step, and whether they are the mean of two whole steps; where one would take more than five
+        seconds, they are estimated by a step of eight texts.
     """
-    model = model.to(PartialState().device)
+    model, batch_size = model.to(args.device), args.per_device_train_batch_size
+    number_format = torch.bfloat16 if args.bf16 else torch.float16
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     # The optimizer changes copies, so that the model stays as it is.
     copies = [torch.nn.Parameter(weight.detach().clone()) for weight in weights]
@@ -192,7 +203,8 @@ def seconds_per_step(
         began = time.perf_counter()
         inputs = processor(text=batch, language=language, return_tensors="pt").to(model.device)
         features = torch.zeros(count, model.config.projection_dim, device=model.device)
-        loss = model(**inputs, paired_text_features=features, return_loss=True, return_logits=False).loss
+        with torch.autocast(model.device.type, number_format, enabled=args.bf16 or args.fp16):
+            loss = model(**inputs, paired_text_features=features, return_loss=True, return_logits=False).loss
         loss.backward()
         for copy, weight in zip(copies, weights, strict=True):
             copy.grad, weight.grad = weight.grad, None
@@ -205,9 +217,10 @@ def seconds_per_step(
     try:
         with torch.random.fork_rng():
             step(1)
-            if step(_FEW) * batch_size / _FEW > _LONGEST_STEP:
-                return None
-            return sum(step(batch_size) for _ in range(_MEASURED_STEPS)) / _MEASURED_STEPS
+            estimate = step(_FEW) * max(batch_size / _FEW, 1)
+            if estimate > _LONGEST_STEP:
+                return estimate, False
+            return sum(step(batch_size) for _ in range(_MEASURED_STEPS)) / _MEASURED_STEPS, True
     finally:
         model.train(was_training)
 

@@ -160,11 +160,16 @@ class AcquisitionRun(AcquisitionChoices):
                     f"{self.batch_size}: bring more, or take smaller batches"
                 )
 
-    def _train(self, task: str, corpus: Dataset, **own: Any) -> MlaTrainer:
+    def arguments(self, task: str, **own: Any) -> MlaTrainingArguments:
+        """The arguments of the trainer of a task; `own` are those that differ from what was chosen."""
         defaults: dict[str, Any] = {"save_total_limit": 1, "report_to": "none", "logging_steps": 50}
         given = defaults | self.training | own | {"languages": self.languages}
-        folder = str(self.output / CHECKPOINTS / task)
-        args = made_arguments(MlaTrainingArguments, given, "training", output_dir=folder)
+        return made_arguments(
+            MlaTrainingArguments, given, "training", output_dir=str(self.output / CHECKPOINTS / task)
+        )
+
+    def _train(self, task: str, corpus: Dataset, **own: Any) -> MlaTrainer:
+        args = self.arguments(task, **own)
         trainer = MlaTrainer(self.model, args, processing_class=self.processor, train_dataset={task: corpus})
         return train_from_newest_checkpoint(trainer)
 

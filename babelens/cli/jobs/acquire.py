@@ -118,9 +118,8 @@ def _show_advice(advice: Advice, run: AcquisitionRun, console: Console) -> None:
 def _rows(way: Way, costs: WayCosts, run: AcquisitionRun) -> list[tuple[str, str]]:
     native = run.native_language or "en"
     is_adapter = way == "adapter"
-    time = "not measured: a step takes over 5 s"
-    if costs.minutes is not None:
-        time = f"{costs.steps:,} × {costs.seconds_per_step:.2f} s = {costs.minutes:.0f} min"
+    about = "" if costs.is_measured else "about "
+    time = f"{costs.steps:,} × {about}{costs.seconds_per_step:.2g} s = {costs.minutes:,.0f} min"
     reads_native = not is_adapter and run.native_texts == "student"
     return [
         ("parameters trained", f"{costs.trained_parameters:,}"),
@@ -129,5 +128,5 @@ def _rows(way: Way, costs: WayCosts, run: AcquisitionRun) -> list[tuple[str, str
         ("further languages", "one adapter each" if is_adapter else "those of the text encoder, untrained"),
         ("pieces per word", f"{costs.pieces_per_word:.1f}"),
         ("[UNK] among the pieces", f"{costs.unknown_rate:.1f} %"),
-        ("time, in float32", time),
+        ("time of training on translations", time),
     ]
