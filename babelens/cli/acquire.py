@@ -18,8 +18,8 @@ def acquire(
     base: Annotated[
         str,
         typer.Option(
-            help="The model that learns the language: CLIP, SigLIP, ALIGN, MURAL or MLA; a folder, or a name on the "
-            "Hub."
+            help="The model that learns the language: CLIP, SigLIP, ALIGN, MURAL or MLA, and for a student any dual "
+            "encoder; a folder, or a name on the Hub."
         ),
     ],
     language: Annotated[
@@ -38,7 +38,10 @@ def acquire(
     ],
     output: Annotated[
         Path | None,
-        typer.Option(help="The folder for the adapter, or for the model with its student.", show_default="required"),
+        typer.Option(
+            help="The folder for the adapter, or for the model with its student; required without --advise.",
+            show_default=False,
+        ),
     ] = None,
     way: Annotated[
         Literal["adapter", "student"],
