@@ -7,9 +7,8 @@ from typing import Any
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from .errors import ModelKindError
+from .errors import ModelFolderError, ModelKindError
 from .feature_width import TextPooling
-from .pretrained import explained, located
 
 _FILE = "1_Pooling/config.json"
 # The names of sentence-transformers: `{"pooling_mode": "mean"}` in newer files, `{"pooling_mode_mean_tokens": true}`
@@ -38,8 +37,9 @@ def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> Te
         `None` if there is no such file.
 
     Raises:
-        ModelFolderError: if there is no such folder or repository, or the file is damaged.
+        ModelFolderError: if the file is damaged.
         ModelKindError: if the file states a pooling that babelens does not have, such as the maximum over tokens.
+        OSError: if there is no such folder or repository.
 
     Examples:
         >>> declared_pooling("intfloat/multilingual-e5-small")
@@ -47,18 +47,19 @@ def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> Te
     """
     if isinstance(source, PreTrainedModel):
         return None
-    source, loading = str(source), located(source, **loading)
-    with explained(source, loading):
-        where = {name: value for name, value in loading.items() if name in _OF_FILES}
-        file = cached_file(source, _FILE, _raise_exceptions_for_missing_entries=False, **where)
-        if file is None:
-            return None
+    where = {name: value for name, value in loading.items() if name in _OF_FILES}
+    file = cached_file(str(source), _FILE, _raise_exceptions_for_missing_entries=False, **where)
+    if file is None:
+        return None
+    try:
         settings = json.loads(Path(file).read_text(encoding="utf-8"))
         modes = settings.get("pooling_mode") or [name for key, name in _OLD_NAMES.items() if settings.get(key)]
-    stated = [modes] if isinstance(modes, str) else list(modes)
+        stated = [modes] if isinstance(modes, str) else list(modes)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ModelFolderError(f"{source}: {_FILE} is damaged: {error}") from error
     if len(stated) != 1 or stated[0] not in _POOLINGS:
         raise ModelKindError(
-            f"{source} pools texts by {' and '.join(stated) or 'nothing'} ({_FILE}), which babelens does not have: "
-            f"choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
+            f"{source} pools texts by {' and '.join(map(str, stated)) or 'nothing'} ({_FILE}), which babelens does "
+            f"not have: choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
         )
     return _POOLINGS[stated[0]]

@@ -22,7 +22,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
-from ..configuration.declared_pooling import declared_pooling
 from ..configuration.errors import ModelKindError
 from ..configuration.feature_width import POOLER, TextPooling, feature_width, text_width
 from ..configuration.pretrained import load_model
@@ -32,8 +31,8 @@ from .forward_keywords import tower_keywords
 from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
 from .modeling_dual_encoder import count_parameters
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
-from .tower_loading import load_text_encoder
-from .towers import build_tower, check_pooling, check_text_encoder, pool_text
+from .text_encoders import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
+from .towers import build_tower, pool_text
 from .weights_as_made import initialized_by_itself
 
 _EVERY = "every"  # stands for all languages
@@ -137,7 +136,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         if unknown := sorted({freeze} if isinstance(freeze, str) else set(freeze) - {"text"}):
             raise ValueError(f"freeze={unknown}: of a student, ('text',) can be frozen; its native model always is")
         code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-        pooling = text_pooling or declared_pooling(text, **code) or "cls"
+        pooling = chosen_pooling(text, text_pooling, **code)
         encoder = load_text_encoder(text, pooling=pooling, **code)
         if not isinstance(native, PreTrainedModel):
             native = load_model(AutoModel, native, **code)

@@ -7,21 +7,13 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_MASKED_LM_MAPPING,
-    MODEL_MAPPING,
-    AutoModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
-from ..configuration.errors import ModelKindError
 from ..configuration.feature_width import POOLER
 
 # Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> name of the class in transformers.
-_CLASSES = {
+CLASSES = {
     "align_text_model": "AlignTextModel",
     "align_vision_model": "AlignVisionModel",
     "altclip_text_model": "AltCLIPTextModel",
@@ -40,7 +32,7 @@ _CLASSES = {
 
 def tower_class(config: PreTrainedConfig) -> Any:
     """Returns the class of a tower, or `AutoModel` if transformers decides, as it does for code from the Hub."""
-    name = _CLASSES.get(config.model_type)
+    name = CLASSES.get(config.model_type)
     found = getattr(transformers, name) if name else MODEL_MAPPING.get(type(config), AutoModel)
     return AutoModel if isinstance(found, tuple) else found
 
@@ -61,54 +53,13 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
     attends = hasattr(config, "num_attention_heads")
     if not attends:
         config._attn_implementation = "eager"  # the only one that transformers accepts for such towers
-    if config.model_type in _CLASSES:
+    if config.model_type in CLASSES:
         tower = chosen._from_config(config, **options)
     else:
         tower = AutoModel.from_config(config, **options)
     if not attends:  # so that another can be set later, for the text tower
         tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
     return tower
-
-
-def check_text_encoder(config: PreTrainedConfig) -> None:
-    """Checks that a configuration is that of a text encoder, in which every token sees the whole text.
-
-    Raises:
-        ModelKindError: if it is of a model without a vocabulary, of a decoder, or of an encoder-decoder whose encoder
-            transformers has no class for.
-    """
-    kind = config.model_type
-    if not isinstance(getattr(config, "vocab_size", None), int):
-        raise ModelKindError(f"a {kind!r} model is no text encoder, which BERT, XLM-R, E5 and the encoder of mT5 are")
-    if kind in _CLASSES:
-        return
-    if config.is_encoder_decoder:
-        classes = ", ".join(sorted(name for name in _CLASSES if "_" not in name))
-        raise ModelKindError(
-            f"a {kind!r} model is an encoder-decoder, whose encoder alone transformers has no class for; it has one "
-            f"for {classes}"
-        )
-    is_causal_only = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
-    sees_ahead = getattr(config, "use_bidirectional_attention", None)
-    if getattr(config, "is_decoder", False) or (is_causal_only and not sees_ahead):
-        raise ModelKindError(
-            f"a {kind!r} model is a decoder, in which a token sees only the text before it: choose a text encoder, "
-            "such as BERT, XLM-R, E5 or the encoder of mT5"
-        )
-
-
-def check_pooling(tower: PreTrainedModel, pooling: str) -> None:
-    """Checks that a text encoder has the pooling that was asked for.
-
-    Raises:
-        ModelKindError: if its own pooling layer was asked for, and there is none.
-    """
-    kind = tower.config.model_type
-    has_pooler = kind.endswith("_text_model") or getattr(tower, "pooler", None) is not None
-    if pooling == POOLER and not has_pooler:
-        raise ModelKindError(
-            f"this {kind!r} text encoder has no pooling layer: choose text_pooling='mean', 'cls' or 'eos'"
-        )
 
 
 def pool_image(output: BaseModelOutputWithPooling, pooling: str = POOLER) -> Tensor:

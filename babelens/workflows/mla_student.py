@@ -12,13 +12,12 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..configuration.declared_pooling import declared_pooling
 from ..configuration.errors import RecipeError
 from ..configuration.presets import load_preset, preset_facts
 from ..configuration.pretrained import load_processor
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
-from ..modeling.tower_loading import load_text_encoder
+from ..modeling.text_encoders import chosen_pooling, load_text_encoder
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.masked_language import train_masked_language
 from ..trainers.precision import PrecisionTrainingArguments
@@ -142,7 +141,7 @@ class MlaStudentBuilder(MlaBuilder):
     def _pooling(self) -> str:
         """The pooling that the text encoder's folder states, else the state at [CLS]."""
         source = self._text_source.from_pretrained
-        return (source and declared_pooling(source, **self.code)) or "cls"
+        return chosen_pooling(source, **self.code) if source else "cls"
 
     @property
     def _seed(self) -> int:

@@ -7,6 +7,7 @@ from tiny_native import saved, tiny_bert
 
 from babelens.configuration.declared_pooling import declared_pooling
 from babelens.configuration.errors import ModelFolderError, ModelKindError
+from babelens.modeling.text_encoders import chosen_pooling
 
 OLD = dict.fromkeys(
     ("pooling_mode_cls_token", "pooling_mode_mean_tokens", "pooling_mode_max_tokens", "pooling_mode_lasttoken"), False
@@ -65,4 +66,4 @@ def test_a_damaged_file_is_refused(bert, settings):
 
 def test_no_folder(tmp_path):
     with pytest.raises(ModelFolderError, match="there is no folder"):
-        declared_pooling(tmp_path / "nothing")
+        chosen_pooling(tmp_path / "nothing")

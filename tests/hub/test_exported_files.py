@@ -46,7 +46,7 @@ FILES = {
     "mla_student": MLA
     | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"}
     # What `from_towers` loads towers with.
-    | {"declared_pooling", "model_folders", "pretrained", "tower_loading"},
+    | {"declared_pooling", "model_folders", "pretrained", "text_encoders"},
     "smalr": WORDS
     | {"configuration_smalr", "modeling_smalr", "modeling_smalr_latent", "processing_smalr"}
     | {"losses_smalr", "losses_triplet", "smalr_layers", "word_embedding", "word_vocabulary"},
