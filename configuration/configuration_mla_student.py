@@ -11,6 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from .configuration_mla_base import MlaBaseConfig
+from .feature_width import TextPooling
 
 M_BERT = {"vocab_size": 119_547}  # bert-base-multilingual-cased
 
@@ -22,10 +23,16 @@ class MlaStudentConfig(MlaBaseConfig):
     The arguments of `MlaBaseConfig` are accepted too; `acquirer` and `acquirer_size` matter for `acquisition` only.
 
     Args:
-        text_config: Configuration of the student's text encoder, any of transformers whose texts begin with [CLS]. A
+        text_config: Configuration of the student's text encoder, any of transformers: BERT, XLM-R, mT5's encoder. A
             dictionary may name its `model_type`; the default is `bert`.
         strategy: `distillation` trains the whole student (MKD, table 7). `acquisition` freezes its text encoder and
-            trains cross-modal acquirers after each of its blocks (CMA, table 4).
+            trains cross-modal acquirers after each of its blocks (CMA, table 4). `projection` freezes its text encoder
+            and trains the projection alone.
+        text_pooling: How one vector is read from the states of a text: `cls`, the first token's; `mean`, the mean over
+            its tokens (E5); `eos`, the last token's; `pooler`, the encoder's own pooling layer.
+        text_prompt: What the processor puts before every text that the student reads, such as E5's `"query: "`.
+        native_texts: Which text encoder reads texts in the native language: the `student`, which then learns that
+            language too, or the `native` model, whose embeddings of them stay bitwise the same.
 
     Raises:
         LanguageTagError: if a tag names no language.
@@ -44,12 +51,15 @@ class MlaStudentConfig(MlaBaseConfig):
     }
 
     text_config: dict | PreTrainedConfig | None = None
-    strategy: Literal["distillation", "acquisition"] = "distillation"
+    strategy: Literal["distillation", "acquisition", "projection"] = "distillation"
+    text_pooling: TextPooling = "cls"
+    text_prompt: str = ""
+    native_texts: Literal["student", "native"] = "student"
 
     @property
     def learned_languages(self) -> list[str]:
-        """All languages: the student must learn the native language of the dual encoder too."""
-        return self.known_languages
+        """The languages that the student reads: all, or all but the native one."""
+        return self.known_languages if self.native_texts == "student" else list(self.languages)
 
 
 __all__ = ["MlaStudentConfig"]

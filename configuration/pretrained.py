@@ -68,6 +68,7 @@ def load_model(
     source: str | Path,
     *,
     part: Callable[[PreTrainedModel], nn.Module] | None = None,
+    untrained: set[str] | None = None,
     **loading: Any,
 ) -> PreTrainedModel:
     """Loads a model, and checks that every weight was in its files and is finite.
@@ -77,6 +78,7 @@ def load_model(
         source: a folder, or a repository of the Hub.
         part: returns the part of the model whose weights must be in the files; by default, all weights must. Other
             weights that are missing are initialized, such as those of a head before fine-tuning.
+        untrained: receives the names of the weights that the files lack, outside of `part`.
         loading: arguments of `from_pretrained`. By default, only safetensors are read, and `trust_remote_code` is off.
 
     Raises:
@@ -96,6 +98,8 @@ def load_model(
     if not loading.get("ignore_mismatched_sizes"):
         _check_shapes(model, found["mismatched_keys"], source)
     _check_weights(model, found["missing_keys"], part or (lambda whole: whole), source)
+    if untrained is not None:
+        untrained |= found["missing_keys"]
     return model
 
 

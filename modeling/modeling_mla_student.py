@@ -1,31 +1,38 @@
 """MLA's baselines: a multilingual student beside a frozen dual encoder (Zhang et al. 2022, tables 4 and 7).
 
-The student is a text encoder whose state at [CLS] is projected to the width of the native model's features. It reads
-every language, including the native one, with one multilingual vocabulary. The native model embeds the images, and the
-native texts whose features the student learns to reproduce. There are two strategies:
+The student is a text encoder whose pooled state (the paper's: at [CLS]) is projected to the width of the native
+model's features. It reads every language with one multilingual vocabulary; texts in the native language too, unless
+the configuration leaves these to the native model. The native model embeds the images, and the native texts whose
+features the student learns to reproduce. There are three strategies:
 
     distillation   MKD: the encoder and the projection are trained (Reimers and Gurevych 2020)
     acquisition    CMA: the encoder is frozen; the projection and cross-modal acquirers behind its blocks are trained.
                    All languages share the acquirers
+    projection     the encoder is frozen, and the projection alone is trained
 """
 
 from collections.abc import Sequence
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Literal, Self
 
+import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.errors import ModelKindError
-from ..configuration.feature_width import feature_width
+from ..configuration.feature_width import POOLER, TextPooling, feature_width, text_width
+from ..configuration.pretrained import load_model
 from .acquirer import AcquiredBlock, Acquirer, initialize_linears, load_plain_state_dict
+from .exporting import is_exporting
 from .forward_keywords import tower_keywords
-from .language_rows import RowsByLanguage
+from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
 from .modeling_dual_encoder import count_parameters
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
-from .towers import build_tower
+from .text_encoders import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
+from .towers import build_tower, pool_text
 from .weights_as_made import initialized_by_itself
 
 _EVERY = "every"  # stands for all languages
@@ -57,13 +64,16 @@ class MlaStudentModel(MlaPreTrainedModel):
     def __init__(self, config: MlaStudentConfig) -> None:
         super().__init__(config)
         self.native_model = new_native_model(config.base_config)
-        self.text_model = build_tower(config.text_config)
+        check_text_encoder(config.text_config)
+        self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
+        check_pooling(self.text_model, config.text_pooling)
         width = self.text_model.config.hidden_size
         if config.strategy == "acquisition":
             blocks = _blocks(self.text_model)
             for index, block in enumerate(blocks):
                 blocks[index] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
-        self.projection = nn.Linear(width, feature_width(config.base_config))
+        pooled_width = text_width(config.text_config, config.text_pooling)
+        self.projection = nn.Linear(pooled_width, feature_width(config.base_config))
         initialize_linears(self.projection)
         initialized_by_itself(self.projection)
         self.set_trainable("acquirers")
@@ -81,10 +91,59 @@ class MlaStudentModel(MlaPreTrainedModel):
         configs = {"base_config": native_model.config, "text_config": text_model.config}
         model = cls(MlaStudentConfig(**configs, **options)).to(native_model.dtype)
         model.load_native(native_model.state_dict())
-        weights = text_model.state_dict().items()
-        # [CLS] is read as it is, so that a tanh pooler is never used.
-        load_plain_state_dict(model.text_model, {k: v for k, v in weights if not k.startswith("pooler.")})
+        # Without what is not read: the decoder of an encoder-decoder, and a pooling layer that was not asked for.
+        unread: tuple[str, ...] = ("decoder.",) if text_model.config.is_encoder_decoder else ()
+        unread += () if model.config.text_pooling == POOLER else ("pooler.",)
+        weights = {name: value for name, value in text_model.state_dict().items() if not name.startswith(unread)}
+        load_plain_state_dict(model.text_model, weights)
         return model.train(native_model.training)
+
+    @classmethod
+    def from_towers(
+        cls,
+        native: str | Path | PreTrainedModel,
+        text: str | Path | PreTrainedModel,
+        *,
+        text_pooling: TextPooling | None = None,
+        text_prompt: str | None = None,
+        freeze: Sequence[Literal["text"]] = (),
+        trust_remote_code: bool = False,
+        **options: Any,
+    ) -> Self:
+        """Makes a student that is about to learn, from a dual encoder and a text encoder of any kinds.
+
+        Args:
+            native: the dual encoder whose features the student learns: a folder, a Hub id or a model.
+            text: the student's text encoder: a folder, a Hub id or a model.
+            text_pooling: how its texts are pooled; by default as its folder states (`1_Pooling/config.json`, which
+                sentence-transformers writes), else `cls`.
+            text_prompt: what the processor puts before every text that the student reads, such as E5's `"query: "`.
+            freeze: `("text",)` trains the projection alone. The native model is always frozen.
+            trust_remote_code: whether to run code that comes with the models.
+            options: further keys of `MlaStudentConfig`, such as `languages`.
+
+        Raises:
+            ModelFolderError: if there is no such folder or repository, or one of its files is missing or damaged.
+            ModelKindError: if `text` is no text encoder, or lacks the pooling.
+            UntrustedCodeError: if a model needs code that comes with it.
+            ValueError: for another part to freeze.
+
+        Examples:
+            >>> model = MlaStudentModel.from_towers(
+            ...     "openai/clip-vit-base-patch32", "intfloat/multilingual-e5-small", languages=["de", "fr"]
+            ... )
+        """
+        if unknown := sorted({freeze} if isinstance(freeze, str) else set(freeze) - {"text"}):
+            raise ValueError(f"freeze={unknown}: of a student, ('text',) can be frozen; its native model always is")
+        code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        pooling = chosen_pooling(text, text_pooling, **code)
+        encoder = load_text_encoder(text, pooling=pooling, **code)
+        if not isinstance(native, PreTrainedModel):
+            native = load_model(AutoModel, native, **code)
+        # Acquirers are trained in a text encoder that is frozen anyway.
+        if freeze and options.get("strategy", "distillation") == "distillation":
+            options["strategy"] = "projection"
+        return cls.from_models(native, encoder, text_pooling=pooling, text_prompt=text_prompt or "", **options)
 
     def set_trainable(self, part: Trainable, languages: Sequence[str] | None = None) -> None:
         """Selects what is trained: the parts that the strategy trains, for all languages alike.
@@ -107,7 +166,7 @@ class MlaStudentModel(MlaPreTrainedModel):
         self.train(self.training)
 
     def frozen_parts(self) -> list[nn.Module]:
-        return [self.native_model, *([self.text_model] if self.config.strategy == "acquisition" else [])]
+        return [self.native_model, *([] if self.config.strategy == "distillation" else [self.text_model])]
 
     def acquirers(self) -> list[Acquirer]:
         """Returns the acquirers, which only the strategy `acquisition` has."""
@@ -131,35 +190,87 @@ class MlaStudentModel(MlaPreTrainedModel):
         """Embeds texts in any language.
 
         Args:
-            input_ids ([N, T]): token ids of the multilingual tokenizer, beginning with [CLS].
+            input_ids ([N, T]): token ids of the multilingual tokenizer; of the native one in rows that the native
+                model reads.
             attention_mask ([N, T]): 0 at padding.
-            language_ids: has no effect, because the student does not distinguish languages.
+            language_ids ([N]): 0 for the native language, with `native_texts="native"`, where the native model reads
+                these rows. By default, they have no effect: the student does not distinguish languages.
             kwargs: keyword arguments of the text encoder.
 
         Returns:
-            The text encoder's output; `pooler_output` [N, d] holds the embeddings, which are not normalized.
+            The text encoder's output; `pooler_output` [N, d] holds the embeddings, which are not normalized. A batch
+            with rows that the native model reads has nothing else.
 
         Raises:
             ArgumentError: for a keyword that the text encoder does not have.
         """
+        reads_natively = self.config.native_texts == "native"
+        if language_ids is not None and reads_natively and (is_exporting() or not language_ids.all()):
+            return self._features_by_reader(input_ids, attention_mask, language_ids, **kwargs)
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
-        pooled = self.projection(output.last_hidden_state[:, 0])  # [N, T, width] -> [N, d]
+        end_id = self.config.text_config.eos_token_id
+        pooled = pool_text(
+            output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id
+        )  # [N, T, width] -> [N, width]
         return BaseModelOutputWithPooling(
-            output.last_hidden_state, pooled, output.get("hidden_states"), output.get("attentions")
+            output.last_hidden_state,
+            self.projection(pooled),
+            output.get("hidden_states"),
+            output.get("attentions"),
         )
+
+    def _features_by_reader(
+        self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor, **kwargs: Any
+    ) -> BaseModelOutputWithPooling:
+        """Embeds a batch of which the native model reads some rows, or all."""
+
+        readers: BatchLanguages = MasksByLanguage([None, _EVERY], language_ids)
+        if not is_exporting():
+            readers = RowsByLanguage([_EVERY if id else None for id in language_ids.tolist()])
+
+        def read(language: str | None, rows: Tensor) -> Tensor:
+            ids = readers.ids_of(language, input_ids, rows)
+            mask = None if attention_mask is None else attention_mask[rows]
+            if language is None:
+                return self._native_features(ids, mask)
+            return self.get_text_features(ids, mask, return_dict=True, **kwargs).pooler_output
+
+        rows = torch.arange(input_ids.shape[0], device=input_ids.device)
+        return BaseModelOutputWithPooling(pooler_output=readers.map(read, rows))
+
+    @torch.no_grad()
+    def _native_features(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Embeds native texts as the native model does by itself, without the padding of longer texts beside them."""
+        inputs = {"input_ids": input_ids}
+        # SigLIP was trained with every text padded to the full length, and without a mask.
+        if attention_mask is not None and "siglip" not in self.native_model.config.model_type:
+            inputs["attention_mask"] = attention_mask
+        if attention_mask is not None and not is_exporting():
+            length = int(attention_mask.sum(-1).max())
+            inputs = {name: value[:, :length] for name, value in inputs.items()}
+        return self.native_model.get_text_features(**inputs, return_dict=True).pooler_output
 
 
 def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:
     """Returns the list of a text encoder's blocks.
 
     Raises:
-        ModelKindError: if no list of modules has the length that its configuration states.
+        ModelKindError: if not exactly one list of modules has the length that its configuration states, not counting
+            lists inside of such lists.
     """
-    count = text_model.config.num_hidden_layers
-    found = [module for module in text_model.modules() if isinstance(module, nn.ModuleList) and len(module) == count]
-    if not found:
-        raise ModelKindError(f"no list of {count} blocks in a {text_model.config.model_type!r} text encoder")
+    count, found = text_model.config.num_hidden_layers, []
+    waiting: list[nn.Module] = [text_model]
+    for module in waiting:  # the loop appends to it
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            found.append(module)
+        else:
+            waiting += module.children()
+    if len(found) != 1:
+        raise ModelKindError(
+            f"{len(found) or 'no'} list{'s' * (len(found) > 1)} of {count} blocks in a "
+            f"{text_model.config.model_type!r} text encoder: acquirers need one"
+        )
     return found[0]
 
 

@@ -17,9 +17,8 @@ from transformers import PreTrainedConfig, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from ..configuration.declared_pooling import declared_pooling
 from ..configuration.errors import InputError
-from ..configuration.feature_width import POOLER, image_width, text_width
+from ..configuration.feature_width import POOLER, TextPooling, image_width, text_width
 from ..configuration.frozen_towers import TOWERS
 from .forward_keywords import asks_for_states, tower_keywords
 from .learned_temperature import LearnedTemperature
@@ -32,6 +31,7 @@ from .modeling_dual_encoder import (
     with_states,
     without_states,
 )
+from .text_encoders import chosen_pooling
 from .tower_loading import Source, has_own_pooling, image_tower_of, load_tower, text_tower_of
 from .towers import build_tower, pool_image, pool_text
 
@@ -64,7 +64,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         text: Source,
         *,
         projection_dim: int | None = None,
-        text_pooling: str | None = None,
+        text_pooling: TextPooling | None = None,
         text_prompt: str | None = None,
         freeze: Collection[str] = (),
         loading: dict[str, Any] | None = None,
@@ -85,7 +85,7 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             options: further keys of the configuration, such as `text_dropout`.
 
         Raises:
-            ModelFolderError: if a source lacks weights.
+            ModelFolderError: if there is no such folder or repository, or it lacks weights.
             ModelKindError: if a source has no such tower, or cannot pool texts as asked.
             ValueError: if an option is unknown or impossible.
 
@@ -98,9 +98,10 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
             ...     "google/efficientnet-b0", "intfloat/multilingual-e5-small", model.config
             ... )
         """
-        pooling = text_pooling or declared_pooling(text) or "cls"
-        vision_model = image_tower_of(image, **(loading or {}))
-        text_model = text_tower_of(text, pooling, **(loading or {}))
+        where = loading or {}
+        pooling = chosen_pooling(text, text_pooling, **where)
+        vision_model = image_tower_of(image, **where)
+        text_model = text_tower_of(text, pooling, **where)
         if projection_dim is not None:
             options = {"projection_dim": projection_dim, "image_head": True} | options
         if not has_own_pooling(vision_model):

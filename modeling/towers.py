@@ -14,7 +14,7 @@ from ..configuration.errors import ModelKindError
 from ..configuration.feature_width import POOLER
 
 # Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> name of the class in transformers.
-_CLASSES = {
+CLASSES = {
     "align_text_model": "AlignTextModel",
     "align_vision_model": "AlignVisionModel",
     "altclip_text_model": "AltCLIPTextModel",
@@ -33,8 +33,9 @@ _CLASSES = {
 
 def tower_class(config: PreTrainedConfig) -> Any:
     """Returns the class of a tower, or `AutoModel` if transformers decides, as it does for code from the Hub."""
-    name = _CLASSES.get(config.model_type)
-    return getattr(transformers, name) if name else MODEL_MAPPING.get(type(config), AutoModel)
+    name = CLASSES.get(config.model_type)
+    found = getattr(transformers, name) if name else MODEL_MAPPING.get(type(config), AutoModel)
+    return AutoModel if isinstance(found, tuple) else found
 
 
 def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreTrainedModel:
@@ -53,7 +54,7 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
     attends = hasattr(config, "num_attention_heads")
     if not attends:
         config._attn_implementation = "eager"  # the only one that transformers accepts for such towers
-    if config.model_type in _CLASSES:
+    if config.model_type in CLASSES:
         tower = chosen._from_config(config, **options)
     else:
         tower = AutoModel.from_config(config, **options)

@@ -4,7 +4,7 @@ vocabulary, in one call for a batch that mixes them (Zhang et al. 2022, section 
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
@@ -46,6 +46,7 @@ class MlaProcessor(PerLanguageProcessor):
     """
 
     auto_classes = ("AutoProcessor",)
+    checks_separator: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -59,7 +60,8 @@ class MlaProcessor(PerLanguageProcessor):
     ) -> None:
         tokenizer, multilingual_tokenizer = _with_mask(tokenizer), _with_mask(multilingual_tokenizer)
         super().__init__(image_processor, tokenizer, multilingual_tokenizer)
-        closing_token_id(multilingual_tokenizer)  # checks it
+        if self.checks_separator:
+            closing_token_id(multilingual_tokenizer)
         if multilingual_tokenizer.pad_token_id is None:
             raise VocabularyError("the multilingual tokenizer has no padding token")
         self.native_language = normalize_language(native_language)

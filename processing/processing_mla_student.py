@@ -1,13 +1,23 @@
 """Processor of MLA's baselines: every language is read with the student's vocabulary, beside the native model's
 (Zhang et al. 2022, tables 4 and 7)."""
 
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
 from ..configuration.languages import normalize_language
 from .processing_dual_encoder import DualEncoderProcessor
 from .processing_mla import MlaProcessor
+from .processing_per_language import PerLanguageProcessor
+from .processing_text_image import texts_and_languages
+from .processor_settings import TextLayout
+
+
+class NativeTextProcessor(MlaProcessor):
+    """Reads texts, and images, for a native model alone; the student's tokenizer beside it can be of any kind."""
+
+    checks_separator: ClassVar[bool] = False
 
 
 class MlaStudentProcessor(DualEncoderProcessor):
@@ -15,10 +25,12 @@ class MlaStudentProcessor(DualEncoderProcessor):
 
     Args:
         image_processor: that of the native model.
-        tokenizer: the student's, for texts in every language.
+        tokenizer: the student's, for texts in every language that it reads.
         native_tokenizer: that of the native model.
         native_language, max_native_length, pad_native: how the native model reads native texts: `native_language`,
             `max_text_length` and `pad_to_max_length` of `MlaProcessor`.
+        text_prompt, native_texts: as in `MlaStudentConfig`. With `native_texts="native"`, texts need their language,
+            and the inputs have `language_ids`: 0 in rows that the native model reads, else 1.
 
     Examples:
         >>> processor = MlaStudentProcessor.for_native(clip.config, clip_processor, m_bert_tokenizer)
@@ -35,14 +47,22 @@ class MlaStudentProcessor(DualEncoderProcessor):
         native_language: str = "en",
         max_native_length: int = 77,
         pad_native: bool = False,
+        text_prompt: str = "",
+        native_texts: Literal["student", "native"] = "student",
     ) -> None:
-        super().__init__(image_processor, tokenizer, native_tokenizer=native_tokenizer)
+        super().__init__(image_processor, tokenizer, text_prompt, native_tokenizer=native_tokenizer)
         self.native_language = normalize_language(native_language)
         self.max_native_length, self.pad_native = max_native_length, pad_native
+        self.native_texts = native_texts
 
     @classmethod
     def for_native(
-        cls, config: PreTrainedConfig, native_processor: ProcessorMixin, tokenizer: Any, native_language: str = "en"
+        cls,
+        config: PreTrainedConfig,
+        native_processor: ProcessorMixin,
+        tokenizer: Any,
+        native_language: str = "en",
+        **options: Any,
     ) -> Self:
         """Makes the processor of a student beside a native model.
 
@@ -51,15 +71,44 @@ class MlaStudentProcessor(DualEncoderProcessor):
             native_processor: its processor.
             tokenizer: the student's tokenizer.
             native_language: BCP-47 tag of the language that the native model reads.
+            options: `text_prompt` and `native_texts`.
         """
-        native = MlaProcessor.for_native(config, native_processor, tokenizer, native_language=native_language)
+        native = NativeTextProcessor.for_native(config, native_processor, tokenizer, native_language=native_language)
         own = (native.image_processor, tokenizer, native.tokenizer)
-        return cls(*own, native_language, native.max_text_length, native.pad_to_max_length)
+        return cls(*own, native_language, native.max_text_length, native.pad_to_max_length, **options)
+
+    @classmethod
+    def for_student(cls, config: PreTrainedConfig, native_processor: ProcessorMixin, tokenizer: Any) -> Self:
+        """Makes the processor of a student from the student's configuration.
+
+        Args:
+            config: configuration of the student.
+            native_processor: processor of its native model.
+            tokenizer: the student's tokenizer.
+        """
+        return cls.for_native(
+            config.base_config,
+            native_processor,
+            tokenizer,
+            config.native_language,
+            text_prompt=config.text_prompt,
+            native_texts=config.native_texts,
+        )
+
+    @property
+    def one_tokenizer(self) -> bool:  # type: ignore[override]
+        """Whether the student's tokenizer reads texts in every language."""
+        return self.native_texts == "student"
+
+    @property
+    def text_names(self) -> frozenset[str]:  # type: ignore[override]
+        """Keywords for texts; rows that two tokenizers read have those that both share."""
+        return super().text_names if self.one_tokenizer else PerLanguageProcessor.text_names
 
     @property
     def native(self) -> MlaProcessor:
         """A processor that reads native texts, and images, for the native model alone."""
-        return MlaProcessor(
+        return NativeTextProcessor(
             self.image_processor,
             self.native_tokenizer,
             self.tokenizer,
@@ -67,6 +116,44 @@ class MlaStudentProcessor(DualEncoderProcessor):
             max_text_length=self.max_native_length,
             pad_to_max_length=self.pad_native,
         )
+
+    @property
+    def model_input_names(self) -> list[str]:
+        """Names of the model's inputs."""
+        names = ["pixel_values", "input_ids", "attention_mask"]
+        return names if self.one_tokenizer else [*names, "language_ids"]
+
+    def _encoded(self, text: Any, language: Any, settings: dict[str, Any]) -> Any:
+        if self.one_tokenizer:
+            return super()._encoded(text, language, settings)
+        texts, languages = texts_and_languages(text, language)
+        native = [tag == self.native_language for tag in languages]
+        rows: list[list[int]] = [[]] * len(texts)
+        for reads, is_native in ((self._native_rows, True), (self._student_rows, False)):
+            mine = [index for index, each in enumerate(native) if each is is_native]
+            if mine:
+                for index, ids in zip(mine, reads([texts[index] for index in mine], settings), strict=True):
+                    rows[index] = ids
+        padding = [(self.native_tokenizer if each else self.tokenizer).pad_token_id for each in native]
+        layout = TextLayout.of(settings)
+        layout = replace(layout, max_length=max(layout.max_length, *map(len, rows)))
+        inputs = {"input_ids": layout.padded(rows, padding), "language_ids": [0 if each else 1 for each in native]}
+        return inputs | layout.mask(rows)
+
+    def _student_rows(self, texts: list[str], settings: dict[str, Any]) -> list[list[int]]:
+        """Token ids of the student, without padding."""
+        chosen = {name: settings[name] for name in ("truncation", "max_length")}
+        return super()._encoded(texts, None, chosen | {"padding": False})["input_ids"]
+
+    def _native_rows(self, texts: list[str], settings: dict[str, Any]) -> list[list[int]]:
+        """Token ids of the native model: without padding, or to the full length where the native model needs it.
+
+        Native texts are cut at the native model's own length, unless the call gives another.
+        """
+        chosen = {"truncation": settings["truncation"], "padding": "max_length" if self.pad_native else False}
+        if settings["max_length"] != self.text_kwargs["max_length"]:
+            chosen["max_length"] = min(settings["max_length"], self.max_native_length)
+        return self.native(text=texts, language=self.native_language, **chosen)["input_ids"]
 
 
 __all__ = ["MlaStudentProcessor"]

@@ -199,13 +199,12 @@ def make_mla_student() -> Callable[..., tuple[MlaStudentModel, MlaStudentProcess
     def make(**options: Any) -> tuple[MlaStudentModel, MlaStudentProcessor]:
         mla, mla_processor = _tiny_mla()
         native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
-        processor = MlaStudentProcessor.for_native(native.config, mla_processor, tokenizer)
         torch.manual_seed(0)
         text = {"text_config": TINY_TEXT | {"vocab_size": len(tokenizer)}}
         languages = {"languages": mla.config.languages, "acquirer_size": 8}
         model = MlaStudentModel(MlaStudentConfig(**{"base_config": native.config} | text | languages | options))
         model.load_native(native.state_dict())
-        return model.eval(), processor
+        return model.eval(), MlaStudentProcessor.for_student(model.config, mla_processor, tokenizer)
 
     return make
 

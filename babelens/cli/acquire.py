@@ -9,6 +9,7 @@ from ..configuration.defaults import M_BERT, Precision
 from .options import CAPTIONED_IMAGES, AsJson, TrustRemoteCode
 
 _DATA = "Data"
+_STUDENT = "For a student"
 _FIRST_LANGUAGE = "For the first language; later languages share these choices"
 _TRAINING = "Training"
 
@@ -21,7 +22,12 @@ def acquire(
             "babelens (MURAL, ETCL, MLA); a folder, or a name on the Hub."
         ),
     ],
-    language: Annotated[str, typer.Option(help="The language to learn, as a BCP-47 tag such as `uk`.")],
+    language: Annotated[
+        str,
+        typer.Option(
+            help="The language to learn, as a BCP-47 tag such as `uk`; a student learns several at once: `uk,pl,cs`."
+        ),
+    ],
     translations: Annotated[
         str,
         typer.Option(
@@ -30,7 +36,27 @@ def acquire(
             rich_help_panel=_DATA,
         ),
     ],
-    output: Annotated[Path, typer.Option(help="The folder for the adapter.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder for the adapter, or for the model with its student; required without --advise.",
+            show_default=False,
+        ),
+    ] = None,
+    way: Annotated[
+        Literal["adapter", "student"],
+        typer.Option(
+            help="How the language is learned: by an `adapter` in the text tower of BASE, or by a `student`, a "
+            "multilingual text encoder beside it."
+        ),
+    ] = "adapter",
+    advise: Annotated[
+        bool,
+        typer.Option(
+            "--advise",
+            help="Say which way fits and what each costs, without training. With --text-encoder, both are compared.",
+        ),
+    ] = False,
     captions: Annotated[
         str | None,
         typer.Option(
@@ -98,6 +124,48 @@ def acquire(
             rich_help_panel=_FIRST_LANGUAGE,
         ),
     ] = None,
+    text_encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="The student's text encoder, such as `intfloat/multilingual-e5-small`; a folder, or a name on the "
+            "Hub. With `--way adapter`, the two ways are compared before training.",
+            rich_help_panel=_STUDENT,
+        ),
+    ] = None,
+    text_pooling: Annotated[
+        Literal["cls", "mean", "eos", "pooler"] | None,
+        typer.Option(
+            help="The vector that stands for a text: the state of its first token (`cls`), the mean over its tokens "
+            "(`mean`), the state of its last token (`eos`), or what the encoder's own pooling layer returns "
+            "(`pooler`).",
+            rich_help_panel=_STUDENT,
+            show_default="as the folder of the encoder states, else cls",
+        ),
+    ] = None,
+    text_prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="What stands before every text that the student reads, such as `query: ` of E5.",
+            rich_help_panel=_STUDENT,
+        ),
+    ] = None,
+    freeze_encoder: Annotated[
+        bool,
+        typer.Option(
+            "--freeze-encoder",
+            help="Keep the text encoder as it is, and train a projection alone.",
+            rich_help_panel=_STUDENT,
+        ),
+    ] = False,
+    native_texts: Annotated[
+        Literal["native", "student"] | None,
+        typer.Option(
+            help="What reads texts in the native language: BASE, so that their embeddings stay bitwise the same "
+            "(`native`), or the student too (`student`).",
+            rich_help_panel=_STUDENT,
+            show_default="native",
+        ),
+    ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
@@ -135,7 +203,7 @@ def acquire(
     ] = False,
     license: Annotated[
         str,
-        typer.Option(help="License of the adapter, by its name on the Hub: `cc-by-4.0`.", rich_help_panel=_DATA),
+        typer.Option(help="License of the result, by its name on the Hub: `cc-by-4.0`.", rich_help_panel=_DATA),
     ] = "other",
     seed: Annotated[
         int,
@@ -156,32 +224,47 @@ def acquire(
 
     PEFT's `PeftModel.from_pretrained` loads the folder of the adapter. With --assemble, `AutoModel.from_pretrained`
     and `babelens search` load the folder `model` in it; it is also the --base for the next language.
-    """
-    from .jobs.acquire import Acquisition, acquire_language
 
-    acquisition = Acquisition(
-        base=base,
-        language=language,
-        translations=translations,
-        output=output,
-        captions=captions,
-        native_language=native_language,
-        vocabulary=vocabulary,
-        new_vocabulary=new_vocabulary,
-        acquirer=acquirer,
-        acquirer_size=acquirer_size,
-        train_embedding=train_embedding,
-        text_tower=None if text_tower is None else dict(part.partition("=")[::2] for part in text_tower.split(",")),
-        steps=steps,
-        exposure_steps=exposure_steps,
-        license=license,
-        trust_remote_code=trust_remote_code,
-        training={
+    With `--way student --text-encoder intfloat/multilingual-e5-small`, a multilingual text encoder learns to put texts
+    where BASE puts their translations; OUTPUT is then a whole model. --advise says which of the two ways fits.
+    """
+    from .jobs.acquire import acquire_language, print_advice
+
+    choices = {
+        "base": base,
+        "language": language,
+        "translations": translations,
+        "output": output or Path(),
+        "captions": captions,
+        "native_language": native_language,
+        "vocabulary": vocabulary,
+        "new_vocabulary": new_vocabulary,
+        "acquirer": acquirer,
+        "acquirer_size": acquirer_size,
+        "train_embedding": train_embedding,
+        "text_tower": None if text_tower is None else dict(part.partition("=")[::2] for part in text_tower.split(",")),
+        "text_encoder": text_encoder,
+        "text_pooling": text_pooling,
+        "text_prompt": text_prompt,
+        "freeze_encoder": freeze_encoder or None,
+        "native_texts": native_texts,
+        "steps": steps,
+        "exposure_steps": exposure_steps,
+        "license": license,
+        "trust_remote_code": trust_remote_code,
+        "training": {
             "per_device_train_batch_size": batch_size,
             "learning_rate": learning_rate,
             "precision": precision,
             "bf16": bf16 or None,
             "seed": seed,
         },
-    )
-    acquire_language(acquisition, assemble=assemble, resume=resume, as_json=as_json)
+    }
+    if advise:
+        print_advice(choices, as_json=as_json)
+        return
+    if output is None:
+        raise typer.BadParameter("name the folder for the result", param_hint="--output")
+    if assemble and way == "student":
+        raise typer.BadParameter("the OUTPUT of a student is a whole model already", param_hint="--assemble")
+    acquire_language(choices, way=way, assemble=assemble, resume=resume, as_json=as_json)

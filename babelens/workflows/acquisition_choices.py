@@ -1,17 +1,25 @@
 """The choices of `babelens acquire`: which model learns which language, and from what data."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..configuration.errors import RecipeError, TrainingSetupError
-from ..configuration.languages import normalize_language
+from ..configuration.feature_width import TextPooling
+from ..configuration.languages import normalize_language, normalize_languages
 from ..configuration.text_towers import declared_text_tower
 from ..model_cards.licenses import check_hub_license
 from ..trainers.arguments import MlaTrainingArguments
 from .argument_checks import check_arguments
 from .record import flattened
 
+# The two ways in which a model acquires a language: an adapter in its own text tower, or a student beside it.
+Way = Literal["adapter", "student"]
+# The choices that only one of the two has. Those of the way that is not taken are for comparing the two.
+VOCABULARIES = ("vocabulary", "new_vocabulary")
+ONLY_OF_ADAPTERS = (*VOCABULARIES, "acquirer", "acquirer_size", "train_embedding", "text_tower")
+ONLY_OF_STUDENTS = ("text_encoder", "text_pooling", "text_prompt", "freeze_encoder", "native_texts")
 _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
 
 
@@ -21,9 +29,9 @@ class AcquisitionChoices:
 
     Args:
         base: folder or Hub id of the model that learns.
-        language: BCP-47 tag of the language to acquire.
+        language: BCP-47 tag of the language to acquire; for a student, one or several, separated by commas.
         translations: a source of `load_translations`: pairs of `language` and the native language.
-        output: the adapter's folder.
+        output: the folder of the result.
         captions: a source of `load_captions`: images with captions in `language`, for language exposure.
         native_language: the language that a plain base model reads; default: English. This and the following
             four are for a plain base model only: a model that has acquired languages has settled them.
@@ -39,7 +47,13 @@ class AcquisitionChoices:
         exposure_steps: of language exposure; by default a tenth of that.
         text_tower: where a plain base model has the parts of its text tower, as in `MlaConfig`, for a kind that MLA
             does not support by itself.
-        license: of the adapter, a Hub identifier.
+        text_encoder: folder or Hub id of a student's text encoder. This and the following four are for students only.
+        text_pooling: how the student's texts are pooled; by default as the folder of the encoder states.
+        text_prompt: what stands before every text that the student reads.
+        freeze_encoder: whether the text encoder stays as it is, and a projection alone is trained.
+        native_texts: which text encoder reads texts in the native language, the `student` or (default) the `native`
+            model.
+        license: of the result, a Hub identifier.
         trust_remote_code: run code that comes with `base` or `vocabulary`.
         training: further arguments of `MlaTrainingArguments`.
     """
@@ -58,12 +72,18 @@ class AcquisitionChoices:
     steps: int | None = None
     exposure_steps: int | None = None
     text_tower: dict[str, str] | None = None
+    text_encoder: str | None = None
+    text_pooling: TextPooling | None = None
+    text_prompt: str | None = None
+    freeze_encoder: bool | None = None
+    native_texts: Literal["student", "native"] | None = None
     license: str = "other"
     trust_remote_code: bool = False
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.language = normalize_language(self.language)
+        self.languages = normalize_languages(self.language.split(","))
+        self.language = self.languages[0]
         self.output = Path(self.output)
         if self.native_language is not None:
             self.native_language = normalize_language(self.native_language)
@@ -78,6 +98,8 @@ class AcquisitionChoices:
             raise TrainingSetupError(
                 f"vocabulary={self.vocabulary} and new_vocabulary={self.new_vocabulary}: one of them can be taken"
             )
+        if self.text_encoder is None and (given := self.given(ONLY_OF_STUDENTS)):
+            raise TrainingSetupError(f"{', '.join(given)}: these are of a student, whose text_encoder is not given")
         if self.exposure_steps is not None and self.captions is None:
             raise TrainingSetupError(
                 f"exposure_steps={self.exposure_steps} is for language exposure, which takes captions"
@@ -105,6 +127,15 @@ class AcquisitionChoices:
         """The learning rate of language exposure: 3e-6 for the paper's 1e-4 of transfer, and in proportion."""
         return 0.03 * self.training.get("learning_rate", MlaTrainingArguments.learning_rate)
 
+    @staticmethod
+    def named(source: str) -> str:
+        """A model as a result names it: a folder by its whole path, which any working directory understands."""
+        return str(Path(source).resolve()) if Path(source).is_dir() else source
+
+    def given(self, names: Iterable[str]) -> list[str]:
+        """Which of these choices were made."""
+        return [name for name in names if getattr(self, name) is not None]
+
     def transfer_steps(self, pairs: int) -> int:
         """The steps of native language transfer on so many pairs."""
         return self.steps or min(max(_PASSES * pairs // self.batch_size, _FEWEST_STEPS), _PAPER_STEPS)
@@ -114,4 +145,7 @@ class AcquisitionChoices:
         names = ("base", "language", "native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size")
         more = ("train_embedding", "steps", "exposure_steps", "text_tower")
         settings = {name: getattr(self, name) for name in (*names, *more)}
+        if len(self.languages) > 1:
+            settings["language"] = ",".join(self.languages)
+        settings |= {name: getattr(self, name) for name in self.given(ONLY_OF_STUDENTS)}
         return settings | flattened({"training": self.training})

@@ -19,7 +19,7 @@ from transformers import (
 from ..configuration.errors import RecipeError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
-from ..configuration.pretrained import explained, load_model, load_processor, located
+from ..configuration.pretrained import load_model, load_processor
 from ..processing.image_processing_mural import MuralImageProcessor
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from ..registry import METHODS
@@ -106,9 +106,8 @@ class ModelBuilder:
         """The model that is made of two pretrained towers."""
         image, text = self.recipe.model.towers
         method, options = METHODS[self.recipe.method].model, dict(self.recipe.model.overrides)
-        loading = located(image, **self.code) | located(text, **self.code)
-        with explained(f"{image} with {text}", loading, weights=True), overrides_checked():
-            model = method.from_towers(image, text, loading=loading, **options)
+        with overrides_checked():
+            model = method.from_towers(image, text, loading=self.code, **options)
         if self.recipe.model.attn_implementation:
             model.set_attn_implementation(self.recipe.model.attn_implementation)
         return model

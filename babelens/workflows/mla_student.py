@@ -4,9 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from torch import nn
 from transformers import (
-    AutoModel,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -16,10 +14,11 @@ from transformers import (
 
 from ..configuration.errors import RecipeError
 from ..configuration.presets import load_preset, preset_facts
-from ..configuration.pretrained import load_model, load_processor
+from ..configuration.pretrained import load_processor
 from ..model_cards.base_models import TEXT_TOWER
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
+from ..modeling.text_encoders import chosen_pooling, load_text_encoder
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.masked_language import train_masked_language
 from ..trainers.precision import PrecisionTrainingArguments
@@ -57,7 +56,8 @@ class MlaStudentRecipe(Recipe):
     """A recipe of MLA's baselines.
 
     `model.from_pretrained` is the native model, a plain dual encoder or an MLA model, or a student to go on from;
-    `model.overrides` are `MlaStudentConfig`'s keys, of which `languages` are those beside the native one.
+    `model.overrides` are `MlaStudentConfig`'s keys, of which `languages` are those beside the native one, and
+    `text_pooling` is by default what the folder of the text encoder states.
 
     Args:
         text_model: the text encoder of a new student, before it is trained by its teacher.
@@ -120,7 +120,11 @@ class MlaStudentBuilder(MlaBuilder):
         if isinstance(model, MlaStudentModel):
             return processor
         native = model.config.base_config if isinstance(model, MlaModel) else model.config
-        return MlaStudentProcessor.for_native(native, processor, self._tokenizer(), self.data.native_language)
+        overrides = self.recipe.model.overrides
+        options = {name: overrides[name] for name in ("text_prompt", "native_texts") if name in overrides}
+        return MlaStudentProcessor.for_native(
+            native, processor, self._tokenizer(), self.data.native_language, **options
+        )
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         if self._text_source.from_pretrained:
@@ -132,8 +136,14 @@ class MlaStudentBuilder(MlaBuilder):
         if isinstance(model, MlaStudentModel):
             return model
         native = model.unload() if isinstance(model, MlaModel) else model
-        text_model = self._text_model(processor.tokenizer)
-        return MlaStudentModel.from_models(native, text_model, **self.recipe.model.overrides)
+        overrides = {"text_pooling": self._pooling()} | self.recipe.model.overrides
+        text_model = self._text_model(processor.tokenizer, overrides["text_pooling"])
+        return MlaStudentModel.from_models(native, text_model, **overrides)
+
+    def _pooling(self) -> str:
+        """The pooling that the text encoder's folder states, else the state at [CLS]."""
+        source = self._text_source.from_pretrained
+        return chosen_pooling(source, **self.code) if source else "cls"
 
     @property
     def _seed(self) -> int:
@@ -141,7 +151,7 @@ class MlaStudentBuilder(MlaBuilder):
         training: dict[str, Any] = self.recipe.training | self.recipe.all_stages[0].training
         return training.get("seed", TrainingArguments.seed)
 
-    def _text_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    def _text_model(self, tokenizer: PreTrainedTokenizerBase, pooling: str) -> PreTrainedModel:
         """The text encoder before the student is trained; one that is trained here lies among the checkpoints."""
         source, attention = self._text_source, self.recipe.model.attn_implementation
         finished = self.checkpoints / TEXT_MODEL / FINISHED
@@ -162,18 +172,9 @@ class MlaStudentBuilder(MlaBuilder):
                     trained.save_pretrained(scratch)
                     tokenizer.save_pretrained(scratch)
             return trained
-        return load_model(
-            AutoModel,
-            source.from_pretrained or finished,
-            part=_without_pooler,
-            attn_implementation=attention,
-            **self.code,
+        return load_text_encoder(
+            source.from_pretrained or finished, pooling=pooling, attn_implementation=attention, **self.code
         )
-
-
-def _without_pooler(model: PreTrainedModel) -> nn.Module:
-    """The parts of a text encoder that a student takes: checkpoints of masked-language modeling have no pooler."""
-    return nn.ModuleList(module for name, module in model.named_children() if name != "pooler")
 
 
 class MlaStudentReporting(Reporting):

@@ -25,8 +25,11 @@ TWO_TOWER = DUAL_ENCODER | {
     "learned_temperature",
     "length_groups",
     "losses_contrastive",
+    "model_folders",
     "modeling_two_tower",
+    "pretrained",
     "tasks",
+    "text_encoders",
     "tower_loading",
 }
 # The native model may be a MURAL or an ETCL.
@@ -56,6 +59,7 @@ FILES = {
     "mla": MLA | {"configuration_mla", "modeling_mla"},
     "mla_student": MLA
     | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"},
+    # What `from_towers` loads towers with.
     "smalr": WORDS
     | {"configuration_smalr", "modeling_smalr", "modeling_smalr_latent", "processing_smalr"}
     | {"losses_smalr", "losses_triplet", "smalr_layers", "word_embedding", "word_vocabulary"},

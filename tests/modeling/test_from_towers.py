@@ -197,14 +197,14 @@ def test_what_is_no_tower_is_refused(vit: Path, bert: Path, tmp_path: Path) -> N
     mbart = MBartModel(MBartConfig(vocab_size=20, d_model=16, encoder_layers=1, decoder_layers=1))
     decoder = BertModel(BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
     decoder.config.is_decoder = True
-    for text, reason in ((gpt2, "decoder"), (mbart, "decoder"), (decoder, "decoder"), (vit, "reads no texts")):
+    for text, reason in ((gpt2, "decoder"), (mbart, "decoder"), (decoder, "decoder"), (vit, "no text encoder")):
         with pytest.raises(ModelKindError, match=reason):
             MuralModel.from_towers(vit, text)
     with pytest.raises(ModelKindError, match="reads no images"):
         MuralModel.from_towers(bert, bert)
     for name in ("mt5", "distilbert", "modernbert"):
         saved_encoder(name, tmp_path / name)
-        with pytest.raises(ModelKindError, match="no pooling of its own"):
+        with pytest.raises(ModelKindError, match="no pooling layer"):
             MuralModel.from_towers(vit, tmp_path / name, text_pooling="pooler")
 
 
@@ -212,7 +212,7 @@ def test_a_pooling_layer_that_the_files_lack_is_refused(vit: Path, tmp_path: Pat
     encoder = saved_encoder("bert", tmp_path)
     bare = BertModel(encoder.config, add_pooling_layer=False)
     bare.save_pretrained(tmp_path)
-    with pytest.raises(ModelKindError, match="no pooling of its own"):
+    with pytest.raises(ModelFolderError, match=r"lacks the weights pooler\.dense"):
         MuralModel.from_towers(vit, tmp_path, text_pooling="pooler")
     assert MuralModel.from_towers(vit, tmp_path).config.text_pooling == "cls"
 
@@ -221,7 +221,7 @@ def test_weights_that_the_files_lack_are_refused(vit: Path, tmp_path: Path) -> N
     encoder = saved_encoder("bert", tmp_path)
     encoder.config.num_hidden_layers += 1
     encoder.config.save_pretrained(tmp_path)
-    with pytest.raises(ModelFolderError, match="lacks weights"):
+    with pytest.raises(ModelFolderError, match="lacks the weights"):
         MuralModel.from_towers(vit, tmp_path)
 
 
@@ -238,6 +238,8 @@ def test_impossible_options_are_refused(vit: Path, bert: Path) -> None:
     ):
         with pytest.raises((ValueError, StrictDataclassError), match=reason):
             MuralModel.from_towers(vit, bert, **options)
+    with pytest.raises(ModelFolderError, match="no folder"):
+        MuralModel.from_towers(vit, "./nowhere")
 
 
 def test_images_of_another_size_are_refused(vit: Path, bert: Path) -> None:

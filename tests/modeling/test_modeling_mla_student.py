@@ -67,6 +67,14 @@ class TestAcquisition(StudentContract, ConfigContract, PublishingContract):
     options = {"strategy": "acquisition"}
 
 
+class TestNativeTexts(ProcessorContract, PublishingContract):
+    """Texts in the native language are read by the native model."""
+
+    factory = "make_mla_student"
+    options = {"native_texts": "native", "text_pooling": "mean"}
+    pipeline_languages = ["de"] * len(TEXTS)  # pipelines know no language, so that the student reads all texts
+
+
 # ---- What the strategies train ----
 
 

@@ -4,52 +4,131 @@ import json
 import shlex
 import sys
 from contextlib import redirect_stdout
+from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from ...trainers.output_lock import locked
-from ...workflows.acquiring import Acquisition as Acquisition
+from ...workflows.acquiring import Acquisition
+from ...workflows.acquisition_advice import Advice, WayCosts, advise
+from ...workflows.acquisition_choices import VOCABULARIES, Way
+from ...workflows.acquisition_run import AcquisitionRun
+from ...workflows.student_acquisition import StudentAcquisition
 from ..console import plain_console
 
 
-def acquire_language(acquisition: Acquisition, *, assemble: bool, resume: bool, as_json: bool) -> None:
-    """Trains and saves an adapter, and shows how well it does.
+def acquire_language(choices: dict[str, Any], *, way: Way, assemble: bool, resume: bool, as_json: bool) -> None:
+    """Trains and saves an adapter or a student, and shows how well it does.
 
     Args:
-        acquisition: what to learn, and from what.
-        assemble: write the whole model as well.
+        choices: arguments of `Acquisition`: what to learn, and from what.
+        way: in which of the two ways.
+        assemble: write the whole model with an adapter as well.
         resume: continue a run that was interrupted.
         as_json: print the result as JSON, and everything else on the error stream.
     """
     console = plain_console(stderr=as_json)
-    acquisition.load()
-    if assemble:
-        acquisition.check_assembly()  # before anything is trained
-    _show_samples(acquisition, console)
-    with locked(acquisition.output):
+    run = Acquisition(**choices) if way == "adapter" else StudentAcquisition(**choices)
+    advice = advise([*_compared_with(run, choices), run], needed=run)
+    if assemble and isinstance(run, Acquisition):
+        run.check_assembly()  # before anything is trained
+    _show_samples(run, console)
+    _show_advice(advice, run, console)
+    folder = None
+    with locked(run.output):
         with redirect_stdout(sys.stderr if as_json else sys.stdout):  # the trainer prints its log
-            results = acquisition.run(resume=resume)
-        folder = acquisition.assemble() if assemble else None
-        acquisition.save(results, command=shlex.join(["babelens", *sys.argv[1:]]))
+            results = run.run(resume=resume)
+        if assemble and isinstance(run, Acquisition):
+            folder = run.assemble()
+        run.save(results, command=shlex.join(["babelens", *sys.argv[1:]]))
+    files = {"adapter": str(run.output), "model": folder and str(folder)}
+    if way == "student":
+        files = {"adapter": None, "model": str(run.output)}
     if as_json:
-        files = {"adapter": str(acquisition.output), "model": folder and str(folder)}
-        typer.echo(json.dumps(files | {"held_out": results}))
+        typer.echo(json.dumps(files | {"held_out": results, "advice": advice.to_dict()}))
         return
-    if results:
-        console.print(
-            f"Of {results['pairs']} held-out texts, {results['r1']:.1f} % find their translation first, "
-            f"{results['r10']:.1f} % among the first ten."
-        )
-    console.print(f"Adapter: {acquisition.output}" + (f"\nModel: {folder}" if folder else ""))
+    for language, numbers in ({run.language: results} if way == "adapter" else results).items():
+        if numbers:
+            texts = "texts" if way == "adapter" else f"texts in {language}"
+            console.print(
+                f"Of {numbers['pairs']} held-out {texts}, {numbers['r1']:.1f} % find their translation first, "
+                f"{numbers['r10']:.1f} % among the first ten."
+            )
+    for name, path in files.items():
+        if path:
+            console.print(f"{name.capitalize()}: {path}")
 
 
-def _show_samples(acquisition: Acquisition, console: Console) -> None:
+def print_advice(choices: dict[str, Any], *, as_json: bool) -> None:
+    """Prints which way fits and what each costs, without training.
+
+    Args:
+        choices: as in `acquire_language`. A student is looked at if they have its text encoder.
+        as_json: print the advice as JSON.
+    """
+    runs: list[AcquisitionRun] = []
+    if "," not in choices["language"]:
+        runs.append(Acquisition(**choices))
+    if choices["text_encoder"] is not None:
+        runs.append(StudentAcquisition(**choices))
+    advice = advise(runs)
+    if as_json:
+        typer.echo(json.dumps({"advice": advice.to_dict()}))
+    else:
+        _show_advice(advice, runs[-1], plain_console())
+
+
+def _compared_with(run: AcquisitionRun, choices: dict[str, Any]) -> list[AcquisitionRun]:
+    """The acquisition in the other way, if its choices were made."""
+    if run.way == "adapter":
+        return [StudentAcquisition(**choices)] if run.text_encoder else []
+    return [Acquisition(**choices)] if run.given(VOCABULARIES) and len(run.languages) == 1 else []
+
+
+def _show_samples(run: AcquisitionRun, console: Console) -> None:
     """Some translations, by which a reader sees whether the columns are swapped."""
-    table = Table(title=f"{len(acquisition.pairs):,} translations, such as", box=None)
-    for tag in (acquisition.language, acquisition.model.config.native_language):
-        table.add_column(tag)
-    for pair in acquisition.samples():
-        table.add_row(*pair)
+    title = f"{len(run.pairs):,} translations, such as"
+    for language in run.languages:
+        table = Table(title=title, box=None)
+        for tag in (language, run.model.config.native_language):
+            table.add_column(tag)
+        for pair in run.samples(language):
+            table.add_row(*pair)
+        console.print(table)
+        title = ""
+
+
+def _show_advice(advice: Advice, run: AcquisitionRun, console: Console) -> None:
+    """What each way costs, in a table, and which one fits."""
+    table = Table(box=SIMPLE_HEAD, title="What it costs", title_justify="left")
+    table.add_column("")
+    for way in advice.ways:
+        table.add_column(way, justify="right")
+    for row in zip(*(_rows(way, costs, run) for way, costs in advice.ways.items()), strict=True):
+        table.add_row(row[0][0], *(value for _, value in row))
     console.print(table)
+    for way, problem in advice.impossible.items():
+        console.print(f"The {way} is not possible: {problem}")
+    console.print(f"The {advice.recommended} fits: {advice.reason}.")
+    if "student" not in advice.ways and "student" not in advice.impossible:
+        console.print("--text-encoder names a multilingual text encoder, with which a student is compared.")
+
+
+def _rows(way: Way, costs: WayCosts, run: AcquisitionRun) -> list[tuple[str, str]]:
+    native = run.native_language or "en"
+    is_adapter = way == "adapter"
+    about = "" if costs.is_measured else "about "
+    time = f"{costs.steps:,} × {about}{costs.seconds_per_step:.2g} s = {costs.minutes:,.0f} min"
+    reads_native = not is_adapter and run.native_texts == "student"
+    return [
+        ("parameters trained", f"{costs.trained_parameters:,}"),
+        ("parameters to download beside the base's", f"{costs.added_parameters:,}"),
+        (f"texts in {native}", "read by the student" if reads_native else "bitwise as before"),
+        ("further languages", "one adapter each" if is_adapter else "those of the text encoder, untrained"),
+        ("pieces per word", f"{costs.pieces_per_word:.1f}"),
+        ("[UNK] among the pieces", f"{costs.unknown_rate:.1f} %"),
+        ("time of training on translations", time),
+    ]

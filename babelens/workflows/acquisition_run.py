@@ -1,0 +1,189 @@
+"""What the ways to teach a model a language share: the data, the stages of training with their checkpoints, and the
+evaluation on held-out translations. `acquiring` makes an adapter, and `student_acquisition` a student."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from accelerate import PartialState
+from datasets import Dataset
+
+from ..configuration.errors import CorpusError
+from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
+from ..data.batching.views import translation_pairs
+from ..data.corpus.corpus import languages_of
+from ..data.corpus.loading import load_captions, load_translations
+from ..data.corpus.sampling import evenly_spread
+from ..evaluation.retrieval import translation_retrieval
+from ..inference.embedder import Embedder
+from ..trainers.arguments import MlaTrainingArguments
+from ..trainers.checkpoints import has_checkpoint
+from ..trainers.mla import MlaTrainer
+from ..trainers.output_lock import is_first_process
+from ..trainers.saving import prepare_saving
+from .acquisition_choices import AcquisitionChoices, Way
+from .argument_checks import made_arguments
+from .record import RunRecord, corpus_digest
+from .training import CHECKPOINTS, train_from_newest_checkpoint
+
+_HELD_OUT = 1000  # translations at most
+# The settings with which a resumed run goes on when they have changed: its weights are in the checkpoint.
+_MAY_CHANGE = ("base", "steps", "exposure_steps", *(f"training.{f.name}" for f in fields(MlaTrainingArguments)))
+_EXPOSURE_SHARE = 10  # the paper's language exposure has a tenth of the steps of its transfer
+
+
+@dataclass
+class AcquisitionRun(AcquisitionChoices):
+    """One acquisition: `load` the base, `run` the training, `save` the result.
+
+    After `load`, `model` is the model that learns and `processor` its processor. Subclasses define `load`, `retrieval`
+    and `save`.
+    """
+
+    way: ClassVar[Way]
+    # What `save` writes, and a file that only a saved result has.
+    result: ClassVar[str]
+    result_file: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.model: Any
+        self.processor: Any
+
+    def load(self) -> None:
+        """Loads the models; sets the seed."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Lets go of the models."""
+        vars(self).pop("model", None)
+        vars(self).pop("processor", None)
+
+    @property
+    def added_parameters(self) -> int:
+        """The number of parameters that the result has beside those of the base."""
+        parts = self.model.parameter_parts()
+        return sum(parts.values()) - parts["native model"]
+
+    # ---- Data ----
+
+    @cached_property
+    def corpus(self) -> Dataset:
+        """The translations, in whatever languages."""
+        return load_translations(self.translations)
+
+    @cached_property
+    def pairs(self) -> Dataset:
+        """The translations between the languages and the native one.
+
+        Raises:
+            CorpusError: when one of them has no text.
+        """
+        native = self.model.config.native_language
+        present = languages_of(self.corpus)
+        for tag in (*self.languages, native):
+            if tag not in present:
+                raise CorpusError(f"{self.translations} has no text in {tag!r}, only in {', '.join(present)}")
+        return load_translations(self.translations, languages=[*self.languages, native], on_incomplete="skip")
+
+    @cached_property
+    def split(self) -> tuple[Dataset, Dataset]:
+        """Pairs to train on, and a twentieth of them, at most 1000, to evaluate the result on."""
+        held_out = min(len(self.pairs) // 20, _HELD_OUT)
+        order = np.random.default_rng(0).permutation(len(self.pairs))
+        return self.pairs.select(np.sort(order[held_out:])), self.pairs.select(np.sort(order[:held_out]))
+
+    def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
+        """Pairs to show before training, (text, native text), which tell a reader whether the columns are swapped."""
+        view = translation_pairs(self.pairs, [(language, self.model.config.native_language)])
+        indices = evenly_spread(len(view), count)
+        return [(example["text_a"], example["text_b"]) for example in view.__getitems__(indices)]
+
+    @property
+    def planned_steps(self) -> int:
+        """The steps of training on translations, of which there are as many as rows with each language."""
+        pairs = [(language, self.model.config.native_language) for language in self.languages]
+        return self.transfer_steps(
+            sum(len(np.unique(translation_pairs(self.split[0], [pair]).rows)) for pair in pairs)
+        )
+
+    # ---- Training ----
+
+    def run(self, *, resume: bool = False) -> dict[str, Any]:
+        """Trains; returns the retrieval of native translations by held-out texts, as `retrieval` does.
+
+        Raises:
+            FileExistsError: when `output` holds a result, or a run and `resume` was not asked for.
+            ChangedRunError: when data or choices are not those that the run to resume began with.
+            CorpusError: for captions that cannot be used, or fewer captions or translations than a batch has.
+            SaveError: when nothing can be saved to `output`.
+        """
+        if is_first_process():
+            prepare_saving(self.output)
+        is_broken_off = has_checkpoint(self.output / CHECKPOINTS / TEXT_TEXT)
+        if (self.output / self.result_file).is_file() and not (resume and is_broken_off):
+            raise FileExistsError(f"{self.output} holds {self.result} already: choose another folder")
+        if is_broken_off and not resume:
+            raise FileExistsError(f"{self.output} holds a run that broke off: resume it, or choose another folder")
+        train, held_out = self.split
+        self._check_count(self.translations, languages_of(train))
+        captions = None
+        if self.captions is not None:
+            captions = load_captions(self.captions, languages=self.languages)
+            self._check_count(self.captions, languages_of(captions))
+        self._compare_or_record(captions, is_broken_off)
+        steps = self.planned_steps
+        trainer = self._train(TEXT_TEXT, train, max_steps=steps)
+        if captions is not None:
+            exposure = self.exposure_steps or max(steps // _EXPOSURE_SHARE, 1)
+            trainer = self._train(IMAGE_TEXT, captions, max_steps=exposure, learning_rate=self.exposure_rate)
+        trainer.accelerator.wait_for_everyone()
+        self._precision = str(trainer.args.chosen_precision)
+        return self.retrieval(held_out)
+
+    def _compare_or_record(self, captions: Dataset | None, has_run: bool) -> None:
+        """Compares a run that goes on with what it began with; keeps what a new one begins with."""
+        corpora = {"translations": self.corpus} | ({} if captions is None else {"captions": captions})
+        record = RunRecord(self.settings(), {name: corpus_digest(corpus) for name, corpus in corpora.items()})
+        if has_run:
+            record.check(self.output / CHECKPOINTS, may_change=_MAY_CHANGE.__contains__)
+        elif PartialState().is_main_process:
+            record.write(self.output / CHECKPOINTS)
+
+    def _check_count(self, source: str, counts: Mapping[str, int]) -> None:
+        for language in self.languages:
+            if counts.get(language, 0) < self.batch_size:
+                raise CorpusError(
+                    f"{source} has {counts.get(language, 0)} texts to train on in {language!r}, fewer than a batch of "
+                    f"{self.batch_size}: bring more, or take smaller batches"
+                )
+
+    def arguments(self, task: str, **own: Any) -> MlaTrainingArguments:
+        """The arguments of the trainer of a task; `own` are those that differ from what was chosen."""
+        defaults: dict[str, Any] = {"save_total_limit": 1, "report_to": "none", "logging_steps": 50}
+        given = defaults | self.training | own | {"languages": self.languages}
+        return made_arguments(
+            MlaTrainingArguments, given, "training", output_dir=str(self.output / CHECKPOINTS / task)
+        )
+
+    def _train(self, task: str, corpus: Dataset, **own: Any) -> MlaTrainer:
+        args = self.arguments(task, **own)
+        trainer = MlaTrainer(self.model, args, processing_class=self.processor, train_dataset={task: corpus})
+        return train_from_newest_checkpoint(trainer)
+
+    def retrieval(self, held_out: Dataset) -> dict[str, Any]:
+        """How well held-out texts find their native translations."""
+        raise NotImplementedError
+
+    def retrieval_in(self, language: str, held_out: Dataset) -> dict[str, float]:
+        """The share of held-out texts, in percent, that find their native translation first among all (`r1`) and among
+        the first ten (`r10`), with the number of `pairs`; empty without pairs."""
+        languages = (language, self.model.config.native_language)
+        examples: Sequence[dict[str, Any]] = translation_pairs(held_out, [languages])[:] if len(held_out) else []
+        if not examples:
+            return {}
+        texts, natives = ([example[side] for example in examples] for side in ("text_a", "text_b"))
+        recalls = translation_retrieval(Embedder(self.model, self.processor), texts, natives, languages=languages)
+        return {"pairs": len(examples)} | recalls

@@ -1,0 +1,136 @@
+"""Teaching a model languages by a student: a multilingual text encoder beside the frozen model learns to put texts
+where that model puts their translations (MKD, Zhang et al. 2022, table 7; Multilingual-CLIP).
+
+The result is a whole model. Images, and by default texts in the native language, are embedded by the base alone, so
+that these embeddings stay bitwise what they were.
+"""
+
+import shutil
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from accelerate import PartialState
+from datasets import Dataset
+from transformers import AutoTokenizer, set_seed
+
+from ..configuration.errors import ModelKindError, TrainingSetupError
+from ..configuration.pretrained import load_processor
+from ..inference.embedder import load_dual_encoder
+from ..model_cards.student_cards import StudentCardFacts, write_student_card
+from ..modeling.modeling_mla import MlaModel
+from ..modeling.modeling_mla_student import MlaStudentModel
+from ..processing.processing_mla_student import MlaStudentProcessor
+from ..trainers.saving import atomic_directory
+from .acquisition_choices import ONLY_OF_ADAPTERS, VOCABULARIES, AcquisitionChoices, Way
+from .acquisition_run import AcquisitionRun
+from .training import CHECKPOINTS
+
+
+def load_student(choices: AcquisitionChoices) -> tuple[MlaStudentModel, MlaStudentProcessor]:
+    """Loads the base and the text encoder as a student that is about to learn; sets the seed, on which new weights
+    depend.
+
+    Raises:
+        ModelFolderError: for a folder that holds no such model, or a damaged one.
+        ModelKindError: for a base that is no dual encoder, and for a text encoder of the wrong kind.
+        TrainingSetupError: for a base that has acquired languages already.
+    """
+    native, native_processor = load_dual_encoder(choices.base, dtype=torch.float32, **choices.code)
+    set_seed(choices.seed)
+    if isinstance(native, MlaModel | MlaStudentModel):
+        raise TrainingSetupError(
+            f"{choices.base} has acquired {', '.join(native.config.languages) or 'languages'} already, which a new "
+            "student would not read: take the plain model as the base"
+            + (", or add an adapter (--way adapter)" if isinstance(native, MlaModel) else "")
+        )
+    if not (hasattr(native, "get_text_features") and hasattr(native, "get_image_features")):
+        raise ModelKindError(f"{choices.base} is a {native.config.model_type!r} model, and no dual encoder")
+    native_language = choices.native_language or "en"
+    if native_language in choices.languages:
+        raise TrainingSetupError(f"{choices.base} has the language {native_language!r} already")
+    model = MlaStudentModel.from_towers(
+        native,
+        str(choices.text_encoder),
+        text_pooling=choices.text_pooling,
+        text_prompt=choices.text_prompt,
+        freeze=("text",) if choices.freeze_encoder else (),
+        trust_remote_code=choices.trust_remote_code,
+        languages=choices.languages,
+        native_language=native_language,
+        native_texts=choices.native_texts or "native",
+    )
+    tokenizer = load_processor(AutoTokenizer, str(choices.text_encoder), **choices.code)
+    return model, MlaStudentProcessor.for_student(model.config, native_processor, tokenizer)
+
+
+@dataclass
+class StudentAcquisition(AcquisitionRun):
+    """One acquisition by a student: `load` the models, `run` the training, `save` the whole model.
+
+    After `load`, `model` is the student beside the base and `processor` its processor.
+
+    Raises:
+        TrainingSetupError: without a text encoder, and for choices of an adapter without the vocabulary of one, with
+            which it would be compared.
+    """
+
+    way: ClassVar[Way] = "student"
+    result: ClassVar[str] = "a model"
+    result_file: ClassVar[str] = "config.json"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text_encoder is None:
+            raise TrainingSetupError(
+                "a student needs a multilingual text encoder: name one with --text-encoder, such as "
+                "intfloat/multilingual-e5-small"
+            )
+        given = self.given(ONLY_OF_ADAPTERS)
+        if given and not self.given(VOCABULARIES):
+            raise TrainingSetupError(f"{', '.join(given)}: only an adapter (--way adapter) has such a choice")
+        self.model: MlaStudentModel
+        self.processor: MlaStudentProcessor
+
+    def load(self) -> None:
+        """Loads base and text encoder; sets the seed. Raises the errors of `load_student`."""
+        self.model, self.processor = load_student(self)
+
+    def retrieval(self, held_out: Dataset) -> dict[str, Any]:
+        """As `retrieval_in`, by language."""
+        return {language: self.retrieval_in(language, held_out) for language in self.languages}
+
+    def save(self, results: dict[str, Any], command: str) -> None:
+        """Writes the model with its processor and its card, and removes the checkpoints.
+
+        Args:
+            results: of `run`.
+            command: that was typed.
+        """
+        if not PartialState().is_main_process:
+            return
+        with atomic_directory(self.output) as scratch:
+            self.model.save_pretrained(scratch)
+            self.processor.save_pretrained(scratch)
+            write_student_card(scratch, self._facts(results, command))
+        shutil.rmtree(self.output / CHECKPOINTS)
+
+    def _facts(self, results: dict[str, Any], command: str) -> StudentCardFacts:
+        parts, config = self.model.parameter_parts(), self.model.config
+        return StudentCardFacts(
+            name=self.output.resolve().name,
+            languages=self.languages,
+            native_language=config.native_language,
+            base_model=self.named(self.base),
+            text_encoder=self.named(str(self.text_encoder)),
+            strategy=config.strategy,
+            keeps_native=config.native_texts == "native",
+            parameters=sum(parts.values()),
+            trained_parameters=sum(p.numel() for p in self.model.parameters() if p.requires_grad),
+            pairs=self.split[0].num_rows,
+            exposed=self.captions is not None,
+            results={language: numbers for language, numbers in results.items() if numbers},
+            command=command,
+            precision=self._precision,
+            license=self.license,
+        )

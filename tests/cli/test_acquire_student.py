@@ -1,0 +1,303 @@
+"""`babelens acquire --way student`, from files to a whole model, and which of the two ways it advises."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_text_encoder
+from tiny_training import COLORS, SHAPES
+from transformers import AutoModel, AutoProcessor
+
+from babelens import Embedder, MlaStudentModel
+from babelens.cli.main import main
+from babelens.workflows.acquiring import Acquisition
+from babelens.workflows.acquisition_advice import WayCosts, _recommended, advise, seconds_per_step
+from babelens.workflows.student_acquisition import StudentAcquisition
+
+ENGLISH = ["a red square", "a blue dot"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Models and translations as people bring them."""
+    folder = tmp_path_factory.mktemp("brought")
+    saved(tiny_clip(), folder / "clip")
+    saved(tiny_dual_encoder(), folder / "vision-text")
+    saved(tiny_bert(), folder / "bert")
+    saved((tiny_text_encoder("mt5"), tiny_bert()[1]), folder / "mt5")
+    rows = [
+        {"en": f"a {color} {shape} {number}", "de": f"{form} in {farbe} {number}", "fr": f"{forme} {couleur} {number}"}
+        for number in range(3)
+        for color, (farbe, couleur, _) in COLORS.items()
+        for shape, (form, forme) in SHAPES.items()
+    ]
+    (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+def run(*arguments):
+    """The command's exit status; what it raises beside goes through."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["babelens", "acquire", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return ended.value.code
+
+
+def options(folder, **changes):
+    """The arguments of a quick run, some changed; `None` leaves one out, `True` is a flag."""
+    given = {
+        "base": folder / "clip",
+        "way": "student",
+        "language": "de,fr",
+        "translations": folder / "pairs.jsonl",
+        "text_encoder": folder / "bert",
+        "output": folder / "output",
+        "steps": 5,
+        "batch_size": 8,
+        "learning_rate": 1e-2,
+    } | changes
+    named = [(f"--{name.replace('_', '-')}", value) for name, value in given.items() if value is not None]
+    return [part for name, value in named for part in ([name] if value is True else [name, value])]
+
+
+@pytest.fixture(scope="module")
+def student(folder):
+    """CLIP learned German and French by a student."""
+    assert run(*options(folder, output=folder / "student", text_prompt="dot ", text_pooling="mean")) == 0
+    return folder / "student"
+
+
+def test_the_folder_is_a_whole_model(student):
+    model, processor = AutoModel.from_pretrained(student), AutoProcessor.from_pretrained(student)
+    assert type(model) is MlaStudentModel and not (student / "checkpoints").exists()
+    assert model.config.known_languages == ["en", "de", "fr"] and model.config.learned_languages == ["de", "fr"]
+    assert (model.config.text_pooling, model.config.text_prompt, processor.text_prompt) == ("mean", "dot ", "dot ")
+    before = tiny_bert()[0].embeddings.word_embeddings.weight
+    assert not torch.equal(model.text_model.embeddings.word_embeddings.weight, before)
+
+
+def test_english_is_the_base_models_to_the_bit(folder, student):
+    base, found = Embedder.from_pretrained(folder / "clip"), Embedder.from_pretrained(student)
+    base.model.requires_grad_(False)
+    english = [each.encode_text(ENGLISH, language="en", normalize=False) for each in (base, found)]
+    assert np.array_equal(*english)
+    assert not np.allclose(found.encode_text(ENGLISH, language="de", normalize=False), english[0])
+
+
+def test_the_card(student, folder):
+    card = ModelCard.load(student / "README.md")
+    assert card.data.language == ["en", "de", "fr"] and card.data.library_name == "transformers"
+    assert card.data.base_model == [str(folder / "clip"), str(folder / "bert")]
+    assert "So are texts in en." in card.text and "| de | " in card.text and "| fr | " in card.text
+    assert "The text encoder and a projection were trained on 46 rows" in card.text.replace("\n", " ")
+
+
+def test_without_the_package(student, run_without_babelens, tmp_path):
+    run_without_babelens(_WITHOUT_PACKAGE, student, tmp_path / "features.pt")
+    found = Embedder.from_pretrained(student).encode_text(["Punkt in rot"], language="de", normalize=False)
+    np.testing.assert_allclose(torch.load(tmp_path / "features.pt").numpy(), found, rtol=1e-5, atol=1e-6)
+
+
+_WITHOUT_PACKAGE = """
+import sys
+import torch
+from transformers import AutoModel, AutoProcessor
+
+model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True).eval()
+processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+with torch.no_grad():
+    inputs = processor(text=["Punkt in rot"], language="de", return_tensors="pt")
+    torch.save(model.get_text_features(**inputs).pooler_output, sys.argv[2])
+"""
+
+
+def test_a_frozen_encoder_of_another_kind_for_a_base_of_another_kind(folder, capfd):
+    given = options(
+        folder,
+        base=folder / "vision-text",
+        text_encoder=folder / "mt5",
+        text_pooling="mean",
+        freeze_encoder=True,
+        native_texts="student",
+        output=folder / "frozen",
+        json=True,
+    )
+    assert run(*given) == 0
+    result = json.loads(capfd.readouterr().out)
+    assert (result["adapter"], result["model"]) == (None, str(folder / "frozen"))
+    assert set(result["held_out"]) == {"de", "fr"} and result["held_out"]["de"]["pairs"] == 2
+    costs = result["advice"]["ways"]["student"]
+    model = AutoModel.from_pretrained(folder / "frozen")
+    assert costs["trained_parameters"] == 12 * 10 + 10 == model.parameter_parts()["projection"]
+    assert costs["added_parameters"] == model.num_parameters() - model.parameter_parts()["native model"]
+    encoder = tiny_text_encoder("mt5").state_dict()
+    assert all(torch.equal(encoder[name], value) for name, value in model.text_model.state_dict().items())
+    assert model.config.learned_languages == ["en", "de", "fr"]
+    assert "Texts in en are read by the student too" in (folder / "frozen" / "README.md").read_text()
+
+
+# ---- Resuming ----
+
+
+def test_a_run_that_broke_off_goes_on(folder, student, monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("COLUMNS", "1000")
+    given = options(folder, output=tmp_path / "run", text_prompt="dot ", text_pooling="mean")
+
+    def break_off(*arguments):
+        raise RuntimeError("power cut")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("babelens.workflows.student_acquisition.shutil", SimpleNamespace(rmtree=break_off))
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(*given)
+    assert run(*given) == 1
+    assert run(*[*given, "--resume", "--text-prompt", "bar "]) == 1
+    assert "text_prompt was 'dot ' when the run began, and is 'bar '" in capfd.readouterr().err
+    assert run(*given, "--resume") == 0
+    for name in ("model.safetensors", "config.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (student / name).read_bytes()
+    assert run(*given, "--resume") == 1
+    assert "holds a model already" in capfd.readouterr().err
+
+
+# ---- Advice ----
+
+
+def test_both_ways_are_compared_without_training(folder, capfd):
+    given = options(folder, way=None, language="de", vocabulary=folder / "bert", output=None, advise=True, json=True)
+    assert run(*given) == 0
+    advice = json.loads(capfd.readouterr().out)["advice"]
+    assert advice["recommended"] == "student" and "2 blocks of width 16" in advice["reason"]
+    adapter, student = advice["ways"]["adapter"], advice["ways"]["student"]
+    assert adapter["steps"] == student["steps"] == 5 and adapter["is_measured"] and student["minutes"] > 0
+    assert adapter["pieces_per_word"] == student["pieces_per_word"] >= 1  # the same vocabulary
+    assert adapter["trained_parameters"] == adapter["added_parameters"]
+    assert not (folder / "output").exists()
+
+
+def test_an_adapter_is_compared_with_a_student_before_it_is_trained(folder, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    settings = {"way": "adapter", "language": "de", "vocabulary": folder / "bert", "acquirer_size": 8}
+    assert run(*options(folder, output=tmp_path / "compared", **settings)) == 0
+    said = capfd.readouterr().out
+    assert "What it costs" in said and "The student fits: the base's text tower is small" in said
+    assert run(*options(folder, output=tmp_path / "alone", **settings, text_encoder=None)) == 0
+    assert "--text-encoder names a multilingual text encoder" in capfd.readouterr().out
+    weights = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("compared", "alone")]
+    assert weights[0] == weights[1]
+
+
+def test_a_way_that_is_not_possible_is_named(folder, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    given = options(folder, base=folder / "vision-text", language="de", output=None, advise=True, new_vocabulary=3)
+    assert run(*given) == 0
+    said = capfd.readouterr().out
+    assert "The adapter is not possible: " in said and "The student fits: the adapter is not possible." in said
+
+
+def test_measuring_leaves_weights_gradients_and_random_numbers(folder):
+    acquisition = StudentAcquisition(
+        str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder, text_encoder=str(folder / "bert")
+    )
+    acquisition.load()
+    model = acquisition.model
+    before, random = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
+    args = acquisition.arguments("text_text", per_device_train_batch_size=4)
+    seconds, is_measured = seconds_per_step(model, acquisition.processor, "de", ["ein Punkt"], args)
+    assert seconds > 0 and is_measured
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_long_steps_are_estimated(folder, monkeypatch):
+    monkeypatch.setattr("babelens.workflows.acquisition_advice._LONGEST_STEP", 0.0)
+    acquisition = StudentAcquisition(
+        str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder, text_encoder=str(folder / "bert")
+    )
+    assert not advise([acquisition]).ways["student"].is_measured
+
+
+def base_of(blocks=12, width=512, languages=("de",)):
+    tower = SimpleNamespace(num_hidden_layers=blocks, hidden_size=width)
+    return SimpleNamespace(base_config=SimpleNamespace(text_config=tower), languages=list(languages))
+
+
+def costing(unknown):
+    return WayCosts(1, 1, unknown, 1.5, 500, 0.1, True)
+
+
+@pytest.mark.parametrize(
+    ("languages", "base", "adapter", "student", "way", "reason"),
+    [
+        (["de"], base_of(), 0.1, 0.0, "adapter", "trains few parameters"),
+        (["de", "fr"], base_of(), 0.1, 0.0, "student", "2 languages are learned at once"),
+        (["de"], base_of(blocks=3), 0.1, 0.0, "student", "3 blocks of width 512"),
+        (["de"], base_of(width=128), 0.1, 0.0, "student", "12 blocks of width 128"),
+        (["de"], base_of(), 40.0, 1.0, "student", "40.0 % of the pieces of de are"),
+        (["de"], base_of(), 40.0, 50.0, "adapter", "trains few parameters"),
+        (["fr"], base_of(blocks=3, languages=("de", "fr")), 0.1, 0.0, "adapter", "the base has acquired de"),
+    ],
+)
+def test_the_rule(languages, base, adapter, student, way, reason):
+    costs = {"adapter": costing(adapter), "student": costing(student)}
+    found, why = _recommended(languages, base, costs, {})
+    assert found == way and reason in why
+
+
+# ---- Refusals ----
+
+REFUSALS = {
+    "no text encoder": ({"text_encoder": None}, "a student needs a multilingual text encoder"),
+    "choices of an adapter": ({"acquirer_size": 8}, "acquirer_size: only an adapter (--way adapter)"),
+    "choices of a student": (
+        {"way": "adapter", "language": "de", "text_encoder": None, "text_prompt": "query: "},
+        "text_prompt: these are of a student",
+    ),
+    "several languages in an adapter": ({"way": "adapter"}, "an adapter holds one language, and not de, fr"),
+    "the native language": ({"language": "de,en"}, "has the language 'en' already"),
+    "another language": ({"language": "de,uk"}, "has no text in 'uk', only in"),
+    "no dual encoder": ({"base": "bert"}, "is a 'bert' model, and no dual encoder"),
+    "a pooling that is not there": (
+        {"text_encoder": "mt5", "text_pooling": "pooler"},
+        "this 'mt5' text encoder has no pooling layer",
+    ),
+    "a text encoder that is a dual encoder": ({"text_encoder": "clip"}, "a 'clip' model is no text encoder"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_be_is_one_sentence(folder, capfd, monkeypatch, case):
+    change, complaint = REFUSALS[case]
+    monkeypatch.setenv("COLUMNS", "1000")
+    paths = {name: folder / change[name] for name in ("base", "text_encoder") if change.get(name)}
+    assert run(*options(folder, **change | paths)) == 1
+    said = capfd.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("Error: ") and complaint in said, said
+    assert not (folder / "output").exists()
+
+
+def test_a_student_is_no_base(folder, student, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    assert run(*options(folder, base=student, language="cs")) == 1
+    assert "has acquired de, fr already, which a new student would not read" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"output": None}, "name the folder"), ({"assemble": True}, "is a whole model already")]
+)
+def test_options_that_do_not_fit(folder, capfd, monkeypatch, changes, message):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(*options(folder, **changes)) == 2
+    assert message in capfd.readouterr().err
+
+
+def test_in_python_they_are_two_classes(folder):
+    choices = (str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder / "output")
+    assert Acquisition(*choices).way == "adapter"
+    assert StudentAcquisition(*choices, text_encoder="bert").way == "student"

@@ -1,0 +1,361 @@
+"""Students of any kind beside teachers of any kind: towers, pooling, prompts, and who reads native texts."""
+
+import json
+
+import pytest
+import torch
+from contracts import drawn_images
+from tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_siglip, tiny_text_encoder
+from tiny_training import shapes_corpus
+from transformers import AutoConfig, AutoModel, AutoProcessor
+
+from babelens import (
+    Embedder,
+    MlaStudentConfig,
+    MlaStudentModel,
+    MlaStudentProcessor,
+    MlaTrainer,
+    MlaTrainingArguments,
+)
+from babelens.configuration.errors import (
+    MissingLanguageError,
+    ModelFolderError,
+    ModelKindError,
+    TrainingSetupError,
+)
+from babelens.modeling.acquirer import plain_state_dict
+
+KINDS = ["bert", "xlm-roberta", "distilbert", "mpnet", "mt5", "modernbert", "deberta-v2"]
+POOLED = ["bert", "xlm-roberta", "mpnet"]
+ENGLISH, OTHERS = ["a red bar", "an old blue dot in green"], ["ein roter Balken", "un point"]
+
+
+def beside_clip(text, **options):
+    return MlaStudentModel.from_towers(tiny_clip()[0], text, languages=["de", "fr"], **options)
+
+
+def student_of(native, text, tokenizer, **options):
+    """A student and its processor."""
+    model = MlaStudentModel.from_towers(native[0], text, languages=["de", "fr"], **options)
+    return model, MlaStudentProcessor.for_student(model.config, native[1], tokenizer)
+
+
+def token_ids():
+    """Three texts, of which the second is padded."""
+    torch.manual_seed(0)
+    ids, mask = torch.randint(4, 60, (3, 7)), torch.ones(3, 7, dtype=torch.long)
+    mask[1, 5:] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+# ---- Kinds of text encoders ----
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_text_encoder_is_a_student(kind, tmp_path):
+    """From its folder, with acquirers behind each of its blocks, saved and loaded."""
+    encoder = tiny_text_encoder(kind)
+    encoder.save_pretrained(tmp_path / "text")
+    model = beside_clip(tmp_path / "text", strategy="acquisition", acquirer_size=4, text_pooling="mean")
+    assert len(model.acquirers()) == 3
+    found = plain_state_dict(model.text_model)
+    assert all(torch.equal(found[name], value) for name, value in encoder.state_dict().items() if name in found)
+    taught = torch.randn(3, 16)
+    model.train()(**token_ids(), paired_text_features=taught, return_loss=True).loss.backward()
+    assert all(parameter.grad.any() for acquirer in model.acquirers() for parameter in acquirer.parameters())
+    model.eval().save_pretrained(tmp_path / "student")
+    again = AutoModel.from_pretrained(tmp_path / "student")
+    with torch.no_grad():
+        features = [each.get_text_features(**token_ids()).pooler_output for each in (model, again)]
+    assert torch.equal(*features)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_acquirers_that_add_nothing_change_nothing(kind):
+    """Blocks that return tuples, and those that return states, are followed in the same way."""
+    encoder = tiny_text_encoder(kind)
+    model = beside_clip(encoder, strategy="acquisition", acquirer_size=4, text_pooling="mean").eval()
+    for acquirer in model.acquirers():
+        torch.nn.init.zeros_(acquirer.up.weight)
+        torch.nn.init.zeros_(acquirer.up.bias)
+    with torch.no_grad():
+        states = encoder(**token_ids()).last_hidden_state
+        found = model.get_text_features(**token_ids()).last_hidden_state
+    mask = token_ids()["attention_mask"].bool()
+    torch.testing.assert_close(found[mask], states[mask])
+
+
+def test_an_encoder_decoder_brings_its_encoder(tmp_path):
+    """As the Hub has mT5: with the weights of its decoder."""
+    sizes = {"vocab_size": 200, "d_model": 12, "d_kv": 6, "d_ff": 16, "num_layers": 3, "num_heads": 2}
+    whole = AutoModel.from_config(AutoConfig.for_model("mt5", **sizes))
+    whole.save_pretrained(tmp_path)
+    shared = whole.shared.weight
+    for source in (tmp_path, whole):
+        assert torch.equal(beside_clip(source, text_pooling="mean").text_model.shared.weight, shared)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("gpt2", "a 'gpt2' model is a decoder, .*choose a text encoder, such as BERT"),
+        ("bart", "a 'bart' model is an encoder-decoder, .*it has one for mt5, t5, umt5"),
+        ("vit", "a 'vit' model is no text encoder"),
+    ],
+)
+def test_what_is_no_text_encoder_is_refused(kind, message, tmp_path):
+    config, native = AutoConfig.for_model(kind), tiny_clip()[0].config
+    with pytest.raises(ModelKindError, match=message):
+        MlaStudentModel(MlaStudentConfig(text_config=config, base_config=native))
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ModelKindError, match=message):
+        beside_clip(tmp_path)
+
+
+def test_blocks_that_cannot_be_told_are_refused():
+    """XLM has lists of attentions, of norms and of networks, and none of blocks."""
+    encoder = tiny_text_encoder("xlm")
+    with pytest.raises(ModelKindError, match="4 lists of 3 blocks in a 'xlm' text encoder"):
+        beside_clip(encoder, strategy="acquisition")
+    assert beside_clip(encoder).config.strategy == "distillation"
+
+
+# ---- Pooling ----
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "eos", "pooler"])
+def test_each_pooling_reads_the_states_that_it_is_named_for(pooling):
+    encoder = tiny_text_encoder("bert")
+    model = beside_clip(encoder, text_pooling=pooling).eval()
+    with torch.no_grad():
+        output = encoder(**token_ids())
+        states = output.last_hidden_state
+        short, full = states[1, :5], states[[0, 2]]
+        expected = {
+            "cls": states[:, 0],
+            "mean": torch.stack([full[0].mean(0), short.mean(0), full[1].mean(0)]),
+            "eos": torch.stack([full[0][-1], short[-1], full[1][-1]]),
+            "pooler": output.pooler_output,
+        }[pooling]
+        torch.testing.assert_close(
+            model.get_text_features(**token_ids()).pooler_output, model.projection(expected), rtol=1e-5, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_encoder_without_a_pooling_layer_says_so(kind):
+    encoder = tiny_text_encoder(kind)
+    if kind in POOLED:
+        assert beside_clip(encoder, text_pooling="pooler").text_model.pooler is not None
+        return
+    message = f"this '{kind}' text encoder has no pooling layer: choose text_pooling='mean', 'cls' or 'eos'"
+    with pytest.raises(ModelKindError, match=message):
+        beside_clip(encoder, text_pooling="pooler")
+    with pytest.raises(ModelKindError, match=message):
+        native = tiny_clip()[0].config
+        MlaStudentModel(MlaStudentConfig(text_config=encoder.config, base_config=native, text_pooling="pooler"))
+
+
+def test_a_pooling_layer_that_a_folder_lacks(tmp_path):
+    """Checkpoints of masked language modeling have none."""
+    type(tiny_bert()[0])(tiny_bert()[0].config, add_pooling_layer=False).save_pretrained(tmp_path)
+    assert beside_clip(tmp_path).config.text_pooling == "cls"
+    with pytest.raises(ModelFolderError, match=r"lacks the weights pooler\.dense"):
+        beside_clip(tmp_path, text_pooling="pooler")
+
+
+def test_the_pooling_is_by_default_what_the_folder_states(tmp_path):
+    folder = saved(tiny_bert(), tmp_path)
+    assert beside_clip(folder).config.text_pooling == "cls"
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    assert beside_clip(folder).config.text_pooling == "mean"
+    assert beside_clip(folder, text_pooling="eos").config.text_pooling == "eos"
+
+
+# ---- What is frozen ----
+
+
+def test_a_frozen_encoder_leaves_the_projection_to_train():
+    model = beside_clip(tiny_bert()[0], freeze=("text",)).train()
+    assert model.config.strategy == "projection"
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained == {"projection.weight", "projection.bias"}
+    assert not any(module.training for module in model.text_model.modules())
+    acquiring = beside_clip(tiny_bert()[0], freeze=("text",), strategy="acquisition")
+    assert acquiring.config.strategy == "acquisition"
+
+
+@pytest.mark.parametrize("freeze", ["text", ("image",), ("text", "native")])
+def test_nothing_else_can_be_frozen(freeze):
+    with pytest.raises(ValueError, match=r"of a student, \('text',\) can be frozen"):
+        beside_clip(tiny_bert()[0], freeze=freeze)
+
+
+# ---- Prompts ----
+
+
+def test_the_prompt_stands_before_the_students_texts_alone(tmp_path):
+    bert, tokenizer = tiny_bert()
+    native = tiny_clip()
+    _, processor = student_of(native, bert, tokenizer, text_prompt="dot ")
+    _, plain = student_of(native, bert, tokenizer)
+    prompted, without = [f"dot {text}" for text in OTHERS], processor(text=OTHERS, language="de")
+    assert without["input_ids"] == plain(text=prompted, language="de")["input_ids"]
+    assert processor(text=OTHERS[0])["input_ids"] == plain(text=prompted[0])["input_ids"]
+    for reader in (processor, plain):
+        assert (
+            reader.native(text=ENGLISH, language="en")["input_ids"]
+            == plain.native(text=ENGLISH, language="en")["input_ids"]
+        )
+    processor.save_pretrained(tmp_path)
+    again = AutoProcessor.from_pretrained(tmp_path)
+    assert again.text_prompt == "dot " and again(text=OTHERS)["input_ids"] == without["input_ids"]
+
+
+# ---- Who reads native texts ----
+
+
+@pytest.mark.parametrize("make_native", [tiny_clip, tiny_siglip, tiny_dual_encoder])
+def test_native_texts_keep_their_embeddings_to_the_bit(make_native):
+    native = make_native()
+    bert, tokenizer = tiny_bert()
+    model, processor = student_of(native, bert, tokenizer, native_texts="native")
+    assert model.config.learned_languages == ["de", "fr"] and model.config.known_languages == ["en", "de", "fr"]
+    found, plain = Embedder(model.eval(), processor), Embedder(*make_native())
+    plain.model.requires_grad_(False)  # as in the student: torch may multiply weights that are trained in another way
+    settings = {"language": "en", "normalize": False}
+    assert (found.encode_text(ENGLISH, **settings) == plain.encode_text(ENGLISH, **settings)).all()
+    images = drawn_images(3)
+    assert (found.encode_image(images) == plain.encode_image(images)).all()
+
+
+@pytest.mark.parametrize("make_native", [tiny_clip, tiny_siglip])
+def test_a_batch_of_both_is_as_each_alone(make_native):
+    bert, tokenizer = tiny_bert()
+    model, processor = student_of(make_native(), bert, tokenizer, native_texts="native")
+    reading, _ = student_of(make_native(), bert, tokenizer)
+    reading.load_state_dict(model.state_dict())
+    texts, languages = [OTHERS[0], ENGLISH[0], OTHERS[1], ENGLISH[1]], ["de", "en", "fr", "en"]
+    inputs = processor(text=texts, language=languages, return_tensors="pt")
+    assert inputs["language_ids"].tolist() == [1, 0, 1, 0]
+    alone = processor(text=ENGLISH, language="en", return_tensors="pt")
+    with torch.no_grad():
+        features = model.eval()(**inputs).text_features
+        torch.testing.assert_close(features[[1, 3]], model.get_text_features(**alone).pooler_output)
+        student = reading.eval().get_text_features(inputs["input_ids"][::2], inputs["attention_mask"][::2])
+        torch.testing.assert_close(features[::2], student.pooler_output)
+
+
+def test_long_native_texts_keep_the_native_models_length():
+    bert, tokenizer = tiny_bert()
+    native = tiny_clip()
+    _, processor = student_of(native, bert, tokenizer, native_texts="native")
+    text = "a dot " * 100
+    ids = processor(text=[text, text], language=["en", "de"], padding=False)["input_ids"]
+    assert [len(row) for row in ids] == [40, 64]
+    cut = processor(text=[text, text], language=["en", "de"], max_length=9)["input_ids"]
+    assert [len(row) for row in cut] == [9, 9]
+
+
+def test_texts_need_their_language_where_two_models_read():
+    bert, tokenizer = tiny_bert()
+    _, processor = student_of(tiny_clip(), bert, tokenizer, native_texts="native")
+    with pytest.raises(MissingLanguageError, match="the model needs the language of every text"):
+        processor(text=ENGLISH)
+
+
+# ---- Teachers ----
+
+
+@pytest.fixture
+def make_trainer(tmp_path):
+    def make(model, processor, task="text_text", **changes):
+        settings = {
+            "per_device_train_batch_size": 16,
+            "max_steps": 4,
+            "learning_rate": 1e-2,
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "report_to": "none",
+            "disable_tqdm": True,
+            "use_cpu": True,
+            "precision": "float32",
+        }
+        return MlaTrainer(
+            model=model,
+            args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **settings | changes),
+            processing_class=processor,
+            train_dataset={task: shapes_corpus()},
+            cache_dir=str(tmp_path / "cache"),
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("task", ["text_text", "image_text"])
+@pytest.mark.parametrize("make_native", [tiny_clip, tiny_dual_encoder])
+def test_a_teacher_computes_before_training_and_never_in_a_step(make_trainer, make_native, task, monkeypatch):
+    """Teacher and student have tokenizers, widths and kinds of their own."""
+    native = make_native()
+    encoder = tiny_text_encoder("mt5")
+    tokenizer = tiny_bert()[1]
+    model, processor = student_of(native, encoder, tokenizer, text_pooling="mean", native_texts="native")
+    trainer = make_trainer(model, processor, task)
+    calls = []
+    for tower in (model.native_model.text_model, model.native_model.vision_model):
+        tower.register_forward_hook(lambda *call: calls.append(call))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer.train()
+    assert not calls
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0]
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed and not any(name.startswith("native_model") for name in changed)
+
+
+def test_without_the_cache_the_teacher_computes_in_every_step(make_trainer):
+    """So that the test above sees what it claims to see."""
+    bert, tokenizer = tiny_bert()
+    model, processor = student_of(tiny_clip(), bert, tokenizer)
+    trainer = make_trainer(model, processor, cache_frozen_features=False)
+    calls = []
+    model.native_model.text_model.register_forward_hook(lambda *call: calls.append(call))
+    trainer.train()
+    assert len(calls) == 4
+
+
+def test_the_native_language_is_not_trained_where_the_native_model_reads_it(make_trainer):
+    bert, tokenizer = tiny_bert()
+    model, processor = student_of(tiny_clip(), bert, tokenizer, native_texts="native")
+    assert list(make_trainer(model, processor).tasks["text_text"].groups) == ["de", "fr"]
+    with pytest.raises((TrainingSetupError, ValueError), match="'en'"):
+        make_trainer(model, processor, languages=["en"])
+
+
+def test_a_student_of_other_kinds_loads_without_the_package(run_without_babelens, tmp_path):
+    tokenizer = tiny_bert()[1]
+    model, processor = student_of(
+        tiny_dual_encoder(), tiny_text_encoder("mt5"), tokenizer, text_pooling="mean", native_texts="native"
+    )
+    saved((model.eval(), processor), tmp_path / "student")
+    run_without_babelens(_WITHOUT_PACKAGE, tmp_path / "student", tmp_path / "features.pt")
+    loaded = AutoModel.from_pretrained(tmp_path / "student")
+    inputs = AutoProcessor.from_pretrained(tmp_path / "student")(
+        text=["ein Punkt", "a dot"], language=["de", "en"], return_tensors="pt"
+    )
+    with torch.no_grad():
+        assert torch.equal(torch.load(tmp_path / "features.pt"), loaded(**inputs).text_features)
+
+
+_WITHOUT_PACKAGE = """
+import sys
+import torch
+from transformers import AutoModel, AutoProcessor
+
+model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True).eval()
+processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+inputs = processor(text=["ein Punkt", "a dot"], language=["de", "en"], return_tensors="pt")
+with torch.no_grad():
+    torch.save(model(**inputs).text_features, sys.argv[2])
+"""
