@@ -113,10 +113,13 @@ def _without_pooler(model: PreTrainedModel) -> nn.Module:
 @contextmanager
 def _without_report() -> Iterator[None]:
     """Hides transformers' table of weights that are missing, which is an error here, or not needed."""
-    report = logging.getLogger("transformers.modeling_utils")
-    level = report.level
-    report.setLevel(logging.ERROR)
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(_is_no_report)
     try:
         yield
     finally:
-        report.setLevel(level)
+        logger.removeFilter(_is_no_report)
+
+
+def _is_no_report(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in record.getMessage()
