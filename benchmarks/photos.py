@@ -45,7 +45,6 @@ class Photos(Experiment):
     def run_settings(self, row: str, seed: int) -> list[str]:
         given = self.given
         pairs = [[NATIVE, tag] for tag in given.translated]
-        back = [[tag, NATIVE] for tag in given.translated]
         own = {
             "locked": {**self._towers(given.text), **self._captions()},
             "mural": {**self._towers(given.text), **self._captions(), **self._translations(pairs)},
@@ -96,8 +95,9 @@ class Photos(Experiment):
 
 def trained_parameters(folder: Path) -> int:
     """The number of parameters that the training of a saved model changes."""
-    import babelens  # noqa: F401  (registers the models)
     from transformers import AutoModel
+
+    import babelens  # noqa: F401  (registers the models)
 
     return sum(weight.numel() for weight in AutoModel.from_pretrained(folder).parameters() if weight.requires_grad)
 

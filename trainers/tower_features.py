@@ -5,6 +5,7 @@ several versions, of randomly transformed images, between which the collator cho
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ..inference.embedder import Embedder, evaluation_mode, progress_bar
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import ContrastiveTrainingArguments
 from .frozen_features import frozen_features
+from .precision import BFLOAT16, FLOAT16
 
 IMAGE, TEXT = "image", "text"
 # Text column -> the column of its features, as the collator and the model call it.
@@ -103,7 +105,7 @@ class FrozenTowers:
         """The features of texts, [n, W]."""
         tokens = self.processor(text=texts, padding=False)["input_ids"]
         return self._cached(
-            lambda: self._embedder.encode_text(texts, language="und", normalize=False),
+            lambda: self._embedder().encode_text(texts, language="und", normalize=False),
             self.model.text_model,
             f"{self.model.config.text_pooling} padded: {self.processor.pad_to_max_length}",
             (np.array(ids, dtype=np.int64).tobytes() for ids in tokens),
@@ -117,7 +119,7 @@ class FrozenTowers:
         described = f" {augmentation} {versions}" if versions else ""
 
         def compute() -> np.ndarray:
-            return self._embedder.encode_image(images, normalize=False)
+            return self._embedder().encode_image(images, normalize=False)
 
         return self._cached(
             partial(self._versions, compute, images, augmentation, versions) if versions else compute,
@@ -146,20 +148,32 @@ class FrozenTowers:
         output = self.model.tower_features.get_image_features(pixels.to(self.args.device))
         return output.pooler_output.float().cpu().numpy()
 
-    @property
     def _embedder(self) -> Embedder:
         # The memory layout in which convolutions are fastest.
         self.model.to(device=self.args.device, memory_format=torch.channels_last)
         size = self.args.per_device_eval_batch_size
         return Embedder(self.model.tower_features, self.processor, batch_size=size)
 
+    def _in_precision(self) -> AbstractContextManager:
+        """The context in which a trained tower would run."""
+        dtype = {BFLOAT16: torch.bfloat16, FLOAT16: torch.float16}.get(self._precision)
+        return nullcontext() if dtype is None else torch.autocast(self.args.device.type, dtype)
+
+    @property
+    def _precision(self) -> str:
+        return self.args.chosen_precision.name
+
     def _cached(
         self, compute: Callable[[], np.ndarray], tower: Any, settings: str, items: Iterator[bytes]
     ) -> np.ndarray:
+        def in_precision() -> np.ndarray:
+            with self._in_precision():
+                return compute()
+
         return frozen_features(
-            compute,
+            in_precision,
             weights=tower.state_dict(),
-            settings=f"{tower.config.to_json_string()}\n{settings}",
+            settings=f"{tower.config.to_json_string()}\n{settings} {self._precision}",
             items=items,
             cache_dir=self.cache_dir,
         )
