@@ -32,7 +32,7 @@ from .modeling_dual_encoder import (
     without_states,
 )
 from .text_encoders import chosen_pooling
-from .tower_loading import Source, has_own_pooling, image_tower_of, load_tower, text_tower_of
+from .tower_loading import Source, config_of_towers, image_tower_of, load_tower, text_tower_of
 from .towers import build_tower, pool_image, pool_text
 from .vision_text_conversion import VisionTextConversion
 
@@ -104,16 +104,14 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
         pooling = chosen_pooling(text, text_pooling, **where)
         vision_model = image_tower_of(image, **where)
         text_model = text_tower_of(text, pooling, **where)
-        if projection_dim is not None:
-            options = {"projection_dim": projection_dim, "image_head": True} | options
-        if not has_own_pooling(vision_model):
-            options = {"image_pooling": "cls"} | options
-        config = cls.config_class(
-            text_config=text_model.config,
-            vision_config=vision_model.config,
+        config = config_of_towers(
+            cls.config_class,
+            vision_model,
+            text_model,
+            projection_dim=projection_dim,
             text_pooling=pooling,
-            text_prompt=text_prompt or "",
-            freeze=list(freeze),
+            text_prompt=text_prompt,
+            freeze=freeze,
             **options,
         )
         model = cls(config).to(text_model.dtype)

@@ -207,7 +207,7 @@ def test_a_learning_rate_that_is_no_number_is_refused_at_once(recipe_file, tmp_p
         ({"metod": "mural"}, "unknown key metod"),
         ({"model.presett": "x"}, "unknown key model.presett"),
         ({"train.image_text.langauges": ["en"]}, "unknown key train.image_text.langauges"),
-        ({"model.from_pretrained": "somewhere"}, "either a preset or from_pretrained"),
+        ({"model.from_pretrained": "somewhere"}, "either a preset, or image and text, or from_pretrained"),
         ({"tokenizer": {}}, "either vocab_size or from_pretrained"),
         ({"tokenizer": {"from_pretrained": "x", "continuing_subword_prefix": ""}}, "prefix is for pieces that are"),
         ({"tokenizer": {"from_pretrained": "x", "lowercase": False}}, "lowercase is for pieces that are trained"),
