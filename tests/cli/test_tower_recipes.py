@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from safetensors.torch import load_file
 from tiny_backbones import saved_backbone
 from tiny_native import saved, tiny_dual_encoder
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 from babelens import EtclProcessor
 from babelens.cli.main import app
 from babelens.configuration.errors import BabelensError, InputError, ModelFolderError, ModelKindError, RecipeError
+from babelens.model_cards.endpoint_handler import EndpointHandler
 from babelens.modeling.modeling_two_tower import TowerFeatures
 from babelens.trainers.contrastive import ContrastiveTrainer
 from babelens.workflows.base import recipe_run
@@ -120,6 +122,19 @@ def test_the_card_names_both_towers_with_their_licenses(trained: dict[str, Path]
     lines = [line for line in card.splitlines() if "tower" in line]
     assert any("vit" in line and "mit" in line for line in lines), card
     assert any("bert" in line and "apache-2.0" in line for line in lines), card
+    assert 'hypothesis_template="query: {}"' in card
+
+
+def test_an_endpoint_puts_the_prompt_before_labels(trained: dict[str, Path], folder: Path) -> None:
+    """As the processor does; a pipeline loads the tokenizer alone."""
+    labels, image = ["a red square", "a green bar"], next(folder.glob("*.png"))
+    request = {"inputs": Image.open(image), "parameters": {"candidate_labels": labels}}
+    answers = EndpointHandler(str(trained["mural"]))(request)
+    model, processor = (auto.from_pretrained(trained["mural"]) for auto in (AutoModel, AutoProcessor))
+    with torch.no_grad():
+        logits = model.eval()(**processor(images=str(image), text=labels, return_tensors="pt")).logits_per_image
+    expected = dict(zip(labels, logits.softmax(-1)[0].tolist(), strict=True))
+    assert {answer["label"]: answer["score"] for answer in answers} == pytest.approx(expected)
 
 
 WITHOUT_PACKAGE = """
