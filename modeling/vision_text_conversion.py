@@ -18,9 +18,9 @@ from transformers import (
     VisionTextDualEncoderModel,
 )
 
-from ..configuration.errors import ModelKindError
+from ..configuration.errors import ArgumentError, ModelKindError
 from ..configuration.feature_width import POOLER, image_width, text_width
-from ..configuration.pretrained import load_model
+from ..configuration.pretrained import load_config, load_model
 from .learned_temperature import MIN_TEMPERATURE
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class VisionTextConversion:
             options: further keys of the configuration, such as `freeze` or `text_dropout`.
 
         Raises:
+            ArgumentError: for an option that the model has settled, such as `projection_dim`.
             ModelFolderError: if there is no such folder or repository, or it lacks weights.
             ModelKindError: if it is a model of another kind, or one of its towers has no pooling layer.
             ValueError: if an option is unknown or impossible.
@@ -56,26 +57,20 @@ class VisionTextConversion:
             >>> processor = EtclProcessor.from_vision_text_dual_encoder("clip-italian/clip-italian", model.config)
         """
         own: Any = cls
-        if isinstance(source, str | Path):
-            source = load_model(AutoModel, source, **loading or {})
-        kind = source.config.model_type
-        if kind != _KIND:
-            raise ModelKindError(
-                f"a {kind!r} model is no VisionTextDualEncoderModel; {cls.__name__}.from_towers takes the towers of "
-                "any dual encoder, with new linear layers"
-            )
-        if getattr(source.vision_model, "pooler", True) is None:
-            raise ModelKindError(f"the {source.vision_model.config.model_type!r} tower has no pooling layer")
+        pair = _loaded(source, cls.__name__, **loading or {})
+        settled = {"projection_dim": pair.config.projection_dim, "image_head": True, "head_bias": False}
+        settled |= {"text_pooling": POOLER, "image_pooling": POOLER, "text_hidden_size": None}
+        if contrary := [name for name in options if name in settled]:
+            raise ArgumentError(f"{contrary[0]}: the VisionTextDualEncoderModel has settled it; leave it out")
         if own.config_class.model_type == "mural":
             options = {"tasks": ["image_text"]} | options
-        fixed = {"projection_dim": source.config.projection_dim, "head_bias": False, "text_pooling": POOLER}
-        initial = math.exp(-source.config.logit_scale_init_value)
-        model = own.from_towers(source, source, **{"temperature_init_value": initial} | options | fixed)
+        initial = math.exp(-pair.config.logit_scale_init_value)
+        model = own.from_towers(pair, pair, **{"temperature_init_value": initial} | options | settled)
         with torch.no_grad():
-            model.image_projection.weight.copy_(source.visual_projection.weight)
-            model.training_head(True, False).weight.copy_(source.text_projection.weight)
-            model.temperature.copy_(_temperature(source))
-        return model.train(source.training)
+            model.image_projection.weight.copy_(pair.visual_projection.weight)
+            model.training_head(True, False).weight.copy_(pair.text_projection.weight)
+            model.temperature.copy_(_temperature(pair))
+        return model.train(pair.training)
 
     def to_vision_text_dual_encoder(self: Any) -> VisionTextDualEncoderModel:
         """Makes a `VisionTextDualEncoderModel` of transformers with the same towers, linear layers and temperature.
@@ -118,6 +113,24 @@ class VisionTextConversion:
             model.text_projection.weight.copy_(self.training_head(True, False).weight)
             model.logit_scale.fill_(-math.log(temperature))
         return model.train(self.training)
+
+
+def _loaded(source: PreTrainedModel | str | Path, wanted: str, **loading: Any) -> Any:
+    """Returns a `VisionTextDualEncoderModel`, after checking that it is one and that its towers pool images.
+
+    Raises:
+        ModelKindError: if not.
+    """
+    config = source.config if isinstance(source, PreTrainedModel) else load_config(source, **loading)
+    if config.model_type != _KIND:
+        raise ModelKindError(
+            f"a {config.model_type!r} model is no VisionTextDualEncoderModel; {wanted}.from_towers takes the towers "
+            "of any dual encoder, with new linear layers"
+        )
+    pair: Any = source if isinstance(source, PreTrainedModel) else load_model(AutoModel, source, **loading)
+    if getattr(pair.vision_model, "pooler", True) is None:
+        raise ModelKindError(f"the {pair.vision_model.config.model_type!r} tower has no pooling layer")
+    return pair
 
 
 def _temperature(source: Any) -> torch.Tensor:

@@ -77,7 +77,7 @@ class ModelBuilder:
             InputError: if the image processor makes images of a size that the vision backbone cannot read.
         """
         if self.recipe.model.towers:
-            self._tower_processor()
+            _ = self._tower_processor
 
     # ---- Parts that a method may define ----
 
@@ -97,7 +97,7 @@ class ModelBuilder:
         if self.recipe.model.from_pretrained:
             return load_processor(AutoProcessor, self.start, **self.code)
         if self.recipe.model.towers:
-            return self._tower_processor()
+            return self._tower_processor
         languages = [*self.data.image_languages, *self.data.pair_languages]
         # The characters of all captions: a language that the model never saw must at least be spelled.
         tokenizer = self.new_tokenizer("tokenizer", languages, self.data.captions)
@@ -132,7 +132,9 @@ class ModelBuilder:
             made.set_attn_implementation(self.recipe.model.attn_implementation)
         return made
 
+    @cached_property
     def _tower_processor(self) -> ProcessorMixin:
+        """The processor of a model that is made of two pretrained towers, whose images and configuration fit them."""
         (image, text), config = self.recipe.model.towers, self._tower_config
         return METHODS[self.recipe.method].processor.from_towers(image, text, config, **self.code)
 

@@ -29,7 +29,7 @@ from transformers import (
 )
 
 from babelens import EtclModel, EtclProcessor, MuralModel, MuralProcessor
-from babelens.configuration.errors import InputError, ModelKindError, ModelMismatchError
+from babelens.configuration.errors import ArgumentError, InputError, ModelKindError, ModelMismatchError
 
 KINDS = [("vit", "bert"), ("clip", "xlm-roberta"), ("dinov2", "mpnet"), ("swin", "clip_text_model")]
 METHODS = [(MuralModel, MuralProcessor), (EtclModel, EtclProcessor)]
@@ -222,6 +222,12 @@ def test_other_models_and_processors_are_refused(folders: dict[str, Path]) -> No
     reader.image_processor = BACKBONES["dinov2"][1]
     with pytest.raises(InputError, match="28"):
         MuralProcessor.from_vision_text_dual_encoder(reader, config)
+
+
+def test_what_the_model_has_settled_is_no_option() -> None:
+    for options in ({"projection_dim": 4}, {"text_pooling": "mean"}, {"text_hidden_size": 8}):
+        with pytest.raises(ArgumentError, match=f"{next(iter(options))}: .* has settled it"):
+            MuralModel.from_vision_text_dual_encoder(made("vit", "bert")[0], **options)
 
 
 def test_towers_without_a_pooling_layer_are_refused() -> None:
