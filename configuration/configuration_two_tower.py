@@ -37,6 +37,8 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
             image features is the width of the shared space.
         projection_dim: Width of the shared space; by default 512 with `image_head`, and otherwise always the width of
             the image features.
+        head_bias: Whether the linear layers of the heads have a bias; transformers' `VisionTextDualEncoderModel`, to
+            which a model can be converted, has none.
         text_hidden_size: Width of a hidden layer between the text features and the shared space; by default, the text
             head is a linear layer, as in the papers. With a frozen text tower, a hidden layer brings languages closer.
         text_dropout, image_dropout: Probability that a pooled feature of a text or an image is zeroed in training,
@@ -58,6 +60,7 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
     text_prompt: str = ""
     image_head: bool = False
     projection_dim: int | None = None
+    head_bias: bool = True
     text_hidden_size: int | None = None
     text_dropout: float | int = 0.0
     image_dropout: float | int = 0.0

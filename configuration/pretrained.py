@@ -19,7 +19,7 @@ from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_c
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 from torch import nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import BabelensError, HubUnreachableError, ModelFolderError, ModelKindError, UntrustedCodeError
 from .model_folders import damaged_files, is_finite, misplaced_shards, named
@@ -106,11 +106,19 @@ def load_model(
 def load_processor(auto_class: Any, source: str | Path, **loading: Any) -> Any:
     """Loads a processor, tokenizer or image processor, whichever the Auto class loads.
 
-    Arguments and errors are those of `load_config`.
+    Arguments and errors are those of `load_config`; it is an error, too, if the tokenizer has no vocabulary.
     """
     source, loading = str(source), located(source, **loading)
     with explained(source, loading):
-        return auto_class.from_pretrained(source, **_where(loading))
+        loaded = auto_class.from_pretrained(source, **_where(loading))
+    tokenizer = getattr(loaded, "tokenizer", loaded)
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:
+        # From a folder without the files of a tokenizer, transformers makes one of special tokens alone, to which
+        # some kinds add the mark of a space.
+        raise ModelFolderError(
+            f"{source} has no vocabulary: the files of its tokenizer, such as tokenizer.json, are missing"
+        )
+    return loaded
 
 
 def located(source: str | Path, **loading: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
 `[{"label": "…", "score": 0.9}, …]`, best first. `"hypothesis_template": "… {} …"` among the parameters puts the labels
-into a sentence; otherwise they are taken as they are.
+into a sentence; otherwise they are taken as they are. The model's own prompt comes before both.
 """
 
 import base64
@@ -21,4 +21,7 @@ class EndpointHandler:
         image = data["inputs"]
         if isinstance(image, str):
             image = Image.open(io.BytesIO(base64.b64decode(image)))
-        return self.classifier(image, **{"hypothesis_template": "{}", **data["parameters"]})
+        parameters = {"hypothesis_template": "{}", **data["parameters"]}
+        prompt = getattr(self.classifier.model.config, "text_prompt", "")  # which pipelines do not put before texts
+        parameters["hypothesis_template"] = prompt + parameters["hypothesis_template"]
+        return self.classifier(image, **parameters)

@@ -13,6 +13,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mural import MuralConfig
+from ..configuration.errors import ModelKindError, ModelMismatchError
+from ..configuration.feature_width import image_width
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
@@ -39,7 +41,24 @@ class MuralModel(TwoTowerModel):
 
     @classmethod
     def from_align(cls, align: AlignModel) -> "MuralModel":
-        """Makes a `MuralModel` without a text-text task from the weights of a transformers `AlignModel`."""
+        """Makes a `MuralModel` without a text-text task from the weights of a transformers `AlignModel`.
+
+        Raises:
+            ModelKindError: if it is a model of another kind.
+            ModelMismatchError: if its texts and images have different widths.
+        """
+        if align.config.model_type != "align":
+            raise ModelKindError(
+                f"a {align.config.model_type!r} model is no AlignModel; MuralModel.from_towers takes the towers of "
+                "any dual encoder, with new linear layers"
+            )
+        if (width := image_width(align.config.vision_config)) != align.config.projection_dim:
+            raise ModelMismatchError(
+                f"this AlignModel projects texts to projection_dim={align.config.projection_dim}, and its images, "
+                f"which it does not project, are {width} wide, so that it cannot compare them; "
+                f"MuralModel.from_towers(align, align, projection_dim={align.config.projection_dim}) takes its "
+                "towers, with new linear layers for both"
+            )
         config = MuralConfig(
             tasks=[IMAGE_TEXT],
             text_config=align.config.text_config,

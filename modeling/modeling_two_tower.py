@@ -32,11 +32,12 @@ from .modeling_dual_encoder import (
     without_states,
 )
 from .text_encoders import chosen_pooling
-from .tower_loading import Source, has_own_pooling, image_tower_of, load_tower, text_tower_of
+from .tower_loading import Source, config_of_towers, image_tower_of, load_tower, text_tower_of
 from .towers import build_tower, pool_image, pool_text
+from .vision_text_conversion import VisionTextConversion
 
 
-class TwoTowerModel(DualEncoderPreTrainedModel):
+class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
     """Base class of MURAL and ETCL.
 
     Subclasses make their heads with `new_text_head`, and define `training_head` and `get_text_features`.
@@ -52,7 +53,8 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
         self.vision_model = build_tower(config.vision_config, pooler=None if config.image_pooling == POOLER else False)
         width = image_width(config.vision_config)
-        self.image_projection = nn.Linear(width, config.projection_dim) if config.image_head else nn.Identity()
+        image_head = nn.Linear(width, config.projection_dim, config.head_bias) if config.image_head else nn.Identity()
+        self.image_projection = image_head
         self.text_dropout, self.image_dropout = nn.Dropout(config.text_dropout), nn.Dropout(config.image_dropout)
         for name in config.freeze:
             self.towers[name].requires_grad_(False).eval()
@@ -102,16 +104,14 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         pooling = chosen_pooling(text, text_pooling, **where)
         vision_model = image_tower_of(image, **where)
         text_model = text_tower_of(text, pooling, **where)
-        if projection_dim is not None:
-            options = {"projection_dim": projection_dim, "image_head": True} | options
-        if not has_own_pooling(vision_model):
-            options = {"image_pooling": "cls"} | options
-        config = cls.config_class(
-            text_config=text_model.config,
-            vision_config=vision_model.config,
+        config = config_of_towers(
+            cls.config_class,
+            vision_model,
+            text_model,
+            projection_dim=projection_dim,
             text_pooling=pooling,
-            text_prompt=text_prompt or "",
-            freeze=list(freeze),
+            text_prompt=text_prompt,
+            freeze=freeze,
             **options,
         )
         model = cls(config).to(text_model.dtype)
@@ -154,9 +154,9 @@ class TwoTowerModel(DualEncoderPreTrainedModel):
         config = self.config
         width, hidden = text_width(config.text_config, config.text_pooling), config.text_hidden_size
         if hidden is None:
-            return nn.Linear(width, config.projection_dim)
-        layers = nn.Linear(width, hidden), nn.GELU(), nn.Dropout(config.text_dropout)
-        return nn.Sequential(*layers, nn.Linear(hidden, config.projection_dim))
+            return nn.Linear(width, config.projection_dim, config.head_bias)
+        layers = nn.Linear(width, hidden, config.head_bias), nn.GELU(), nn.Dropout(config.text_dropout)
+        return nn.Sequential(*layers, nn.Linear(hidden, config.projection_dim, config.head_bias))
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

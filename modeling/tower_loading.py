@@ -1,18 +1,20 @@
 """Pretrained towers: a text encoder or a vision backbone from a folder, from the Hub, or out of another model."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import torch
 from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from ..configuration.errors import ModelKindError
+from ..configuration.feature_width import POOLER, TextPooling
 from ..configuration.pretrained import load_config, load_model
-from .text_encoders import check_pooling, check_text_encoder, load_text_encoder
-from .towers import tower_class
+from .text_encoders import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
+from .towers import build_tower, tower_class
 
 Source: TypeAlias = PreTrainedModel | str | Path
 
@@ -69,12 +71,73 @@ def image_tower_of(source: Source, **loading: Any) -> PreTrainedModel:
                 tower = load_model(tower_class(config), source, part=_without_pooler, untrained=untrained, **loading)
             if untrained:  # a pooling layer that the files lack, such as that of a ViT for classification
                 tower.pooler = None
-    if getattr(tower, "main_input_name", "") != _PIXELS:
-        raise ModelKindError(
-            f"a {tower.config.model_type!r} model reads no images: image= needs a vision backbone, such as a ViT, a "
-            "DINOv2 or the image tower of a CLIP"
-        )
+    _check_reads_images(tower, tower.config.model_type)
     return tower
+
+
+def config_of_towers(
+    config_class: Any,
+    image: Source,
+    text: Source,
+    *,
+    projection_dim: int | None = None,
+    text_pooling: TextPooling | None = None,
+    text_prompt: str | None = None,
+    freeze: Collection[str] = (),
+    loading: dict[str, Any] | None = None,
+    **options: Any,
+) -> PreTrainedConfig:
+    """Returns the configuration of the model that `from_towers` makes, without loading weights of folders.
+
+    Only weights show whether a ViT has a trained pooling layer; without one, `from_towers` sets `image_pooling` to
+    `cls`.
+
+    Args:
+        config_class: `MuralConfig` or `EtclConfig`.
+        image, text: the towers; these and all other arguments and errors are those of `TwoTowerModel.from_towers`.
+    """
+    where = loading or {}
+    pooling = chosen_pooling(text, text_pooling, **where)
+    if projection_dim is not None:
+        options = {"projection_dim": projection_dim, "image_head": True} | options
+    if isinstance(image, PreTrainedModel) and not has_own_pooling(image):
+        options = {"image_pooling": "cls"} | options
+    return config_class(
+        text_config=text_tower_config(text, pooling, **where),
+        vision_config=image_tower_config(image, **where),
+        text_pooling=pooling,
+        text_prompt=text_prompt or "",
+        freeze=freeze if isinstance(freeze, str) else list(freeze),  # the configuration refuses a text
+        **options,
+    )
+
+
+def text_tower_config(source: Source, pooling: str = "cls", **loading: Any) -> PreTrainedConfig:
+    """Returns the configuration of a pretrained text encoder, of which no weights are loaded.
+
+    Arguments and errors are those of `text_tower_of`, but for weights.
+    """
+    if isinstance(source, PreTrainedModel):
+        return text_tower_of(source, pooling).config
+    config = _tower_config(load_config(source, **loading), _TEXT_CONFIG)
+    check_text_encoder(config)
+    if pooling == POOLER:
+        with torch.device("meta"):
+            check_pooling(build_tower(config, pooler=True), pooling)
+    return config
+
+
+def image_tower_config(source: Source, **loading: Any) -> PreTrainedConfig:
+    """Returns the configuration of a pretrained vision backbone, of which no weights are loaded.
+
+    Arguments and errors are those of `image_tower_of`, but for weights.
+    """
+    if isinstance(source, PreTrainedModel):
+        return image_tower_of(source).config
+    config = _tower_config(load_config(source, **loading), _IMAGE_CONFIG)
+    if (chosen := tower_class(config)) is not AutoModel:
+        _check_reads_images(chosen, config.model_type)
+    return config
 
 
 def has_own_pooling(tower: PreTrainedModel) -> bool:
@@ -87,6 +150,18 @@ def load_tower(tower: PreTrainedModel, source: PreTrainedModel) -> None:
     pooling layer."""
     own = tower.state_dict()
     tower.load_state_dict({name: value for name, value in source.state_dict().items() if name in own})
+
+
+def _check_reads_images(tower: Any, kind: str) -> None:
+    if getattr(tower, "main_input_name", "") != _PIXELS:
+        raise ModelKindError(
+            f"a {kind!r} model reads no images: image= needs a vision backbone, such as a ViT, a DINOv2 or the image "
+            "tower of a CLIP"
+        )
+
+
+def _tower_config(config: PreTrainedConfig, name: str) -> PreTrainedConfig:
+    return getattr(getattr(config, "base_config", config), name) if _is_dual_encoder(config) else config
 
 
 def _is_dual_encoder(config: PreTrainedConfig) -> bool:

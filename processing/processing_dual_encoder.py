@@ -9,6 +9,7 @@ from transformers.processing_utils import TextKwargs
 
 from ..configuration.errors import InputError
 from ..configuration.languages import language_for_each
+from ..configuration.pretrained import load_processor
 from ..configuration.text_lengths import text_positions
 from .processing_text_image import TextImageProcessor, as_batch
 from .processor_settings import LARGEST_LENGTH
@@ -71,7 +72,7 @@ class DualEncoderProcessor(TextImageProcessor):
 
         Raises:
             InputError: if the image processor makes images of a size that the backbone cannot read.
-            OSError: if there is no image processor or no tokenizer.
+            ModelFolderError: if there is no image processor or no tokenizer.
 
         Examples:
             >>> towers = "facebook/dinov2-small", "intfloat/multilingual-e5-small"
@@ -80,9 +81,9 @@ class DualEncoderProcessor(TextImageProcessor):
         """
         if isinstance(image, str | Path):
             # Pillow on every machine: transformers would use torchvision where it is installed, whose pixels differ.
-            image = AutoImageProcessor.from_pretrained(image, **{"backend": "pil"} | loading)
+            image = load_processor(AutoImageProcessor, image, **{"backend": "pil"} | loading)
         if isinstance(text, str | Path):
-            text = AutoTokenizer.from_pretrained(text, **loading)
+            text = load_processor(AutoTokenizer, text, **loading)
         check_image_size(image, config.vision_config)
         is_padded = "siglip" in config.text_config.model_type
         longest = longest_text(config.text_config, text)

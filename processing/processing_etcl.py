@@ -2,9 +2,10 @@
 of at most 64 tokens (Lee et al. 2022, section 3.3)."""
 
 from .processing_dual_encoder import DualEncoderProcessor
+from .vision_text_processors import VisionTextProcessorConversion
 
 
-class EtclProcessor(DualEncoderProcessor):
+class EtclProcessor(VisionTextProcessorConversion, DualEncoderProcessor):
     """Prepares images and texts for an `EtclModel`.
 
     Args:

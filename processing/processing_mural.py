@@ -2,9 +2,10 @@
 (sections 3.2 and A.1)."""
 
 from .processing_dual_encoder import DualEncoderProcessor
+from .vision_text_processors import VisionTextProcessorConversion
 
 
-class MuralProcessor(DualEncoderProcessor):
+class MuralProcessor(VisionTextProcessorConversion, DualEncoderProcessor):
     """Prepares images and texts for a `MuralModel`.
 
     Args:

@@ -116,6 +116,26 @@ def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTrainin
     return checked
 
 
+def check_frozen(towers: Mapping[str, Any] | None, frozen: Collection[str]) -> None:
+    """Checks that no tower that the model's configuration freezes is given a learning rate, unless the option `towers`
+    states in `train` that the tower is trained nevertheless.
+
+    Args:
+        towers: the training option, as in `checked_training`.
+        frozen: the towers that the configuration freezes.
+
+    Raises:
+        TrainingSetupError: for a frozen tower with a `rate` or a `decay` and without `train`.
+    """
+    for tower, given in (towers or {}).items():
+        rates = [key for key in ("rate", "decay") if key in given]
+        if tower in frozen and rates and "train" not in given:
+            raise TrainingSetupError(
+                f"towers.{tower}: {rates[0]}={given[rates[0]]} is for a tower that is trained, and the model freezes "
+                f"it (freeze: {', '.join(frozen)}); leave {rates[0]} out, or state what is trained, such as train: all"
+            )
+
+
 def _check_known(given: object, known: Collection[str], where: str) -> None:
     if given not in known:
         raise TrainingSetupError(

@@ -17,7 +17,7 @@ from transformers import TrainingArguments, get_scheduler
 from transformers.integrations import get_available_reporting_integrations
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
-from ..configuration.errors import RecipeError
+from ..configuration.errors import ModelKindError, RecipeError
 from ..configuration.suggestions import did_you_mean
 from ..processing.image_augmentation import ImageAugmentation
 from ..processing.text_augmentation import TextAugmentation
@@ -233,6 +233,6 @@ def overrides_checked(key: str = "model.overrides") -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, StrictDataclassError) as error:
-        if isinstance(error, RecipeError):
+        if isinstance(error, RecipeError | ModelKindError):  # the latter is about the model that is configured
             raise
         raise RecipeError(f"{key}: {in_one_line(error)}") from error

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from transformers import (
-    AutoImageProcessor,
     AutoModel,
     AutoProcessor,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -20,6 +20,7 @@ from ..configuration.errors import RecipeError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_model, load_processor
+from ..modeling.tower_loading import config_of_towers
 from ..processing.image_processing_mural import MuralImageProcessor
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
 from ..registry import METHODS
@@ -65,6 +66,19 @@ class ModelBuilder:
         assert start is not None
         return start
 
+    def check_towers(self) -> None:
+        """Checks two pretrained towers and what comes with them: their kinds, the image processor, the tokenizer, and
+        whether the recipe's overrides fit them. No weights are loaded.
+
+        Raises:
+            RecipeError: for overrides that do not fit the towers.
+            ModelFolderError: if there is no such folder or repository, or it lacks an image processor or a tokenizer.
+            ModelKindError: if a source has no such tower, or cannot pool texts as asked.
+            InputError: if the image processor makes images of a size that the vision backbone cannot read.
+        """
+        if self.recipe.model.towers:
+            _ = self._tower_processor
+
     # ---- Parts that a method may define ----
 
     def check(self) -> None:
@@ -83,7 +97,7 @@ class ModelBuilder:
         if self.recipe.model.from_pretrained:
             return load_processor(AutoProcessor, self.start, **self.code)
         if self.recipe.model.towers:
-            return self._tower_processor()
+            return self._tower_processor
         languages = [*self.data.image_languages, *self.data.pair_languages]
         # The characters of all captions: a language that the model never saw must at least be spelled.
         tokenizer = self.new_tokenizer("tokenizer", languages, self.data.captions)
@@ -94,7 +108,7 @@ class ModelBuilder:
         source = self.recipe.model
         attention: dict[str, Any] = {"attn_implementation": source.attn_implementation}
         if source.towers:
-            return self._of_towers
+            return self._tower_model()
         if source.preset is None:
             return load_model(AutoModel, self.start, **attention, **self.code)
         vocabulary = {"vocab_size": len(processor.tokenizer)}
@@ -102,23 +116,27 @@ class ModelBuilder:
         return AutoModel.from_config(load_preset(source.preset, **overrides), **attention)
 
     @cached_property
-    def _of_towers(self) -> PreTrainedModel:
-        """The model that is made of two pretrained towers."""
+    def _tower_config(self) -> PreTrainedConfig:
+        """The configuration of a model that is made of two pretrained towers."""
         image, text = self.recipe.model.towers
-        method, options = METHODS[self.recipe.method].model, dict(self.recipe.model.overrides)
         with overrides_checked():
-            model = method.from_towers(image, text, loading=self.code, **options)
-        if self.recipe.model.attn_implementation:
-            model.set_attn_implementation(self.recipe.model.attn_implementation)
-        return model
+            return config_of_towers(
+                METHODS[self.recipe.method].config, image, text, loading=self.code, **self.recipe.model.overrides
+            )
 
-    def _tower_processor(self) -> ProcessorMixin:
+    def _tower_model(self) -> PreTrainedModel:
         image, text = self.recipe.model.towers
-        return METHODS[self.recipe.method].processor.from_towers(
-            load_processor(AutoImageProcessor, image, backend="pil", **self.code),
-            load_processor(AutoTokenizer, text, **self.code),
-            self._of_towers.config,
-        )
+        model = METHODS[self.recipe.method].model
+        made = model.from_towers(image, text, loading=self.code, **self.recipe.model.overrides)
+        if self.recipe.model.attn_implementation:
+            made.set_attn_implementation(self.recipe.model.attn_implementation)
+        return made
+
+    @cached_property
+    def _tower_processor(self) -> ProcessorMixin:
+        """The processor of a model that is made of two pretrained towers, whose images and configuration fit them."""
+        (image, text), config = self.recipe.model.towers, self._tower_config
+        return METHODS[self.recipe.method].processor.from_towers(image, text, config, **self.code)
 
     def next_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """The model of the next stage, made from the one with which a stage ended."""

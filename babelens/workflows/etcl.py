@@ -1,5 +1,7 @@
 """ETCL's recipes: they go on from an ETCL model, from a MURAL, or from nothing."""
 
+from typing import Any
+
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..modeling.modeling_etcl import EtclModel
@@ -18,8 +20,11 @@ class EtclBuilder(ModelBuilder):
     takes_towers = True
 
     def make_processor(self) -> ProcessorMixin:
-        processor = super().make_processor()
-        return EtclProcessor(processor.image_processor, processor.tokenizer)
+        processor: Any = super().make_processor()
+        if isinstance(processor, EtclProcessor):
+            return processor
+        kept = {name: getattr(processor, name) for name in ("text_prompt", "max_text_length", "pad_to_max_length")}
+        return EtclProcessor(processor.image_processor, processor.tokenizer, **kept)
 
     def make_model(self, processor: ProcessorMixin) -> PreTrainedModel:
         model = super().make_model(processor)

@@ -8,7 +8,7 @@ from typing import Any
 from datasets import IterableDataset
 from transformers import TrainingArguments
 
-from ..configuration.errors import PublishError, RecipeError
+from ..configuration.errors import PublishError, RecipeError, TrainingSetupError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import list_presets, preset_facts
 from ..configuration.pretrained import load_config
@@ -19,6 +19,7 @@ from ..model_cards.facts import DataSource as CardSource
 from ..model_cards.licenses import check_hub_license, check_weights_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
+from ..trainers.tower_training import check_frozen
 from .argument_checks import check_names
 from .loading import workflow_of
 from .parts import RunParts
@@ -73,6 +74,8 @@ def _check_model(run: RunParts) -> None:
         known = [*(f.name for f in dataclasses.fields(config)), *config.attribute_map]
         for name in run.recipe.model.overrides:
             check_known(name, known, "model.overrides.")
+            if name in ("text_config", "vision_config") and run.recipe.model.towers:
+                raise RecipeError(f"model.overrides.{name}: the tower brings its own configuration; leave it out")
         return
     if preset not in list_presets():
         own = [name for name in list_presets() if preset_facts(name)["method"] == method]
@@ -87,10 +90,18 @@ def check_start(run: RunParts) -> None:
     """
     Raises:
         RecipeError: for a model to go on from that is of another type.
+        BabelensError: for towers that cannot be had, cannot meet, or are frozen and have a learning rate.
         RecipeError: without a license, or with one that the licenses of the models to start from do not allow.
         ModelFolderError: for one that cannot be read, or that needs code of its own which nobody has allowed.
     """
     _check_start_type(run)
+    run.builder.check_towers()
+    for stage in run.recipe.all_stages:
+        given = (run.recipe.training | stage.training).get("towers")
+        try:
+            check_frozen(given, run.recipe.model.overrides.get("freeze", ()))
+        except TrainingSetupError as error:
+            raise RecipeError(f"{stage.training_key}.{error}") from error
     try:
         check_weights_license(run.recipe.license, run.reporting.base_models)
     except PublishError as error:

@@ -31,6 +31,7 @@ TWO_TOWER = DUAL_ENCODER | {
     "tasks",
     "text_encoders",
     "tower_loading",
+    "vision_text_conversion",
 }
 # The native model may be a MURAL or an ETCL.
 MLA = TWO_TOWER | {
@@ -49,7 +50,7 @@ MLA = TWO_TOWER | {
 }
 MLA |= {"processing_mla", "processing_per_language"}
 # A processor with one vocabulary for all languages.
-VOCABULARY = {"processing_dual_encoder", "text_lengths"}
+VOCABULARY = {"processing_dual_encoder", "text_lengths", "vision_text_processors"}
 WORDS = DUAL_ENCODER | {"exporting", "losses_distances", "modeling_word_dual_encoder", "processing_per_language"}
 WORDS |= {"processing_word_level", "recurrent", "training_step", "word_tokenizers"}
 

@@ -27,9 +27,10 @@ from transformers import (
     ViTModel,
 )
 
-from babelens import EtclModel, EtclProcessor, MuralModel, MuralProcessor
+from babelens import EtclModel, EtclProcessor, MuralConfig, MuralModel, MuralProcessor
 from babelens.configuration.errors import InputError, ModelFolderError, ModelKindError
 from babelens.inference import Embedder
+from babelens.modeling.tower_loading import config_of_towers
 
 
 @pytest.fixture(scope="module")
@@ -255,3 +256,18 @@ def test_a_tower_without_its_processor_is_refused(vit: Path, bert: Path, tmp_pat
         MuralProcessor.from_towers(tmp_path, bert, model.config)
     assert AutoImageProcessor.from_pretrained(vit, backend="pil")
     assert AutoTokenizer.from_pretrained(bert)
+
+
+def test_an_empty_tokenizer_is_refused(vit: Path, bert: Path, tmp_path: Path) -> None:
+    """Without its files, transformers makes a tokenizer of special tokens alone."""
+    model = MuralModel.from_towers(vit, bert)
+    for name in ("bert", "xlm-roberta", "mt5"):
+        ENCODERS[name]().save_pretrained(tmp_path / name)
+        with pytest.raises(ModelFolderError, match="has no vocabulary"):
+            MuralProcessor.from_towers(vit, tmp_path / name, model.config)
+
+
+@pytest.mark.parametrize("options", [{}, {"projection_dim": 8, "text_prompt": "query: ", "freeze": ["image"]}])
+def test_the_configuration_is_known_without_weights(vit: Path, bert: Path, options: dict) -> None:
+    config = config_of_towers(MuralConfig, vit, bert, **options)
+    assert config.to_dict() == MuralModel.from_towers(vit, bert, **options).config.to_dict()

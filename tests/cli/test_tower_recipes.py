@@ -1,0 +1,358 @@
+"""Recipes of models that are made of two pretrained towers: `model: {image: …, text: …}`, from the towers to a folder
+that loads without the package, and what is wrong with them, before any data are read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file
+from tiny_backbones import saved_backbone
+from tiny_native import saved, tiny_dual_encoder
+from tiny_recipes import liwe, mla, rc3, smalr, student
+from tiny_text_encoders import saved_encoder, tiny_tokenizer
+from tiny_training import write_shapes
+from transformers import AutoModel, AutoProcessor, GPT2Config, GPT2Model, PreTrainedModel, ViTImageProcessorPil
+from typer.testing import CliRunner
+
+from babelens import EtclProcessor
+from babelens.cli.main import app
+from babelens.configuration.errors import BabelensError, InputError, ModelFolderError, ModelKindError, RecipeError
+from babelens.model_cards.endpoint_handler import EndpointHandler
+from babelens.modeling.modeling_two_tower import TowerFeatures
+from babelens.trainers.contrastive import ContrastiveTrainer
+from babelens.workflows.base import recipe_run
+from babelens.workflows.data import RecipeData
+from babelens.workflows.loading import load_recipe
+
+CARD = "---\nlicense: {}\n---\nA tower.\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images with captions, translations, and two towers with their cards."""
+    folder = write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de"))
+    saved_backbone("vit", folder / "vit")
+    saved_encoder("bert", folder / "bert", "mean_tokens")
+    for tower, license in (("vit", "mit"), ("bert", "apache-2.0")):
+        (folder / tower / "README.md").write_text(CARD.format(license))
+    return folder
+
+
+def recipe(folder: Path, method: str = "mural", image: str = "vit", text: str = "bert") -> dict[str, Any]:
+    """A recipe whose towers are both frozen."""
+    images = {"source": str(folder), "license": "CC0-1.0"}
+    train: dict[str, Any] = {
+        "image_text": images | {"languages": ["en"]},
+        "text_text": {"source": str(folder / "pairs.tsv"), "pairs": [["en", "fr"]], "license": "CC0-1.0"},
+    }
+    content: dict[str, Any] = {
+        "method": method,
+        "model": {
+            "image": str(folder / image),
+            "text": str(folder / text),
+            "overrides": {"projection_dim": 8, "text_prompt": "query: ", "freeze": ["image", "text"]},
+        },
+        "train": train,
+        "validation": {"source": str(folder)},
+        "training": {
+            "per_device_train_batch_size": 4,
+            "max_steps": 4,
+            "save_steps": 2,
+            "learning_rate": 1e-2,
+            "logging_steps": 1,
+            "report_to": "none",
+            "use_cpu": True,
+        },
+    }
+    if method == "etcl":
+        train["triplet"] = images | {"languages": ["en", "de"]}
+        content["stages"] = [
+            {"name": "mural", "tasks": ["image_text", "text_text"]},
+            {"name": "etcl", "tasks": ["triplet"]},
+        ]
+    else:
+        content["model"]["overrides"]["shared_text_head"] = True
+    return content
+
+
+def written(content: dict[str, Any], file: Path) -> Path:
+    file.write_text(yaml.safe_dump(content, allow_unicode=True))
+    return file
+
+
+def train(file: Path, output: Path, *arguments: str) -> Any:
+    return CliRunner().invoke(app, ["train", str(file), "--output", str(output), *arguments])
+
+
+# ---- A run, from the towers to a folder ----
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Path]:
+    """The folder of a run of each method."""
+    root = tmp_path_factory.mktemp("trained")
+    for method in ("mural", "etcl"):
+        done = train(written(recipe(folder, method), root / f"{method}.yaml"), root / method)
+        assert done.exit_code == 0, done.output
+    assert list(cache.iterdir())
+    return {method: root / method for method in ("mural", "etcl")}
+
+
+@pytest.mark.parametrize("method", ["mural", "etcl"])
+def test_the_folder_is_a_model_of_both_towers(trained: dict[str, Path], folder: Path, method: str) -> None:
+    model, processor = (auto.from_pretrained(trained[method]) for auto in (AutoModel, AutoProcessor))
+    assert model.config.model_type == method
+    assert model.config.text_pooling == "mean"  # as the folder of the text encoder states
+    assert model.frozen_towers == ("image", "text")
+    assert processor.text_prompt == model.config.text_prompt == "query: "
+    for tower, name in ((model.vision_model, "vit"), (model.text_model, "bert")):
+        source = AutoModel.from_pretrained(folder / name).state_dict()
+        assert all(torch.equal(value, source[key]) for key, value in tower.state_dict().items())
+    assert processor.image_processor.size == AutoProcessor.from_pretrained(folder / "vit", backend="pil").size
+
+
+@pytest.mark.parametrize("method", ["mural", "etcl"])
+def test_the_card_names_both_towers_with_their_licenses(trained: dict[str, Path], method: str) -> None:
+    card = (trained[method] / "README.md").read_text()
+    lines = [line for line in card.splitlines() if "tower" in line]
+    assert any("vit" in line and "mit" in line for line in lines), card
+    assert any("bert" in line and "apache-2.0" in line for line in lines), card
+    assert 'hypothesis_template="query: {}"' in card
+
+
+def test_an_endpoint_puts_the_prompt_before_labels(trained: dict[str, Path], folder: Path) -> None:
+    """As the processor does; a pipeline loads the tokenizer alone."""
+    labels, image = ["a red square", "a green bar"], next(folder.glob("*.png"))
+    request = {"inputs": Image.open(image), "parameters": {"candidate_labels": labels}}
+    answers = EndpointHandler(str(trained["mural"]))(request)
+    model, processor = (auto.from_pretrained(trained["mural"]) for auto in (AutoModel, AutoProcessor))
+    with torch.no_grad():
+        logits = model.eval()(**processor(images=str(image), text=labels, return_tensors="pt")).logits_per_image
+    expected = dict(zip(labels, logits.softmax(-1)[0].tolist(), strict=True))
+    assert {answer["label"]: answer["score"] for answer in answers} == pytest.approx(expected)
+
+
+WITHOUT_PACKAGE = """
+import sys
+import numpy as np, torch
+from transformers import AutoImageProcessor, AutoModel, AutoProcessor
+
+pixels, *folders, results = sys.argv[1:]
+answers = {}
+for folder in folders:
+    model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+    processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+    for part in (model, processor):
+        assert type(part).__module__.startswith("transformers_modules."), type(part)
+    inputs = processor(images=pixels, text=["a red square", "ein Punkt"], language=["en", "de"], return_tensors="pt")
+    with torch.no_grad():
+        answers[folder] = model(**inputs).logits_per_image.numpy()
+np.savez(results, *answers.values())
+"""
+
+
+def test_the_folders_load_without_the_package(
+    trained: dict[str, Path], folder: Path, run_without_babelens: Any, tmp_path: Path
+) -> None:
+    image = next(folder.glob("*.png"))
+    run_without_babelens(WITHOUT_PACKAGE, image, *trained.values(), tmp_path / "results.npz")
+    for here, there in zip(trained.values(), np.load(tmp_path / "results.npz").values(), strict=True):
+        model, processor = AutoModel.from_pretrained(here).eval(), AutoProcessor.from_pretrained(here)
+        texts = {"text": ["a red square", "ein Punkt"], "language": ["en", "de"]}
+        with torch.no_grad():
+            logits = model(**processor(images=str(image), **texts, return_tensors="pt")).logits_per_image
+        assert np.array_equal(logits.numpy(), there)
+
+
+@pytest.mark.parametrize(("method", "stage"), [("mural", ""), ("etcl", "mural"), ("etcl", "etcl")])
+def test_a_run_that_broke_off_resumes_to_the_same_weights(
+    trained: dict[str, Path], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, stage: str
+) -> None:
+    file = written(recipe(folder, method), tmp_path / "recipe.yaml")
+    step = ContrastiveTrainer.training_step
+
+    def failing(self: Any, *arguments: Any) -> Any:
+        if self.args.output_dir.endswith(f"checkpoints/{stage}".rstrip("/")) and self.state.global_step == 3:
+            raise RuntimeError("power cut")
+        return step(self, *arguments)
+
+    def computed(self: Any, *arguments: Any, **options: Any) -> Any:
+        raise AssertionError("features of a frozen tower are computed again")
+
+    for name in ("get_image_features", "get_text_features"):  # the first run has computed and kept them
+        monkeypatch.setattr(TowerFeatures, name, computed)
+    with monkeypatch.context() as patched:
+        patched.setattr(ContrastiveTrainer, "training_step", failing)
+        assert "power cut" in str(train(file, tmp_path / "run").exception)
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    done = train(file, tmp_path / "run", "--resume")
+    assert done.exit_code == 0, done.output
+    found, expected = (load_file(each / "model.safetensors") for each in (tmp_path / "run", trained[method]))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("method", ["mural", "etcl"])
+def test_the_model_is_evaluated_on_captions(run: Any, trained: dict[str, Path], folder: Path, method: str) -> None:
+    result = run("evaluate", "captions", trained[method], "--data", folder, "--json")
+    recalls = json.loads(result.stdout)
+    assert recalls == json.loads((trained[method] / "evaluation" / "validation.json").read_text())
+
+
+def test_an_etcl_that_goes_on_from_the_mural_reads_texts_as_it_does(
+    trained: dict[str, Path], folder: Path, tmp_path: Path
+) -> None:
+    content = recipe(folder, "etcl") | {"model": {"from_pretrained": str(trained["mural"])}}
+    run = recipe_run(load_recipe(written(content, tmp_path / "recipe.yaml")), tmp_path / "run", "")
+    processor = run.builder.make_processor()
+    assert type(processor) is EtclProcessor
+    assert (processor.text_prompt, processor.max_text_length) == ("query: ", 40)
+
+
+# ---- What is wrong, before data are read ----
+
+
+@pytest.fixture(scope="module")
+def wrong(folder: Path) -> Path:
+    """Folders that are no towers, or not the whole of one."""
+    torch.manual_seed(0)
+    gpt2 = GPT2Model(GPT2Config(vocab_size=120, n_embd=8, n_layer=1, n_head=1))
+    saved((gpt2, tiny_tokenizer()), folder / "gpt2")
+    saved_encoder("mt5", folder / "mt5")
+    saved_encoder("bert", folder / "bare-bert")
+    for file in (folder / "bare-bert").glob("tokenizer*"):
+        file.unlink()
+    for name in ("bare-vit", "large-vit"):
+        saved_backbone("vit", folder / name)
+    (folder / "bare-vit" / "preprocessor_config.json").unlink()
+    ViTImageProcessorPil(size={"height": 48, "width": 48}).save_pretrained(folder / "large-vit")
+    (folder / "empty").mkdir()
+    saved_encoder("bert", folder / "odd-bert", "max_tokens")
+    saved(tiny_dual_encoder(), folder / "clip")  # for the recipes of other methods
+    return folder
+
+
+def refused(content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BabelensError:
+    """The error of a recipe that is run; no data are read, and no weights."""
+
+    def read(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("data or weights are read")
+
+    monkeypatch.setattr(RecipeData, "corpora", property(read))
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", read)
+    with pytest.raises(BabelensError) as error:
+        recipe_run(load_recipe(written(content, tmp_path / "wrong.yaml")), tmp_path / "output", "").train()
+    assert "\n" not in str(error.value) and not (tmp_path / "output").exists()
+    return error.value
+
+
+SOURCES = [
+    # which part of `model`, the folder it names, and the error
+    ({"text": None}, RecipeError, r"wrong.yaml: model: image and text are the two towers of a model: give both"),
+    ({"image": None}, RecipeError, "model: image and text are the two towers of a model: give both"),
+    ({"preset": "mural-tiny"}, RecipeError, "model: give either a preset, or image and text, or from_pretrained"),
+    ({"from_pretrained": "x"}, RecipeError, "model: give either a preset, or image and text, or from_pretrained"),
+    ({"image": "bert"}, ModelKindError, "a 'bert' model reads no images: image= needs a vision backbone"),
+    ({"text": "vit"}, ModelKindError, "a 'vit' model is no text encoder"),
+    ({"text": "gpt2"}, ModelKindError, "a 'gpt2' model is a decoder"),
+    ({"text": "odd-bert"}, ModelKindError, "pools texts by max .*choose text_pooling"),
+    ({"image": "nowhere"}, ModelFolderError, "there is no folder '.*nowhere'"),
+    ({"text": "nowhere"}, ModelFolderError, "there is no folder '.*nowhere'"),
+    ({"image": "empty"}, ModelFolderError, "empty holds no model"),
+    ({"image": "bare-vit"}, ModelFolderError, "bare-vit cannot be loaded: .*preprocessor_config.json"),
+    ({"text": "bare-bert"}, ModelFolderError, "bare-bert has no vocabulary: .* tokenizer.json, are missing"),
+    ({"image": "large-vit"}, InputError, r"images of \[48\] pixels a side, and the backbone reads \[32\]"),
+]
+
+
+@pytest.mark.parametrize(("given", "kind", "message"), SOURCES)
+def test_what_cannot_be_a_tower_is_refused(
+    wrong: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any],
+    kind: type[BabelensError],
+    message: str,
+) -> None:
+    content = recipe(wrong)
+    folders = {key: str(wrong / name) if key in ("image", "text") and name else name for key, name in given.items()}
+    content["model"] |= folders
+    error = refused(content, tmp_path, monkeypatch)
+    assert isinstance(error, kind)
+    with pytest.raises(kind, match=message):
+        raise error
+
+
+OVERRIDES = [
+    ({"text_pooling": "pooler"}, "mt5", ModelKindError, "'mt5' text encoder has no pooling layer"),
+    ({"text_pooling": "max"}, "bert", RecipeError, "model.overrides: .*text_pooling"),
+    ({"text_poling": "mean"}, "bert", RecipeError, "unknown key model.overrides.text_poling; did you mean 'text_poo"),
+    ({"text_config": {}}, "bert", RecipeError, "model.overrides.text_config: the tower brings its own configuration"),
+    ({"projection_dim": 0}, "bert", RecipeError, "model.overrides: projection_dim=0 must be at least 1"),
+    ({"projection_dim": "8"}, "bert", RecipeError, "model.overrides: .*projection_dim"),
+    ({"projection_dim": 9, "image_head": False}, "bert", RecipeError, "image_head=True projects images to any width"),
+    ({"image_dropout": 0.5}, "bert", RecipeError, "model.overrides: image_dropout=0.5 .* image_head=True"),
+    ({"freeze": ["picture"]}, "bert", RecipeError, "model.overrides: freeze: there is no tower 'picture'"),
+    ({"freeze": "image"}, "bert", RecipeError, "model.overrides: .*'freeze' expected a list"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "text", "kind", "message"), OVERRIDES)
+def test_an_override_that_does_not_fit_is_refused(
+    wrong: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: dict[str, Any],
+    text: str,
+    kind: type[BabelensError],
+    message: str,
+) -> None:
+    content = recipe(wrong, text=text)
+    content["model"]["overrides"] = overrides
+    with pytest.raises(kind, match=message):
+        raise refused(content, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("tokenizer", {"vocab_size": 200}, "tokenizer: the towers bring their own; leave it out"),
+        ("image", {"resize": 36, "crop": 32}, "image: the towers bring their own; leave it out"),
+    ],
+)
+def test_sections_of_new_models_are_refused_beside_towers(
+    wrong: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        raise refused(recipe(wrong) | {key: value}, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("make", [mla, student, smalr, liwe, rc3])
+def test_a_method_that_is_not_made_of_towers_is_named(
+    wrong: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any
+) -> None:
+    content = make(wrong)
+    for key in ("tokenizer", "image", "multilingual_tokenizer", "words"):
+        content.pop(key, None)
+    content["model"] = recipe(wrong)["model"] | {"overrides": {}}
+    with pytest.raises(
+        RecipeError, match=f"{content['method']} is not made of two pretrained towers; mural, etcl are"
+    ):
+        raise refused(content, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("key", ["rate", "decay"])
+def test_a_frozen_tower_has_no_rate(wrong: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    content = recipe(wrong)
+    content["training"]["towers"] = {"image": {key: 0.5}}
+    message = f"wrong.yaml: training.towers.image: {key}=0.5 is for a tower that is trained, .*freeze: image, text"
+    with pytest.raises(RecipeError, match=message):
+        raise refused(content, tmp_path, monkeypatch)
+    content["training"]["towers"] = {"image": {"train": "none", key: 0.5}}
+    with pytest.raises(RecipeError, match=f"{key}=0.5 is for"):
+        raise refused(content, tmp_path, monkeypatch)
