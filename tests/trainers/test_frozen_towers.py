@@ -79,6 +79,13 @@ def test_batch_statistics_and_dropout_of_frozen_weights_stand_still(train, tmp_p
     assert dropouts == [{False}, {False}, {False}, {True}]
 
 
+@pytest.mark.parametrize("key", ["rate", "decay"])
+def test_a_locked_tower_is_not_unlocked_by_a_rate_alone(tmp_path, key):
+    with pytest.raises(TrainingSetupError, match=rf"towers\.text: {key}=0\.5 .* freezes it .*such as train: all"):
+        shapes_trainer(tmp_path, freeze=("text",), towers={"text": {key: 0.5}}, **SMALL)
+    shapes_trainer(tmp_path, freeze=("image",), towers={"text": {key: 0.5}}, **SMALL)
+
+
 def test_the_option_takes_precedence_over_the_configuration(tmp_path):
     trainer = shapes_trainer(tmp_path, freeze=("image", "text"), towers={"image": {"train": "all"}}, **SMALL)
     assert trainer.model.frozen_towers == ("text",)
