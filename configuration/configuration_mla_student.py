@@ -12,6 +12,7 @@ from transformers.configuration_utils import SubConfigSpec
 
 from .configuration_mla_base import MlaBaseConfig
 from .feature_width import TextPooling
+from .text_heads import check_text_head
 
 M_BERT = {"vocab_size": 119_547}  # bert-base-multilingual-cased
 
@@ -33,6 +34,10 @@ class MlaStudentConfig(MlaBaseConfig):
         text_prompt: What the processor puts before every text that the student reads, such as E5's `"query: "`.
         native_texts: Which text encoder reads texts in the native language: the `student`, which then learns that
             language too, or the `native` model, whose embeddings of them stay bitwise the same.
+        text_hidden_size: Width of a hidden layer in the student's projection; by default, the projection is a linear
+            layer, as in the paper. With a frozen text encoder, a hidden layer brings languages closer.
+        text_dropout: Probability that a pooled feature of a text is zeroed in training, before the projection; in a
+            hidden layer, it applies once more.
 
     Raises:
         LanguageTagError: if a tag names no language.
@@ -55,6 +60,12 @@ class MlaStudentConfig(MlaBaseConfig):
     text_pooling: TextPooling = "cls"
     text_prompt: str = ""
     native_texts: Literal["student", "native"] = "student"
+    text_hidden_size: int | None = None
+    text_dropout: float | int = 0.0
+
+    def __post_init__(self, **kwargs: object) -> None:
+        check_text_head(self)
+        super().__post_init__(**kwargs)
 
     @property
     def learned_languages(self) -> list[str]:

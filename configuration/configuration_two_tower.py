@@ -14,6 +14,7 @@ from .feature_width import ImagePooling, TextPooling, check_projection_dim, imag
 from .frozen_towers import checked_towers
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
+from .text_heads import check_dropout, check_text_head
 
 DEFAULT_PROJECTION_DIM = 512
 
@@ -69,13 +70,10 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
 
     def __post_init__(self, **kwargs: object) -> None:
         self.freeze = checked_towers(self.freeze)
-        for name in ("text_dropout", "image_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be a probability below 1")
+        check_text_head(self)
+        check_dropout(self, "image_dropout")
         if self.image_dropout and not self.image_head:
             raise ValueError(f"image_dropout={self.image_dropout} comes before a layer that only image_head=True adds")
-        if self.text_hidden_size is not None and self.text_hidden_size < 1:
-            raise ValueError(f"text_hidden_size={self.text_hidden_size} must be at least 1")
         given = self.projection_dim
         if given is not None and given < 1:
             raise ValueError(f"projection_dim={given} must be at least 1")

@@ -161,6 +161,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         return_loss: bool | None = None,
         return_logits: bool = True,
         positives: Tensor | None = None,
+        text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> MlaOutput:
         """Embeds what is given, and compares texts with images, or with their native translations.
@@ -176,6 +177,8 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             return_loss: whether to compute `contrastive_objective`; by default, if `positives` are given.
             return_logits: whether to compute the similarities of all images with all texts.
             positives: further pairs that belong together, as collators mark them; see `contrastive_loss`.
+            text_features ([N, W]): pooled features of the text encoder of a student, which were computed before
+                (`tower_features`), in the place of texts.
             kwargs: arguments of transformers for both towers, such as `output_hidden_states`, and those that one tower
                 has.
 
@@ -189,7 +192,9 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         text_kwargs, image_kwargs = self.keywords_of_towers(kwargs)
         keeps_states = return_logits or asks_for_states(kwargs)
         texts = images = None
-        if input_ids is not None:
+        if text_features is not None:
+            text_kwargs = text_kwargs | {"text_features": text_features}
+        if input_ids is not None or text_features is not None:
             texts = self.get_text_features(input_ids, attention_mask, language_ids, return_dict=True, **text_kwargs)
             texts = texts if keeps_states else without_states(texts)
         if pixel_values is not None:

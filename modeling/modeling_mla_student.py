@@ -8,7 +8,7 @@ features the student learns to reproduce. There are three strategies:
     distillation   MKD: the encoder and the projection are trained (Reimers and Gurevych 2020)
     acquisition    CMA: the encoder is frozen; the projection and cross-modal acquirers behind its blocks are trained.
                    All languages share the acquirers
-    projection     the encoder is frozen, and the projection alone is trained
+    projection     the encoder is frozen, and the projection alone is trained, on features that are computed once
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,18 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
-from ..configuration.errors import ModelKindError
+from ..configuration.errors import InputError, ModelKindError
 from ..configuration.feature_width import POOLER, TextPooling, feature_width, text_width
 from ..configuration.pretrained import load_model
 from .acquirer import AcquiredBlock, Acquirer, initialize_linears, load_plain_state_dict
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
 from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
-from .modeling_dual_encoder import count_parameters
+from .modeling_dual_encoder import count_parameters, in_dtype_of
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
+from .modeling_two_tower import TowerFeatures
 from .text_encoders import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
-from .towers import build_tower, pool_text
+from .towers import build_tower, pool_text, text_head
 from .weights_as_made import initialized_by_itself
 
 _EVERY = "every"  # stands for all languages
@@ -72,10 +73,17 @@ class MlaStudentModel(MlaPreTrainedModel):
             blocks = _blocks(self.text_model)
             for index, block in enumerate(blocks):
                 blocks[index] = CrossModalBlock(block, Acquirer(width, config.acquirer_size, config.acquirer))
-        pooled_width = text_width(config.text_config, config.text_pooling)
-        self.projection = nn.Linear(pooled_width, feature_width(config.base_config))
+        self.text_dropout = nn.Dropout(config.text_dropout)
+        self.projection = text_head(
+            self.pooled_width,
+            feature_width(config.base_config),
+            hidden_size=config.text_hidden_size,
+            dropout=config.text_dropout,
+        )
         initialize_linears(self.projection)
-        initialized_by_itself(self.projection)
+        for layer in self.projection.modules():
+            if isinstance(layer, nn.Linear):
+                initialized_by_itself(layer)
         self.set_trainable("acquirers")
         self.post_init()
 
@@ -168,6 +176,26 @@ class MlaStudentModel(MlaPreTrainedModel):
     def frozen_parts(self) -> list[nn.Module]:
         return [self.native_model, *([] if self.config.strategy == "distillation" else [self.text_model])]
 
+    @property
+    def frozen_towers(self) -> tuple[str, ...]:
+        """`("text",)` if no weight of the text encoder is trained: its features can be computed once."""
+        return () if any(weight.requires_grad for weight in self.text_model.parameters()) else ("text",)
+
+    @property
+    def tower_features(self) -> "StudentFeatures":
+        """The text encoder alone, as a dual encoder whose embeddings of texts are the features that are projected."""
+        return StudentFeatures(self)
+
+    @property
+    def pooled_width(self) -> int:
+        """Width of the pooled features of the text encoder."""
+        return text_width(self.config.text_config, self.config.text_pooling)
+
+    def pooled_texts(self, output: Any, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Returns the features [N, W] of texts, read from the output of the text encoder."""
+        end_id = self.config.text_config.eos_token_id
+        return pool_text(output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id)
+
     def acquirers(self) -> list[Acquirer]:
         """Returns the acquirers, which only the strategy `acquisition` has."""
         return [module for module in self.text_model.modules() if isinstance(module, Acquirer)]
@@ -182,9 +210,10 @@ class MlaStudentModel(MlaPreTrainedModel):
     @can_return_tuple
     def get_text_features(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         language_ids: Tensor | None = None,
+        text_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embeds texts in any language.
@@ -195,6 +224,8 @@ class MlaStudentModel(MlaPreTrainedModel):
             attention_mask ([N, T]): 0 at padding.
             language_ids ([N]): 0 for the native language, with `native_texts="native"`, where the native model reads
                 these rows. By default, they have no effect: the student does not distinguish languages.
+            text_features ([N, W]): pooled features of the text encoder that were computed before (`tower_features`),
+                instead.
             kwargs: keyword arguments of the text encoder.
 
         Returns:
@@ -203,22 +234,30 @@ class MlaStudentModel(MlaPreTrainedModel):
 
         Raises:
             ArgumentError: for a keyword that the text encoder does not have.
+            InputError: if there are neither texts nor features, or features of another width.
         """
+        if text_features is not None:
+            if text_features.shape[-1] != self.pooled_width:
+                given, own = text_features.shape[-1], self.pooled_width
+                raise InputError(f"text_features have the width {given}; this model's text encoder gives {own}")
+            return BaseModelOutputWithPooling(pooler_output=self._projected(in_dtype_of(self, text_features)))
+        if input_ids is None:
+            raise InputError(f"{type(self).__name__} needs texts: input_ids or text_features")
         reads_natively = self.config.native_texts == "native"
         if language_ids is not None and reads_natively and (is_exporting() or not language_ids.all()):
             return self._features_by_reader(input_ids, attention_mask, language_ids, **kwargs)
         (kwargs,) = tower_keywords(self, kwargs, self.text_calls())
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs)
-        end_id = self.config.text_config.eos_token_id
-        pooled = pool_text(
-            output, attention_mask, self.config.text_pooling, input_ids=input_ids, end_id=end_id
-        )  # [N, T, width] -> [N, width]
         return BaseModelOutputWithPooling(
             output.last_hidden_state,
-            self.projection(pooled),
+            self._projected(self.pooled_texts(output, input_ids, attention_mask)),
             output.get("hidden_states"),
             output.get("attentions"),
         )
+
+    def _projected(self, features: Tensor) -> Tensor:
+        """Maps pooled features [N, W] to embeddings [N, d]."""
+        return self.projection(self.text_dropout(features))
 
     def _features_by_reader(
         self, input_ids: Tensor, attention_mask: Tensor | None, language_ids: Tensor, **kwargs: Any
@@ -250,6 +289,21 @@ class MlaStudentModel(MlaPreTrainedModel):
             length = int(attention_mask.sum(-1).max())
             inputs = {name: value[:, :length] for name, value in inputs.items()}
         return self.native_model.get_text_features(**inputs, return_dict=True).pooler_output
+
+
+class StudentFeatures(TowerFeatures):
+    """The text encoder of a student as a dual encoder: its embeddings of texts, in whichever language, are the pooled
+    features before the projection."""
+
+    def get_text_features(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, language_ids: Tensor | None = None
+    ) -> BaseModelOutputWithPooling:
+        """Returns the pooled features of texts as `pooler_output` [N, W]; `language_ids` have no effect."""
+        return super().get_text_features(input_ids, attention_mask)
+
+    def get_image_features(self, pixel_values: Tensor) -> BaseModelOutputWithPooling:
+        """Embeds images with the native model, as the student does."""
+        return self.model.get_image_features(pixel_values, return_dict=True)
 
 
 def _blocks(text_model: PreTrainedModel) -> nn.ModuleList:

@@ -33,7 +33,7 @@ from .modeling_dual_encoder import (
 )
 from .text_encoders import chosen_pooling
 from .tower_loading import Source, config_of_towers, image_tower_of, load_tower, text_tower_of
-from .towers import build_tower, pool_image, pool_text
+from .towers import build_tower, pool_image, pool_text, text_head
 from .vision_text_conversion import VisionTextConversion
 
 
@@ -152,11 +152,9 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
         """Returns a new head from the width of the text features to the width of the shared space: a linear layer, or
         two with a hidden layer between them."""
         config = self.config
-        width, hidden = text_width(config.text_config, config.text_pooling), config.text_hidden_size
-        if hidden is None:
-            return nn.Linear(width, config.projection_dim, config.head_bias)
-        layers = nn.Linear(width, hidden, config.head_bias), nn.GELU(), nn.Dropout(config.text_dropout)
-        return nn.Sequential(*layers, nn.Linear(hidden, config.projection_dim, config.head_bias))
+        width = text_width(config.text_config, config.text_pooling)
+        hidden, dropout = config.text_hidden_size, config.text_dropout
+        return text_head(width, config.projection_dim, hidden_size=hidden, dropout=dropout, bias=config.head_bias)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -335,10 +333,10 @@ class TowerFeatures(nn.Module):
     model's linear layers.
 
     Args:
-        model: a model of two towers.
+        model: a model of two towers, or another with a text tower and `pooled_texts`.
     """
 
-    def __init__(self, model: TwoTowerModel) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
         self.config = model.config
@@ -346,12 +344,14 @@ class TowerFeatures(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the towers are."""
-        return self.model.device
+        device: torch.device = self.model.device
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
         """The floating-point type of their weights."""
-        return self.model.dtype
+        dtype: torch.dtype = self.model.dtype
+        return dtype
 
     def get_text_features(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutputWithPooling:
         """Returns the pooled features of texts as `pooler_output` [N, W]; arguments as those of the model."""

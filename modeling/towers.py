@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
@@ -61,6 +61,15 @@ def build_tower(config: PreTrainedConfig, *, pooler: bool | None = None) -> PreT
     if not attends:  # so that another can be set later, for the text tower
         tower._supports_sdpa = tower._supports_flash_attn = tower._supports_flex_attn = True
     return tower
+
+
+def text_head(width: int, out_width: int, *, hidden_size: int | None, dropout: float, bias: bool = True) -> nn.Module:
+    """Returns new layers from the width of pooled texts to that of a shared space: one linear layer, or two with a
+    hidden layer of `hidden_size` between them, to which dropout is applied; with biases or without."""
+    if hidden_size is None:
+        return nn.Linear(width, out_width, bias)
+    layers = nn.Linear(width, hidden_size, bias), nn.GELU(), nn.Dropout(dropout)
+    return nn.Sequential(*layers, nn.Linear(hidden_size, out_width, bias))
 
 
 def vision_tower(model: Any) -> PreTrainedModel:

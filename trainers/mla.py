@@ -107,7 +107,11 @@ class MlaTrainer(ContrastiveTrainer):
             if task == IMAGE_TEXT:
                 self.refuse_augmentation(task)
             with self.args.main_process_first(desc="frozen features"):
-                views = add(views)
+                featured = add(views)
+                # The text encoder of a student, which may be frozen, does not read the native translations.
+                views = {
+                    tag: self.frozen_towers.with_texts(featured[tag], views[tag], ("text", "text_a")) for tag in views
+                }
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
     def make_collator(self, task: str) -> Collator:

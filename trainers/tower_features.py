@@ -4,7 +4,7 @@ A frozen tower gives the same features for the same image or text in every step.
 several versions, of randomly transformed images, between which the collator chooses.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -81,21 +81,30 @@ class FrozenTowers:
         if not isinstance(view, CorpusView) or not self.names:
             return view
         with self.args.main_process_first(desc="features of frozen towers"):
-            return self._with_images(view) if IMAGE in self.names and view.has_images else self._with_texts(view, view)
+            return self._with_images(view) if IMAGE in self.names and view.has_images else self.with_texts(view, view)
 
     def _with_images(self, view: CorpusView) -> SizedView:
         features = self._image_features(view.images)
         bare = view.without_images()
-        return FeatureView(self._with_texts(bare, bare), "image_features", features, view.rows)
+        return FeatureView(self.with_texts(bare, bare), "image_features", features, view.rows)
 
-    def _with_texts(self, view: SizedView, source: CorpusView) -> SizedView:
+    def with_texts(
+        self, view: SizedView, source: CorpusView, columns: Collection[str] = tuple(_TEXT_FEATURES)
+    ) -> SizedView:
+        """Returns the examples of a view with features of a frozen text tower beside their texts.
+
+        Args:
+            view: the examples.
+            source: a view of the same examples with their texts.
+            columns: the columns of the texts that the tower reads.
+        """
         if TEXT not in self.names:
             return view
-        columns = source.texts()
-        distinct = list(dict.fromkeys(text for column in columns.values() for text in column))
+        texts = {name: column for name, column in source.texts().items() if name in columns}
+        distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
         features = self._text_features(distinct)
         index = {text: k for k, text in enumerate(distinct)}
-        for name, column in columns.items():
+        for name, column in texts.items():
             view = FeatureView(view, _TEXT_FEATURES[name], features, np.array([index[text] for text in column]))
         return view
 
@@ -103,7 +112,7 @@ class FrozenTowers:
 
     def _text_features(self, texts: list[str]) -> np.ndarray:
         """The features of texts, [n, W]."""
-        tokens = self.processor(text=texts, padding=False)["input_ids"]
+        tokens = self.processor(text=texts, language="und", padding=False)["input_ids"]
         return self._cached(
             lambda: self._embedder().encode_text(texts, language="und", normalize=False),
             self.model.text_model,

@@ -30,6 +30,7 @@ TWO_TOWER = DUAL_ENCODER | {
     "pretrained",
     "tasks",
     "text_encoders",
+    "text_heads",
     "tower_loading",
     "vision_text_conversion",
 }

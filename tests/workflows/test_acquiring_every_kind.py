@@ -150,7 +150,7 @@ def test_a_model_with_code_of_its_own_acquires_a_language(brought, remote, tmp_p
     ("wrong", "complaint"),
     [
         (None, "does not support 'toy_dual' models"),
-        (REMOTE_TOWER | {"embeddings": "transformer.tabel"}, "did you mean 'table'"),
+        (REMOTE_TOWER | {"embeddings": "transformer.tables"}, "did you mean 'table'"),
         (REMOTE_TOWER | {"path": "text_tower"}, "ToyDual has no module 'text_tower', which text_tower states as path"),
         (REMOTE_TOWER | {"blocks": "transformer.table"}, "is a Embedding, and not a list of blocks"),
         (REMOTE_TOWER | {"embeddings": "transformer.layers.0.mix"}, "neither a table"),
