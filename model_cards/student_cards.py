@@ -7,8 +7,10 @@ from pathlib import Path
 import jinja2
 from huggingface_hub import ModelCard, ModelCardData
 
+from .base_models import BaseModel
 from .cards import placeholder_repository
 from .facts import PIPELINE_TAG
+from .licenses import check_weights_license, what_it_forbids
 
 _TEMPLATE = Path(__file__).with_name("student.md.jinja")
 
@@ -21,7 +23,7 @@ class StudentCardFacts:
         name: the model's, without an owner.
         languages: BCP-47 tags of the acquired languages.
         native_language: BCP-47 tag of the language that the base reads.
-        base_model, text_encoder: folders or Hub ids.
+        base, text_encoder: the models that it began with, with their licenses (`base_model_facts`).
         strategy: as in `MlaStudentConfig`.
         keeps_native: whether the base model reads texts in the native language.
         parameters: of the whole model.
@@ -37,8 +39,8 @@ class StudentCardFacts:
     name: str
     languages: Sequence[str]
     native_language: str
-    base_model: str
-    text_encoder: str
+    base: BaseModel
+    text_encoder: BaseModel
     strategy: str
     keeps_native: bool
     parameters: int
@@ -51,14 +53,27 @@ class StudentCardFacts:
     license: str = "other"
 
     @property
+    def base_models(self) -> list[BaseModel]:
+        """The models that it began with."""
+        return [self.base, self.text_encoder]
+
+    @property
     def repo_id(self) -> str:
         return placeholder_repository(self.name)
 
 
 def write_student_card(folder: str | Path, facts: StudentCardFacts) -> Path:
-    """Writes `README.md` into a model's folder."""
+    """Writes `README.md` into a model's folder.
+
+    Raises:
+        PublishError: if the model's license is freer than that of a model that it began with.
+    """
+    check_weights_license(facts.license, facts.base_models)
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(facts=facts)
+    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        facts=facts, what_it_forbids=what_it_forbids
+    )
+    on_hub = [base.name for base in facts.base_models if base.on_hub]  # what lies elsewhere cannot be linked to
     tags = [facts.native_language, *facts.languages]
     codes = list(dict.fromkeys(tag.partition("-")[0] for tag in tags))
     metadata = ModelCardData(
@@ -66,8 +81,8 @@ def write_student_card(folder: str | Path, facts: StudentCardFacts) -> Path:
         license=facts.license,
         library_name="transformers",
         pipeline_tag=PIPELINE_TAG,
-        base_model=[facts.base_model, facts.text_encoder],
-        base_model_relation="finetune",
+        base_model=on_hub or None,
+        base_model_relation="finetune" if on_hub else None,
         tags=["babelens", "mla_student", "vision-language", "multilingual", "image-text-retrieval"],
         model_name=facts.name,
         **({"language_bcp47": tags} if codes != tags else {}),

@@ -7,6 +7,7 @@ that these embeddings stay bitwise what they were.
 
 import shutil
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +18,8 @@ from transformers import AutoTokenizer, set_seed
 from ..configuration.errors import ModelKindError, TrainingSetupError
 from ..configuration.pretrained import load_processor
 from ..inference.embedder import load_dual_encoder
+from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
+from ..model_cards.licenses import check_weights_license
 from ..model_cards.student_cards import StudentCardFacts, write_student_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
@@ -93,8 +96,24 @@ class StudentAcquisition(AcquisitionRun):
         self.processor: MlaStudentProcessor
 
     def load(self) -> None:
-        """Loads base and text encoder; sets the seed. Raises the errors of `load_student`."""
+        """Loads base and text encoder; sets the seed.
+
+        Raises:
+            PublishError: when `license` is freer than the license of the base or of the text encoder.
+            BabelensError: the errors of `load_student`.
+        """
         self.model, self.processor = load_student(self)
+        check_weights_license(self.license, [self.base_facts, self.encoder_facts])
+
+    @cached_property
+    def base_facts(self) -> BaseModel:
+        """The base with its license."""
+        return base_model_facts(self.base)
+
+    @cached_property
+    def encoder_facts(self) -> BaseModel:
+        """The text encoder with its license."""
+        return base_model_facts(str(self.text_encoder), TEXT_TOWER)
 
     def retrieval(self, held_out: Dataset) -> dict[str, Any]:
         """As `retrieval_in`, by language."""
@@ -121,8 +140,8 @@ class StudentAcquisition(AcquisitionRun):
             name=self.output.resolve().name,
             languages=self.languages,
             native_language=config.native_language,
-            base_model=self.named(self.base),
-            text_encoder=self.named(str(self.text_encoder)),
+            base=self.base_facts,
+            text_encoder=self.encoder_facts,
             strategy=config.strategy,
             keeps_native=config.native_texts == "native",
             parameters=sum(parts.values()),

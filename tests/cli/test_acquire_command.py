@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from acquire_command import as_arguments, run_acquire as run
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from tiny_native import saved, tiny_bert, tiny_clip, tiny_siglip
@@ -67,15 +68,6 @@ def write_tsv(file, languages, rows):
     file.write_text("\n".join(lines) + "\n")
 
 
-def run(*arguments):
-    """The command's exit status; what it raises beside goes through."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "argv", ["babelens", "acquire", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return ended.value.code
-
-
 def options(folder, **changes):
     """The arguments of a quick run, some changed; `None` leaves one out, `True` is a flag."""
     given = {
@@ -89,8 +81,7 @@ def options(folder, **changes):
         "acquirer_size": 8,
         "learning_rate": 1e-2,
     } | changes
-    named = [(f"--{name.replace('_', '-')}", value) for name, value in given.items() if value is not None]
-    return [part for name, value in named for part in ([name] if value is True else [name, value])]
+    return as_arguments(given)
 
 
 def later_options(folder, **changes):

@@ -1,19 +1,19 @@
 """`babelens acquire --way student`, from files to a whole model, and which of the two ways it advises."""
 
 import json
-import sys
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from acquire_command import as_arguments, run_acquire as run
 from huggingface_hub import ModelCard
 from tiny_native import saved, tiny_bert, tiny_clip, tiny_dual_encoder, tiny_text_encoder
 from tiny_training import COLORS, SHAPES
 from transformers import AutoModel, AutoProcessor
 
 from babelens import Embedder, MlaStudentModel
-from babelens.cli.main import main
 from babelens.workflows.acquiring import Acquisition
 from babelens.workflows.acquisition_advice import WayCosts, _recommended, advise, seconds_per_step
 from babelens.workflows.student_acquisition import StudentAcquisition
@@ -39,15 +39,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(*arguments):
-    """The command's exit status; what it raises beside goes through."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "argv", ["babelens", "acquire", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return ended.value.code
-
-
 def options(folder, **changes):
     """The arguments of a quick run, some changed; `None` leaves one out, `True` is a flag."""
     given = {
@@ -61,8 +52,7 @@ def options(folder, **changes):
         "batch_size": 8,
         "learning_rate": 1e-2,
     } | changes
-    named = [(f"--{name.replace('_', '-')}", value) for name, value in given.items() if value is not None]
-    return [part for name, value in named for part in ([name] if value is True else [name, value])]
+    return as_arguments(given)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +82,7 @@ def test_english_is_the_base_models_to_the_bit(folder, student):
 def test_the_card(student, folder):
     card = ModelCard.load(student / "README.md")
     assert card.data.language == ["en", "de", "fr"] and card.data.library_name == "transformers"
-    assert card.data.base_model == [str(folder / "clip"), str(folder / "bert")]
+    assert ModelCard.load(student / "README.md").data.base_model is None  # folders cannot be linked to
     assert "So are texts in en." in card.text and "| de | " in card.text and "| fr | " in card.text
     assert "The text encoder and a projection were trained on 46 rows" in card.text.replace("\n", " ")
 
@@ -104,6 +94,7 @@ def test_without_the_package(student, run_without_babelens, tmp_path):
 
 
 _WITHOUT_PACKAGE = """
+import shutil
 import sys
 import torch
 from transformers import AutoModel, AutoProcessor
@@ -301,3 +292,16 @@ def test_in_python_they_are_two_classes(folder):
     choices = (str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder / "output")
     assert Acquisition(*choices).way == "adapter"
     assert StudentAcquisition(*choices, text_encoder="bert").way == "student"
+
+
+def test_the_license_of_a_text_encoder_is_kept(folder, tmp_path, capsys):
+    encoder = tmp_path / "encoder"
+    shutil.copytree(folder / "bert", encoder)
+    (encoder / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    given = {"text_encoder": encoder, "output": tmp_path / "student"}
+    assert run(*options(folder, **given, license="apache-2.0")) == 1
+    assert "cc-by-nc-4.0" in capsys.readouterr().err
+    assert not (tmp_path / "student" / "config.json").exists()
+    assert run(*options(folder, **given)) == 0
+    card = (tmp_path / "student" / "README.md").read_text()
+    assert "cc-by-nc-4.0" in card and "commercial" in card

@@ -143,3 +143,11 @@ def test_options_without_an_effect_are_refused(tmp_path: Path) -> None:
             shapes_trainer(tmp_path, **FROZEN | options)
     with pytest.raises(ValueError, match="augmented_views"):
         shapes_trainer(tmp_path, augmented_views=-1)
+
+
+def test_a_prompt_is_not_lost_by_subword_dropout(tmp_path: Path) -> None:
+    trainer = shapes_trainer(tmp_path)
+    trainer.processing_class.text_prompt = "query: "
+    trainer.args.text_augmentation = {"subword_dropout": 0.1}
+    with pytest.raises(TrainingSetupError, match="query: "):
+        trainer.make_collator("image_text")
