@@ -136,6 +136,11 @@ class ContrastiveTrainer(BabelensTrainer):
         augmentation = TextAugmentation(**(self.args.text_augmentation or {}))
         augmented = self.task_weights if augmentation.tasks is None else augmentation.tasks
         if augmentation.subword_dropout and task in augmented:
+            if getattr(processor, "text_prompt", ""):
+                raise TrainingSetupError(
+                    "text_augmentation.subword_dropout: it reads texts without the prompt that the processor puts "
+                    f"before them, {processor.text_prompt!r}; leave it out"
+                )
             segment = SubwordDropout(processor.tokenizer, augmentation, processor.text_kwargs["max_length"])
         return ContrastiveCollator(processor, self.training_transform(), segment=segment)
 
