@@ -32,7 +32,12 @@ ROWS = {
     "mla/clip": "`mla/clip`: English captions; the base of the next two",
     "mla/mla": "`mla/mla`: translations, captions of the other languages",
     "mla/student": "`mla/student`: the same",
+    "rc3/pretrain": "`rc3/pretrain`: translations, captions of the trained languages; the base of the next",
+    "rc3/itr": "`rc3/itr`, which reads every pair: captions of the trained languages",
 }
+# A cross-encoder is tested as its task is.
+_PAIRS = "rc3/itr"
+_PAIRS_REPORT = "image-text-retrieval.json"
 COSTS = "cost.json"  # of a run, in the folder of its results
 
 
@@ -63,8 +68,24 @@ class Photos(Experiment):
             "mla/clip": {**self._towers(given.english_text), **self._captions()},
             "mla/mla": {**self._learner(seed), "multilingual_tokenizer.from_pretrained": given.text},
             "mla/student": {**self._learner(seed), "text_model.from_pretrained": given.text},
+            "rc3/pretrain": {
+                "backbone": given.image,
+                "model.overrides.languages": [NATIVE, *given.translated],
+                "train.parallel.source": given.translations,
+                "train.parallel.languages": [NATIVE, *given.translated],
+                **{f"train.{task}.source": given.photos for task in ("strict", "weak")},
+                **{f"train.{task}.languages": [NATIVE, *given.translated] for task in ("strict", "weak")},
+            },
+            "rc3/itr": {
+                "backbone": given.image,
+                "model.from_pretrained": self.folder("rc3/pretrain", seed),
+                "train.photos.source": given.photos,
+                "train.photos.languages": [NATIVE, *given.translated],
+                "test.photos.source": given.validation,
+                "test.photos.languages": [NATIVE, *given.translated],
+            },
         }[row]
-        settings = own | {"validation.source": given.validation}
+        settings = own if row.startswith("rc3") else own | {"validation.source": given.validation}
         return [*super().run_settings(row, seed), *(f"{name}={value}" for name, value in settings.items())]
 
     def _towers(self, text: str) -> dict[str, Any]:
@@ -94,7 +115,14 @@ class Photos(Experiment):
             raise subprocess.CalledProcessError(os.waitstatus_to_exitcode(status), command)
         per_gigabyte = 2**30 if sys.platform == "darwin" else 2**20
         costs = {"minutes": (usage.ru_utime + usage.ru_stime) / 60, "gigabytes": usage.ru_maxrss / per_gigabyte}
+        (output / "evaluation").mkdir(exist_ok=True)
         (output / "evaluation" / COSTS).write_text(json.dumps(costs))
+
+    def report(self, row: str, seed: int) -> dict[str, Any] | None:
+        if row != _PAIRS:
+            return super().report(row, seed)
+        file = self.folder(row, seed) / "evaluation" / _PAIRS_REPORT
+        return json.loads(file.read_text())["photos"] if file.is_file() else None
 
     def costs(self, row: str, seeds: list[int], name: str) -> list[float]:
         """What the runs that are there have taken."""

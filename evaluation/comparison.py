@@ -20,8 +20,10 @@ from .ranking import RECALL_AT
 RESAMPLES = 10_000
 SIGNIFICANT = {0.001: "***", 0.01: "**", 0.05: "*"}
 _INTERVAL = (2.5, 97.5)  # percentiles
-_MEAN_RECALL = "mean_recall"
 _RECALLS = [f"{direction}_r{k}" for direction in ("t2i", "i2t") for k in RECALL_AT]
+# The metrics that follow from ranks, as means of recalls. Of labels, a rank is that of the right one (`QueryRanks`).
+_OF_RANKS = {name: [name] for name in _RECALLS}
+_OF_RANKS |= {"mean_recall": _RECALLS, "r1": ["t2i_r1", "i2t_r1"], "accuracy": ["t2i_r1"]}
 
 Key = tuple[str, str]  # test set, language
 
@@ -132,7 +134,9 @@ def without_ranks(rows: Mapping[str, Sequence[RunResults]]) -> list[str]:
     """The names of the runs that have no ranks of queries, although they were evaluated by ranking."""
     runs = [run for results in rows.values() for run in results]
     return [
-        run.name for run in runs if any("t2i_r1" in run.scores[key] and key not in run.ranks for key in run.scores)
+        run.name
+        for run in runs
+        if any(not _OF_RANKS.keys().isdisjoint(run.scores[key]) and key not in run.ranks for key in run.scores)
     ]
 
 
@@ -154,15 +158,17 @@ def paired_bootstrap(contributions: np.ndarray, *, resamples: int = RESAMPLES, s
 
 
 def image_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
-    """What each image with its texts adds to a recall, as the mean of runs, [n_images]; the sum is the recall in
+    """What each image with its texts adds to a metric, as the mean of runs, [n_images]; the sum is the metric in
     percent.
 
     Args:
         runs: the ranks of the same queries by each run.
-        metric: `mean_recall`, or another metric of `evaluate_retrieval`.
+        metric: `mean_recall`, another metric of `evaluate_retrieval` or of retrieval by RC3, or `accuracy`.
     """
-    if metric == _MEAN_RECALL:
-        return np.mean([image_contributions(runs, name) for name in _RECALLS], axis=0)
+    return np.mean([_recall_contributions(runs, name) for name in _OF_RANKS[metric]], axis=0)
+
+
+def _recall_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
     direction, _, k = metric.partition("_r")
     ranks = np.stack([run.text_to_image if direction == "t2i" else run.image_to_text for run in runs])  # [runs, n]
     found = ((ranks >= 1) & (ranks <= int(k))).mean(0) * 100 / max(1, int((ranks[0] > 0).sum()))
@@ -208,11 +214,9 @@ def _scores(
 def _difference(
     first: Sequence[RunResults], second: Sequence[RunResults], keys: Sequence[Key], metric: str
 ) -> Difference | None:
-    """The difference of the second row to the first; None for another metric than recall, where ranks are missing, and
-    for the mean of languages that have other images."""
-    if metric not in (_MEAN_RECALL, *_RECALLS) or not all(
-        key in run.ranks for run in (*first, *second) for key in keys
-    ):
+    """The difference of the second row to the first; None for a metric that does not follow from ranks, where
+    ranks are missing, and for the mean of languages that have other images."""
+    if metric not in _OF_RANKS or not all(key in run.ranks for run in (*first, *second) for key in keys):
         return None
     if len({first[0].ranks[key].images for key in keys}) > 1:
         return None

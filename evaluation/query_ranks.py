@@ -8,7 +8,7 @@ for each test set and language.
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ _ENDING = ".ranks.npz"
 @dataclass(frozen=True)
 class QueryRanks:
     """The ranks of all queries in one language on one test set.
+
+    Of a task with labels, a query is a text with its images, and its rank is that of its own label among all labels.
 
     Args:
         text_to_image: the ranks of texts as queries, [n_texts], as in `RetrievalRanks`.
@@ -51,6 +53,26 @@ class QueryRanks:
             image_to_text=ranks.image_to_text.astype(np.int32),
             image_of_text=np.array([right[0] for right in queries.text_to_images], dtype=np.int32),
             queries=_digest([images, *queries.texts, *queries.text_image_ids]),
+            images=images,
+        )
+
+    @classmethod
+    def of_labels(cls, texts: Sequence[str], image_ids: Sequence[str], ranks: np.ndarray) -> "QueryRanks":
+        """The ranks of the right labels of texts with images.
+
+        Args:
+            texts: the texts [n_texts].
+            image_ids: for each text, what its image or its images are called.
+            ranks: the rank of each text's label, from 1, [n_texts].
+        """
+        indices: dict[str, int] = {}
+        image_of_text = [indices.setdefault(image, len(indices)) for image in image_ids]
+        images = _digest(indices)
+        return cls(
+            text_to_image=ranks.astype(np.int32),
+            image_to_text=np.zeros(len(indices), dtype=np.int32),
+            image_of_text=np.array(image_of_text, dtype=np.int32),
+            queries=_digest([images, *texts, *image_ids]),
             images=images,
         )
 

@@ -16,10 +16,13 @@ from ..data.batching.task_inputs import LabelledExamples, Regions, TaskInputs, c
 from ..data.batching.views import CorpusView, Images, retrieval_set
 from ..inference.cross_encoder import CrossEncoder
 from ..inference.embedder import evaluation_mode, progress_bar
+from .query_ranks import QueryRanks
 from .ranking import score_ranks
 
 # By language, or by source and target: numbers, in percent, and how many rows they are of.
 Results = dict[str, dict[str, float]]
+# By language.
+Ranks = dict[str, QueryRanks]
 
 
 def label_accuracy(
@@ -29,6 +32,7 @@ def label_accuracy(
     *,
     regions: Regions | None = None,
     batch_size: int = 64,
+    ranks: Ranks | None = None,
 ) -> Results:
     """Measures `accuracy` in percent; `n` is the number of rows.
 
@@ -40,6 +44,7 @@ def label_accuracy(
         examples: the rows, whose labels are names of the model's labels.
         regions: the regions of the images.
         batch_size: number of rows at a time.
+        ranks: a dictionary to which the ranks of the rows' own labels are added, by language.
 
     Raises:
         CorpusError: for a label that the model does not have.
@@ -50,24 +55,28 @@ def label_accuracy(
         if label is not None:
             check_answer(label, known, f"row {place}")
     inputs = TaskInputs(processor, model.config, regions)
-    right = np.zeros(len(examples), dtype=bool)
+    own_ranks = np.zeros(len(examples), dtype=np.int64)
     with evaluation_mode(model), progress_bar(len(examples), "Rows", None) as bar:
         for start in range(0, len(examples), batch_size):
             rows = list(range(start, min(start + batch_size, len(examples))))
             logits = model(**_on_device(inputs(examples.__getitems__(rows)), model)).logits  # [N, labels]
-            right[rows] = [
-                known.get(examples.labels[row] or "", -1) == best
-                for row, best in zip(rows, logits.argmax(-1).tolist(), strict=True)
+            places = logits.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1).cpu()  # [N, labels]
+            own_ranks[rows] = [
+                1 + int(place[known[label]]) if label is not None else len(place) + 1
+                for label, place in zip([examples.labels[row] for row in rows], places, strict=True)
             ]
             bar.update(len(rows))
     languages = np.array(examples.languages)
-    return {
-        str(language): {
-            "accuracy": 100 * float(right[languages == language].mean()),
-            "n": int((languages == language).sum()),
-        }
-        for language in dict.fromkeys(examples.languages)
-    }
+    results = {}
+    for language in dict.fromkeys(examples.languages):
+        own = np.flatnonzero(languages == language)
+        results[language] = {"accuracy": 100 * float((own_ranks[own] == 1).mean()), "n": len(own)}
+        if ranks is not None:
+            ids, texts = examples.image_ids, examples.texts
+            ranks[language] = QueryRanks.of_labels(
+                [texts[row] for row in own], [ids[row] for row in own], own_ranks[own]
+            )
+    return results
 
 
 def matching_recall(
@@ -78,6 +87,7 @@ def matching_recall(
     *,
     regions: Regions | None = None,
     batch_size: int = 64,
+    ranks: Ranks | None = None,
 ) -> Results:
     """Measures retrieval as `evaluate_retrieval` does, by scoring every caption with every image.
 
@@ -91,6 +101,7 @@ def matching_recall(
         languages: the languages of the captions.
         regions: the regions of the images.
         batch_size: number of pairs at a time.
+        ranks: a dictionary to which the ranks of the single queries are added, by language.
 
     Raises:
         CorpusError: when the corpus has no caption in one of the languages.
@@ -106,7 +117,10 @@ def matching_recall(
     for language in languages:
         queries = retrieval_set(corpus, language)
         scores = judge.score_all(queries.texts, shown, language=queries.language, regions=features)
-        recalls = score_ranks(scores, queries.text_to_images).recalls()
+        found = score_ranks(scores, queries.text_to_images)
+        if ranks is not None:
+            ranks[queries.language] = QueryRanks.of(queries, found)
+        recalls = found.recalls()
         results[queries.language] = {"r1": (recalls["t2i_r1"] + recalls["i2t_r1"]) / 2} | recalls
     return results
 

@@ -25,6 +25,7 @@ from ..data.batching.task_inputs import LabelCollator, LabelledExamples, Regions
 from ..data.batching.views import image_text_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..evaluation.tasks import (
+    Ranks,
     Results,
     label_accuracy,
     matching_recall,
@@ -77,9 +78,16 @@ class Rc3Task(ABC):
 
     @abstractmethod
     def evaluate(
-        self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
+        self,
+        model: Any,
+        processor: Any,
+        data: TaskData,
+        regions: Regions | None,
+        batch_size: int,
+        ranks: Ranks | None = None,
     ) -> Results:
-        """Evaluates a model: language -> metric -> percent."""
+        """Evaluates a model: language -> metric -> percent. Where the measure ranks something for each row, the ranks
+        are added to `ranks`, by language."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +105,16 @@ class LabelTask(Rc3Task):
         return LabelCollator(inputs, [labels[index] for index in sorted(labels)], as_scores=self.as_scores)
 
     def evaluate(
-        self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
+        self,
+        model: Any,
+        processor: Any,
+        data: TaskData,
+        regions: Regions | None,
+        batch_size: int,
+        ranks: Ranks | None = None,
     ) -> Results:
-        return label_accuracy(model, processor, self.examples(data), regions=regions, batch_size=batch_size)
+        examples = self.examples(data)
+        return label_accuracy(model, processor, examples, regions=regions, batch_size=batch_size, ranks=ranks)
 
 
 @dataclass(frozen=True)
@@ -119,10 +134,18 @@ class RetrievalTask(Rc3Task):
         return CandidateCollator(inputs, corpus, most_similar(vectors, ids))
 
     def evaluate(
-        self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
+        self,
+        model: Any,
+        processor: Any,
+        data: TaskData,
+        regions: Regions | None,
+        batch_size: int,
+        ranks: Ranks | None = None,
     ) -> Results:
         languages = data.languages or list(languages_of(data.corpus))
-        return matching_recall(model, processor, data.corpus, languages, regions=regions, batch_size=batch_size)
+        return matching_recall(
+            model, processor, data.corpus, languages, regions=regions, batch_size=batch_size, ranks=ranks
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +164,13 @@ class TranslationTask(Rc3Task):
         sacrebleu_metrics()
 
     def evaluate(
-        self, model: Any, processor: Any, data: TaskData, regions: Regions | None, batch_size: int
+        self,
+        model: Any,
+        processor: Any,
+        data: TaskData,
+        regions: Regions | None,
+        batch_size: int,
+        ranks: Ranks | None = None,
     ) -> Results:
         view = triplets(data.corpus, data.pairs)
         return translation_quality(model, processor, view, regions=regions, batch_size=batch_size)

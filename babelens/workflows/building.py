@@ -93,7 +93,12 @@ class ModelBuilder:
         source = self.recipe.model
         if source.preset:
             with overrides_checked():
-                load_preset(source.preset, **source.overrides)
+                load_preset(source.preset, **self.known_overrides)
+
+    @property
+    def known_overrides(self) -> dict[str, Any]:
+        """The overrides that can be checked before there is a vocabulary."""
+        return self.recipe.model.overrides
 
     def make_processor(self) -> ProcessorMixin:
         """The processor of the model that training goes on from, or a new one."""

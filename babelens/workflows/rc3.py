@@ -121,6 +121,11 @@ class Rc3Builder(ModelBuilder):
             config = Rc3Config() if self._is_mbart else load_config(self.start, **self.code)
         return {name: source.overrides.get(name, getattr(config, name)) for name in REGION_SIZES}
 
+    @property
+    def known_overrides(self) -> dict[str, Any]:
+        """Without the languages, whose tokens are known once there is a vocabulary."""
+        return {name: value for name, value in super().known_overrides.items() if name != "languages"}
+
     def check(self) -> None:
         super().check()
         if self.recipe.model.from_pretrained is None:
@@ -132,7 +137,8 @@ class Rc3Builder(ModelBuilder):
             RecipeError: if the images that a new processor makes are not those that the model cuts into patches.
         """
         source = self.recipe.model
-        config = load_preset(source.preset, **source.overrides) if source.preset else Rc3Config(**source.overrides)
+        overrides = self.known_overrides
+        config = load_preset(source.preset, **overrides) if source.preset else Rc3Config(**overrides)
         sizes = self.recipe.image or ImageSizes()
         if config.has_patches and sizes.crop != config.image_size:
             given = f"image.crop is {sizes.crop}" if self.recipe.image else f"without image they have {sizes.crop}"

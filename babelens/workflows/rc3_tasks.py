@@ -13,7 +13,8 @@ from ..configuration.errors import ModelKindError, RecipeError
 from ..configuration.languages import language_id
 from ..configuration.pretrained import load_config, load_model, load_processor
 from ..data.batching.task_data import TaskData
-from ..evaluation.tasks import Results
+from ..evaluation.query_ranks import QueryRanks
+from ..evaluation.tasks import Ranks, Results
 from ..model_cards.emoji import emoji_sources
 from ..model_cards.facts import DataSource as CardSource, Result
 from ..model_cards.task_facts import TaskCardFacts
@@ -173,14 +174,16 @@ class Rc3TaskReporting(Reporting):
         without test data."""
         if not self.recipe.test:
             return None
-        report = self._evaluate(self.data.tests)
-        write_evaluation(self.output, self.recipe.task, report)
+        ranks: dict[str, QueryRanks] = {}
+        report = self._evaluate(self.data.tests, ranks)
+        write_evaluation(self.output, self.recipe.task, report, ranks)
         return report
 
-    def _evaluate(self, sets: Mapping[str, list[TaskData]]) -> TaskReport:
+    def _evaluate(self, sets: Mapping[str, list[TaskData]], ranks: dict[str, QueryRanks] | None = None) -> TaskReport:
         default = Rc3TaskTrainingArguments.per_device_eval_batch_size
         size = self.recipe.training.get("per_device_eval_batch_size", default)
-        return evaluate_task(self.recipe, sets, self.output, batch_size=size, trust_remote_code=self.trust_remote_code)
+        code = {"trust_remote_code": self.trust_remote_code}
+        return evaluate_task(self.recipe, sets, self.output, batch_size=size, ranks=ranks, **code)
 
     def report_results(self, report: TaskReport) -> list[Result]:
         return [
@@ -232,6 +235,7 @@ def evaluate_task(
     model: str | Path,
     *,
     batch_size: int,
+    ranks: dict[str, QueryRanks] | None = None,
     **loading: Any,
 ) -> TaskReport:
     """The results of a model of a task.
@@ -241,6 +245,8 @@ def evaluate_task(
         sets: the data by name, such as `Rc3TaskData.tests`.
         model: folder or Hub id of the model.
         batch_size: examples that are computed at a time.
+        ranks: a dictionary to which the ranks of the single queries are added, by set and language, such as
+            `xvnli/fr`; none of translations.
         loading: arguments of loaders, such as `trust_remote_code`.
 
     Returns:
@@ -261,7 +267,10 @@ def evaluate_task(
     for name, parts in sets.items():
         report[name] = {}
         for part in parts:
-            report[name] |= task.evaluate(task_model, processor, part, regions, batch_size)
+            found: Ranks = {}
+            report[name] |= task.evaluate(task_model, processor, part, regions, batch_size, found)
+            if ranks is not None:
+                ranks |= {f"{name}/{language}": each for language, each in found.items()}
     return report
 
 

@@ -5,6 +5,7 @@ The tasks are those of IGLUE, and multimodal translation (Zhou et al. 2023, RC3,
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,19 @@ class LabelledExamples:
         self.answers: list[str] = dataset.features["label"].names
         # The answer of each row; None if it has none.
         self.labels: list[str | None] = [None if k is None else self.answers[k] for k in dataset["label"]]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return list(self._rows["text"])
+
+    @cached_property
+    def image_ids(self) -> list[str]:
+        """What the image or the images of each row are called; rows of data without such names differ by number."""
+        for columns in IMAGE_COLUMNS.values():
+            names = [f"{name}_id" for name in columns]
+            if set(names) <= set(self._rows.column_names):
+                return ["\n".join(ids) for ids in zip(*(self._rows[name] for name in names), strict=True)]
+        return [str(row) for row in range(len(self))]
 
     def __len__(self) -> int:
         return len(self._rows)

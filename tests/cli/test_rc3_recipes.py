@@ -101,6 +101,16 @@ def test_from_scratch_and_on(content, tmp_path):
     assert again.config.rxvtcl_weight == 0 and not any("rxvtcl_loss" in entry for entry in log_of(further))
 
 
+def test_the_languages_of_a_new_model_may_be_named(content, tmp_path):
+    model = content["model"] | {"overrides": content["model"]["overrides"] | {"languages": ["en", "de"]}}
+    train_data = {task: data | {"languages": ["en", "de"]} for task, data in content["train"].items()}
+    training = content["training"] | {"max_steps": 1, "eval_strategy": "no"}
+    output = train(content, tmp_path, model=model, train=train_data, training=training, validation=None)
+    model, processor = AutoModelForPreTraining.from_pretrained(output), AutoProcessor.from_pretrained(output)
+    assert model.config.languages == processor.languages == ["en", "de"]
+    assert model.config.language_token_ids == [processor.language_token_id(language) for language in ("en", "de")]
+
+
 def test_from_an_mbart_with_patches(content, tmp_path):
     codes = ["de_DE", "en_XX", "fr_XX"]
     tokenizer = train_bpe(["ein Punkt, a dot, un point"], 300, min_frequency=1)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from babelens import Rc3ForConditionalGeneration, Rc3ForVisualEntailment, Rc3ForVisualReasoning
 from babelens.cli.main import app
 from babelens.configuration.errors import CorpusError, InputError, RecipeError, UnknownLanguageError
+from babelens.evaluation.query_ranks import read_ranks
 from babelens.model_cards.task_facts import PIPELINE_TAGS
 from babelens.trainers.rc3_tasks import RC3_TASKS
 from babelens.workflows.loading import load_recipe
@@ -144,6 +145,8 @@ def test_every_task_leaves_a_model_its_numbers_and_a_card(task, files, tmp_path)
     metrics = RC3_TASKS[task].metrics
     assert list(report["shapes"]) == (["en-de"] if task == "translation" else LANGUAGES)
     assert all(set(metrics) <= numbers.keys() for numbers in report["shapes"].values())
+    ranks = read_ranks(output / "evaluation" / f"{task}.ranks.npz")
+    assert list(ranks) == ([] if task == "translation" else [f"shapes/{language}" for language in LANGUAGES])
     again = CliRunner().invoke(
         app,
         ["evaluate", str(output), "--recipe", str(tmp_path / "recipe.yaml"), "--batch-size", "8", "--json"],

@@ -164,7 +164,22 @@ def test_without_ranks_there_are_means_and_no_differences():
     rows = {"new": [run_of("new", 1)], "old": [old]}
     assert without_ranks(rows) == ["old"]
     assert all(score.difference is None for score in compare(rows))
-    assert not without_ranks({"task": [RunResults("task", {("xvnli", "en"): {"accuracy": 70.0, "n": 9}})]})
+    for metric, names in {"accuracy": ["task"], "r1": ["task"], "bleu": []}.items():
+        assert without_ranks({"task": [RunResults("task", {("xvnli", "en"): {metric: 70.0, "n": 9}})]}) == names
+
+
+def test_the_accuracy_of_labels_is_compared_image_by_image():
+    labels = np.random.default_rng(0).integers(1, 3, (2, 40))
+    images = [f"image {row // 2}" for row in range(40)]
+    runs = {}
+    for name, ranks in zip("ab", labels, strict=True):
+        found = QueryRanks.of_labels([f"text {row}" for row in range(40)], images, ranks)
+        key, accuracy = ("xvnli", "en"), 100 * float((ranks == 1).mean())
+        runs[name] = [RunResults(name, {key: {"accuracy": accuracy, "n": 40}}, {key: found})]
+    first, second = compare(runs)
+    each = ((labels[1] == 1).astype(float) - (labels[0] == 1)).reshape(20, 2).sum(1) * 100 / 40
+    assert second.difference == paired_bootstrap(each)
+    assert second.difference.value == pytest.approx(second.mean - first.mean)
 
 
 def test_languages_that_all_rows_have_are_compared():

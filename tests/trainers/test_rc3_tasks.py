@@ -39,7 +39,8 @@ from babelens.data.batching.retrieval_candidates import (
 )
 from babelens.data.batching.task_data import TaskData
 from babelens.data.batching.task_inputs import LabelCollator, LabelledExamples, TargetCollator, TaskInputs
-from babelens.evaluation.tasks import label_accuracy, translation_quality
+from babelens.evaluation.comparison import image_contributions
+from babelens.evaluation.tasks import label_accuracy, matching_recall, translation_quality
 from babelens.inference.region_extraction import RegionExtractor
 from babelens.processing.image_augmentation import TrainingTransform
 from babelens.trainers.arguments import Rc3TaskTrainingArguments
@@ -279,6 +280,35 @@ def test_accuracy_counts_what_is_right_and_no_label_as_wrong(rc3_processor):
     labels = [None if place < 8 else label for place, label in enumerate(rows["label"])]
     unlabelled = rows.remove_columns("label").add_column("label", labels).cast_column("label", rows.features["label"])
     assert label_accuracy(model, rc3_processor, LabelledExamples(unlabelled), batch_size=5)["en"]["accuracy"] == 37.5
+
+
+def test_the_ranks_of_rows_and_queries_give_the_measures_again(rc3_processor):
+    model, ranks = made(Rc3ForVisualEntailment, rc3_processor, visual="patches", **TRUTH), {}
+    examples = LabelledExamples(colour_rows())
+    results = label_accuracy(model, rc3_processor, examples, batch_size=5, ranks=ranks)
+    assert list(ranks) == list(results) == LANGUAGES
+    for language, found in ranks.items():
+        assert image_contributions([found], "accuracy").sum() == pytest.approx(results[language]["accuracy"])
+        assert set(found.text_to_image.tolist()) <= {1, 2} and len(found.text_to_image) == results[language]["n"]
+        own = [image for image, tag in zip(examples.image_ids, examples.languages, strict=True) if tag == language]
+        assert [own.index(image) for image in own] == [
+            int(np.flatnonzero(found.image_of_text == index)[0]) for index in found.image_of_text
+        ]
+    assert len({found.queries for found in ranks.values()}) == len(LANGUAGES)
+    assert len({found.images for found in ranks.values()}) == 1
+
+    judge, ranks = made(Rc3ForImageTextRetrieval, rc3_processor, visual="patches"), {}
+    results = matching_recall(judge, rc3_processor, CORPUS.select(range(8)), ["en"], ranks=ranks)["en"]
+    for metric in ("r1", "t2i_r5", "mean_recall"):
+        assert image_contributions([ranks["en"]], metric).sum() == pytest.approx(results[metric])
+
+
+def test_two_images_of_a_row_are_drawn_together():
+    pairs = LabelledExamples(pair_rows(), ["en"])
+    left, right = (pairs.__getitems__([0])[0][f"{side}_image_id"] for side in ("left", "right"))
+    assert pairs.image_ids[0] == f"{left}\n{right}"
+    nameless = LabelledExamples(pair_rows().remove_columns(["left_image_id", "right_image_id"]), ["en"])
+    assert nameless.image_ids[:2] == ["0", "1"]
 
 
 def test_translations_are_those_of_generate_as_sacrebleu_judges_them(rc3_processor):

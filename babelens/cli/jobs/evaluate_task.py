@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from ...configuration.errors import ModelKindError
+from ...evaluation.query_ranks import QueryRanks
 from ...workflows.base import recipe_data
 from ...workflows.loading import load_recipe
 from ...workflows.rc3_tasks import Rc3TaskRecipe, evaluate_task
@@ -24,8 +25,10 @@ def evaluate_fine_tuned(
     if not isinstance(loaded, Rc3TaskRecipe) or not loaded.test:
         raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
     tests = recipe_data(loaded).tests
+    ranks: dict[str, QueryRanks] = {}
+    code = {"trust_remote_code": trust_remote_code}
     try:
-        report = evaluate_task(loaded, tests, model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+        report = evaluate_task(loaded, tests, model, batch_size=batch_size, ranks=ranks, **code)
     except ModelKindError as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
-    show_results(report, output, as_json, lambda: print_task_report(report, loaded.rc3_task))
+    show_results(report, output, as_json, lambda: print_task_report(report, loaded.rc3_task), ranks=ranks)
