@@ -13,6 +13,7 @@ address, in `caption_train.json` and in its files of regions (`training_feat_all
 
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def load_cc3m(
     features = Features(columns | {"image_id": Value("string"), "captions": CAPTIONS})
     where = None if images is None else str(Path(images).absolute())
     key = cache_key(_VERSION, tags, where, file_states(read))
-    return prepared(_rows(files, tags, kept, images), features, Path(cache_dir or DEFAULT_CACHE) / key)
+    rows = partial(_rows, files, tags, kept, images)
+    return prepared(rows, features, Path(cache_dir or DEFAULT_CACHE) / key)
 
 
 def _rows(files: dict[str, Path], tags: list[str], kept: Any, images: str | Path | None) -> Iterator[dict[str, Any]]:

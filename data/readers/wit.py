@@ -15,6 +15,7 @@ The images of Wikipedia are not in WIT's files. They are read from one of
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -134,10 +135,14 @@ def _prepared(parts: list[Part], images: _Images, min_languages: int, cache: Pat
     folder = (
         cache / f"rows-{cache_key([[str(file) for file in part] for part in parts], images.members, min_languages)}"
     )
+    rows_of_parts = partial(_rows, parts, images, min_languages)
     if images.folder is None:
-        return prepared(_rows(parts, images, min_languages), FEATURES, folder)
+        return prepared(rows_of_parts, FEATURES, folder)
     columns = ["image_id", "captions"]
-    texts = ({name: row[name] for name in columns} for row in _rows(parts, images, min_languages))
+
+    def texts() -> Iterator[dict[str, Any]]:
+        return ({name: row[name] for name in columns} for row in rows_of_parts())
+
     rows = prepared(texts, Features({name: FEATURES[name] for name in columns}), folder)
     return rows.add_column("image", [images[url] for url in rows["image_id"]], feature=Image())
 
