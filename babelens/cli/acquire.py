@@ -32,7 +32,8 @@ def acquire(
         str,
         typer.Option(
             help="Sentences in that language and in the native language of BASE: a `.tsv` file with a header such as "
-            '`en⇥uk`, a `.jsonl` file of lines such as `{"en": "…", "uk": "…"}`, or a data set on the Hub.',
+            '`en⇥uk`, a `.jsonl` file of lines such as `{"en": "…", "uk": "…"}`, OPUS\'s `en-uk.txt.zip`, or a '
+            "data set on the Hub.",
             rich_help_panel=_DATA,
         ),
     ],

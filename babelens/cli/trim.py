@@ -23,7 +23,8 @@ def trim(
     translations: Annotated[
         list[str] | None,
         typer.Option(
-            help="Translations: a `.tsv` or `.jsonl` file, or a data set on the Hub. May be given several times.",
+            help="Translations: a `.tsv` or `.jsonl` file, OPUS's `de-en.txt.zip`, or a data set on the Hub. "
+            "May be given several times.",
             rich_help_panel=_TEXTS,
         ),
     ] = None,

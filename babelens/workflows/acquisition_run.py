@@ -14,8 +14,9 @@ from ..configuration.errors import CorpusError
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
-from ..data.corpus.loading import load_captions, load_translations
+from ..data.corpus.loading import load_captions
 from ..data.corpus.sampling import evenly_spread
+from ..data.readers.bitext import read_translations
 from ..evaluation.retrieval import translation_retrieval
 from ..inference.embedder import Embedder
 from ..trainers.arguments import MlaTrainingArguments
@@ -72,7 +73,7 @@ class AcquisitionRun(AcquisitionChoices):
     @cached_property
     def corpus(self) -> Dataset:
         """The translations, in whatever languages."""
-        return load_translations(self.translations)
+        return read_translations(self.translations)
 
     @cached_property
     def pairs(self) -> Dataset:
@@ -86,7 +87,7 @@ class AcquisitionRun(AcquisitionChoices):
         for tag in (*self.languages, native):
             if tag not in present:
                 raise CorpusError(f"{self.translations} has no text in {tag!r}, only in {', '.join(present)}")
-        return load_translations(self.translations, languages=[*self.languages, native], on_incomplete="skip")
+        return read_translations(self.translations, languages=[*self.languages, native], on_incomplete="skip")
 
     @cached_property
     def split(self) -> tuple[Dataset, Dataset]:

@@ -22,8 +22,9 @@ from ..configuration.errors import CorpusError, VocabularyError
 from ..configuration.languages import normalize_languages
 from ..configuration.pretrained import load_config, load_model, load_processor
 from ..data.corpus.corpus import captions_of
-from ..data.corpus.loading import load_captions, load_translations
+from ..data.corpus.loading import load_captions
 from ..data.corpus.text_files import read_lines
+from ..data.readers.bitext import read_translations
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from ..modeling.text_encoders import without_pooler
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
@@ -133,7 +134,7 @@ def gather_texts(
     """The texts of all these sources.
 
     Args:
-        captions, translations: what `load_captions` and `load_translations` take.
+        captions, translations: what `load_captions` and `read_translations` take.
         files: text files in UTF-8, one text in a line.
         recipe: a recipe, by its path or its name; a text of several rows of its data is taken once.
         languages: of captions, translations and recipes; by default all, of a recipe those it trains on.
@@ -148,7 +149,7 @@ def gather_texts(
     for source in captions:
         _collect(texts, load_captions(source, check_images=False))
     for source in translations:
-        _collect(texts, load_translations(source, on_incomplete="skip"))
+        _collect(texts, read_translations(source, on_incomplete="skip"))
     if recipe is not None:
         data = recipe_data(load_recipe(recipe))
         for language in tags or [*data.image_languages, *data.pair_languages]:

@@ -1,12 +1,14 @@
 """Corpora that are written to a cache once, and then read from the disk."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, Features
 from datasets.exceptions import DatasetGenerationError
+
+from ...configuration.errors import CorpusError
 
 
 def cache_key(*settings: Any) -> str:
@@ -19,16 +21,30 @@ def file_states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
     return [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
-def prepared(rows: Callable[[], Iterable[dict[str, Any]]], features: Features, folder: Path) -> Dataset:
+def prepared(
+    rows: Callable[[], Iterable[dict[str, Any]]], features: Features, folder: Path, *, source: str | Path
+) -> Dataset:
     """A dataset of rows, which are written to a folder unless they are there.
 
     Args:
         rows: returns the rows; called if they are not in the folder.
         features: the features of their columns.
         folder: the folder.
+        source: where the rows are from, for errors.
+
+    Raises:
+        CorpusError: when there are no rows.
     """
+
+    def checked() -> Iterator[dict[str, Any]]:
+        row = None
+        for row in rows():
+            yield row
+        if row is None:
+            raise CorpusError(f"{source}: there are no rows, or all of them are left out")
+
     try:
         # The name of the folder tells the rows apart; a hash of the function, which holds open files, would not.
-        return Dataset.from_generator(rows, features, str(folder), fingerprint=folder.name)
+        return Dataset.from_generator(checked, features, str(folder), fingerprint=folder.name)
     except DatasetGenerationError as error:
         raise error.__cause__ or error from None

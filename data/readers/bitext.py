@@ -8,19 +8,25 @@ import heapq
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from datasets import Features, IterableDataset
+from datasets import Dataset, Features, IterableDataset, config
 
 from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
 from ..corpus.captions import enumeration
 from ..corpus.corpus import CAPTIONS
-from .bitext_files import Bitext, bitexts
+from ..corpus.loading import load_translations
+from ..corpus.prepared import cache_key, file_states, prepared
+from .bitext_files import Bitext, bitexts, is_bitext
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_CACHE = Path(config.HF_DATASETS_CACHE) / "babelens" / "bitext"
+
+_VERSION = 1  # of the rows that are made of the same files
 _NAMED = 10  # lines that a warning names
 _EMPTY, _LONG, _LOW = "with an empty text", "with a text longer than {:,} characters", "with a score below {}"
 
@@ -41,7 +47,9 @@ def load_bitext(
     min_score: float | None = None,
     shards: int = 1,
     max_caption_characters: int = 10_000,
-) -> IterableDataset:
+    streaming: bool = True,
+    cache_dir: str | Path | None = None,
+) -> Dataset | IterableDataset:
     """Loads published sentence pairs as a stream: a translation corpus with the column `captions`.
 
     Lines with an empty or an over-long text are left out; warnings name the first one of each file, and count them at
@@ -62,9 +70,12 @@ def load_bitext(
         shards: number of shards among which the files are divided. With one shard, every batch has pairs of all files;
             as many shards as there are workers in all processes let each of them read files of its own.
         max_caption_characters: longer texts are left out.
+        streaming: whether to return an `IterableDataset`. A `Dataset` is written to the cache by the first call with
+            the same files and options; its rows can be counted, shuffled and held out.
+        cache_dir: the folder of the cache; by default `DEFAULT_CACHE`.
 
     Raises:
-        CorpusError: for a source without such files, fewer files than shards, and, while the stream is read, for a
+        CorpusError: for a source without such files, fewer files than shards, and, while the files are read, for a
             file that is damaged or of another form, with the line.
         LanguageTagError: for an unknown language.
 
@@ -84,9 +95,30 @@ def load_bitext(
     files.sort(key=lambda each: (-each.size, each.file))
     groups = [files[start::shards] for start in range(shards)]
     rules = BitextRules(wanted, min_score, max_caption_characters)
-    return IterableDataset.from_generator(
-        bitext_rows, gen_kwargs={"groups": groups, "rules": rules}, features=Features(captions=CAPTIONS)
-    )
+    features, read = Features(captions=CAPTIONS), dict[str, Any](groups=groups, rules=rules)
+    if streaming:
+        return IterableDataset.from_generator(bitext_rows, gen_kwargs=read, features=features)
+    key = cache_key(_VERSION, rules, shards, [file_states(each.files) for each in files])
+    rows = partial(bitext_rows, **read)
+    return prepared(rows, features, Path(cache_dir or DEFAULT_CACHE) / key, source=source)
+
+
+def read_translations(
+    source: str, *, languages: list[str] | None = None, on_incomplete: Literal["error", "skip"] = "error"
+) -> Dataset:
+    """Translations as a dataset, by `load_bitext` or by `load_translations`, as the names of the files tell.
+
+    Args:
+        source, languages: as in both.
+        on_incomplete: as in `load_translations`; sentence pairs are always complete.
+
+    Raises: as both.
+    """
+    if is_bitext(source):
+        corpus = load_bitext(source, languages=languages, streaming=False)
+        assert isinstance(corpus, Dataset)
+        return corpus
+    return load_translations(source, languages=languages, on_incomplete=on_incomplete)
 
 
 def bitext_rows(groups: list[list[Bitext]], rules: BitextRules) -> Iterator[dict[str, Any]]:

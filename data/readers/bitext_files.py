@@ -59,6 +59,11 @@ class Bitext(ABC):
     languages: tuple[str, str] | None
     size: int
 
+    @property
+    def files(self) -> list[Path]:
+        """All files that are read."""
+        return [self.file]
+
     @abstractmethod
     def read(self, max_characters: int) -> Iterator[Pair]:
         """Yields the pairs; of a text, at least one character beyond `max_characters` is kept.
@@ -101,6 +106,10 @@ class Moses(Bitext):
 
     names: tuple[str, ...] = ()
     archive: Path | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.file.parent / name for name in self.names] if self.archive is None else [self.archive]
 
     def read(self, max_characters: int) -> Iterator[Pair]:
         first, second = self.languages or ("", "")

@@ -78,7 +78,7 @@ def load_cc3m(
     where = None if images is None else str(Path(images).absolute())
     key = cache_key(_VERSION, tags, where, file_states(read))
     rows = partial(_rows, files, tags, kept, images)
-    return prepared(rows, features, Path(cache_dir or DEFAULT_CACHE) / key)
+    return prepared(rows, features, Path(cache_dir or DEFAULT_CACHE) / key, source=folder)
 
 
 def _rows(files: dict[str, Path], tags: list[str], kept: Any, images: str | Path | None) -> Iterator[dict[str, Any]]:

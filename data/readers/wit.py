@@ -137,13 +137,13 @@ def _prepared(parts: list[Part], images: _Images, min_languages: int, cache: Pat
     )
     rows_of_parts = partial(_rows, parts, images, min_languages)
     if images.folder is None:
-        return prepared(rows_of_parts, FEATURES, folder)
+        return prepared(rows_of_parts, FEATURES, folder, source="WIT")
     columns = ["image_id", "captions"]
 
     def texts() -> Iterator[dict[str, Any]]:
         return ({name: row[name] for name in columns} for row in rows_of_parts())
 
-    rows = prepared(texts, Features({name: FEATURES[name] for name in columns}), folder)
+    rows = prepared(texts, Features({name: FEATURES[name] for name in columns}), folder, source="WIT")
     return rows.add_column("image", [images[url] for url in rows["image_id"]], feature=Image())
 
 

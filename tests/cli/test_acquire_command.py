@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -318,6 +319,18 @@ def test_images_are_encoded_once(folder, german, french, cache):
 
 
 # ---- Options ----
+
+
+def test_sentence_pairs_of_opus_are_translations(folder, german, tmp_path):
+    """The same rows give the same adapter, whatever they are read from."""
+    rows = sentences()
+    with zipfile.ZipFile(tmp_path / "de-en.txt.zip", "w") as archive:
+        for tag in ("de", "en"):
+            archive.writestr(f"Tatoeba.de-en.{tag}", "".join(f"{row[tag]}\n" for row in rows))
+    given = options(folder, translations=tmp_path / "de-en.txt.zip", output=tmp_path / "adapter")
+    assert run(*given) == 0
+    weights = "adapter_model.safetensors"
+    assert (tmp_path / "adapter" / weights).read_bytes() == (german / weights).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,19 @@
 """Sentence pairs in the forms in which they are published, as streams that hold no file in memory."""
 
 import gzip
+import json
+import os
 import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
+from datasets import Dataset
 
 from babelens.configuration.errors import BabelensError, CorpusError, LanguageTagError
 from babelens.data import load_bitext, translation_pairs
 from babelens.data.readers import tmx
-from babelens.data.readers.bitext import BitextRules, bitext_rows
+from babelens.data.readers.bitext import BitextRules, bitext_rows, read_translations
 from babelens.data.readers.bitext_files import bitexts, is_bitext
 
 GERMAN = ["eine Katze", "ein Hund", "ein Pferd"]
@@ -98,6 +101,35 @@ def test_each_published_form(write, tmp_path):
     view = translation_pairs(load_bitext(str(source)), [("en", "de")])
     assert [(example["text_a"], example["language_b"]) for example in view] == [(text, "de") for text in ENGLISH]
     assert is_bitext(str(source)) == (source.suffix != ".tsv")  # which load_translations reads, with a header
+
+
+def _refuse(**arguments):
+    raise RuntimeError("read again")
+
+
+def test_a_dataset_is_written_once_for_the_same_files_and_options(tmp_path, monkeypatch):
+    source, cache = archive(tmp_path), tmp_path / "cache"
+    rows = load_bitext(source, min_score=1.04, streaming=False, cache_dir=cache)
+    assert isinstance(rows, Dataset) and texts(rows) == EXPECTED[:2]
+    with monkeypatch.context() as patch:
+        patch.setattr("babelens.data.readers.bitext.bitext_rows", _refuse)
+        assert texts(load_bitext(source, min_score=1.04, streaming=False, cache_dir=cache)) == EXPECTED[:2]
+    assert texts(load_bitext(source, streaming=False, cache_dir=cache)) == EXPECTED
+    time = source.stat().st_mtime_ns + 1
+    os.utime(source, ns=(time, time))
+    with pytest.raises(CorpusError, match=r"de-en\.txt\.zip: there are no rows, or all of them are left out"):
+        load_bitext(source, min_score=9, streaming=False, cache_dir=cache)
+    with monkeypatch.context() as patch:
+        patch.setattr("babelens.data.readers.bitext.bitext_rows", _refuse)
+        with pytest.raises(RuntimeError, match="read again"):  # the file has changed since
+            load_bitext(source, streaming=False, cache_dir=cache)
+
+
+def test_translations_of_any_kind_are_read(tmp_path):
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text("".join(json.dumps(row) + "\n" for row in EXPECTED), "utf-8")
+    for source in (plain, archive(tmp_path)):
+        assert texts(read_translations(str(source), languages=["de", "en"])) == EXPECTED
 
 
 @pytest.mark.parametrize("write", [table, moses, archive])
