@@ -81,13 +81,14 @@ def train_seeds(
     if is_finished_run(output):
         raise FileExistsError(f"{output} holds a run already: choose another folder for the runs with seeds")
     changes = _changes(overrides)
+    level = logging.INFO if is_first_process() else logging.DEBUG
     for number, seed in enumerate(seeds, 1):
         run = _run(recipe, changes | {"training.seed": seed}, seed_folder(output, seed), trust_remote_code)
         if is_finished_run(run.output):
             check_finished(run)
-            logger.info("seed %d (%d of %d): finished already in %s", seed, number, len(seeds), run.output)
+            logger.log(level, "seed %d (%d of %d): finished already in %s", seed, number, len(seeds), run.output)
             continue
-        logger.info("seed %d (%d of %d): trained in %s", seed, number, len(seeds), run.output)
+        logger.log(level, "seed %d (%d of %d): trained in %s", seed, number, len(seeds), run.output)
         with _only_results(as_json):
             _trained(run, resume=True)
     if is_first_process():
