@@ -24,7 +24,9 @@ from yaml import YAMLError
 from .configuration.errors import BabelensError, HubUnreachableError, PublishError
 from .configuration.model_folders import damaged_files, non_finite_weights
 from .configuration.pretrained import explained, first_line, load_config, load_model, load_processor
+from .model_cards.base_models import base_model_facts
 from .model_cards.cards import placeholder_repository
+from .model_cards.licenses import check_hub_license, check_weights_license
 from .modeling.peft_mla import MlaAdapterConfig
 from .registry import METHODS
 
@@ -201,6 +203,11 @@ def _card_problems(folder: Path) -> list[str]:
     except (ValueError, TypeError, AttributeError, KeyError, YAMLError) as error:  # whatever its metadata may be
         return [f"README.md: {first_line(error)}"]
     problems = [f"README.md: the metadata have no {key}" for key in _REQUIRED_METADATA if not metadata.get(key)]
+    if metadata.get("license"):
+        try:
+            check_hub_license(str(metadata["license"]), metadata.get("license_name"))
+        except PublishError as error:
+            problems.append(f"README.md: {error}")
     languages = metadata.get("language") or []
     for language in [languages] if isinstance(languages, str) else languages:
         if not _HUB_LANGUAGE.fullmatch(str(language)) and language not in ("code", "multilingual"):
@@ -213,6 +220,18 @@ def _card_problems(folder: Path) -> list[str]:
         if "://" not in source and not (folder / source).is_file():
             problems.append(f"README.md: the widget shows {source!r}, which is missing")
     return problems
+
+
+def _license_problems(folder: Path) -> list[str]:
+    """Whether the card's license, which a person may have edited, allows what a base model on the Hub forbids."""
+    metadata = ModelCard.load(folder / "README.md").data.to_dict()
+    names = metadata.get("base_model") or []
+    bases = [base_model_facts(name) for name in ([names] if isinstance(names, str) else names)]
+    try:
+        check_weights_license(metadata["license"], bases)
+    except PublishError as error:
+        return [f"README.md: {error}"]
+    return []
 
 
 def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi | None = None) -> str:
@@ -230,10 +249,11 @@ def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi 
         The commit's address.
 
     Raises:
-        PublishError: when the folder has problems (`folder_problems`); nothing is created then.
+        PublishError: when the folder has problems (`folder_problems`), or the card's license allows what that of a
+            base model forbids; nothing is created then.
         HubUnreachableError: when the Hub does not answer, or refuses the upload.
     """
-    if problems := folder_problems(folder):
+    if problems := folder_problems(folder) or _license_problems(Path(folder)):
         raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))
     api = api or HfApi()
     try:

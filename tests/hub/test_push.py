@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from babelens.cli.push import push as push_command
 from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
+from babelens.model_cards.base_models import BaseModel
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
 from babelens.modeling.peft_mla import save_embedding
@@ -190,6 +191,7 @@ def change_weights(folder, change):
         ),
         (lambda f: (f / "README.md").unlink(), "README.md is missing"),
         (lambda f: (f / "README.md").write_text("# Model"), "README.md: the metadata have no license"),
+        (lambda f: edit_card(f, license="apache"), "'apache' is no license that the Hub has an identifier for"),
         (lambda f: edit_card(f, language=["zh-Hant"]), "language 'zh-Hant' is no ISO 639 code"),
         (lambda f: (f / "examples/auto.png").unlink(), "the widget shows 'examples/auto.png', which is missing"),
     ],
@@ -202,6 +204,23 @@ def test_an_unfit_folder_is_refused_before_anything_is_created(folder, damage, c
     with pytest.raises(PublishError, match=re.escape(complaint)):
         push(folder, "owner/name", api=hub)
     assert not hub.repositories
+
+
+def test_a_license_is_not_freer_than_that_of_a_base_on_the_hub(folder, monkeypatch):
+    licenses = {"them/free": "mit", "them/research": "cc-by-nc-4.0"}
+    monkeypatch.setattr(
+        "babelens.publishing.base_model_facts",
+        lambda name: BaseModel(name=name, license=licenses[name], on_hub=True),
+    )
+    edit_card(folder, license="apache-2.0", base_model=list(licenses))
+    hub = RecordingHub()
+    with pytest.raises(PublishError, match=r"README\.md: .*them/research.*cc-by-nc-4\.0"):
+        push(folder, "me/search", api=hub)
+    assert not hub.repositories
+    for license, bases in {"apache-2.0": "them/free", "cc-by-nc-4.0": list(licenses)}.items():
+        edit_card(folder, license=license, base_model=bases)
+        push(folder, "me/search", api=hub)
+        assert f"license: {license}".encode() in hub.files["README.md"]
 
 
 def test_an_adapter_can_be_published_when_what_it_goes_with_is_on_the_hub(make_mla, tmp_path):
