@@ -31,10 +31,10 @@ from ..data.batching.task_data import TaskData
 from ..data.batching.views import CorpusView, Images, StreamView, translation_pairs, triplets, weak_pairs
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from .arguments import Rc3TrainingArguments
 from .base import BabelensTrainer
 from .data_loading import data_seed, mixture_loader
 from .frozen_features import frozen_features
+from .rc3_arguments import Rc3TrainingArguments
 
 
 class Rc3Trainer(BabelensTrainer):

@@ -41,8 +41,8 @@ from ..modeling.modeling_rc3_tasks import (
     Rc3ForVisualReasoning,
 )
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from .arguments import Rc3TaskTrainingArguments
 from .base import BabelensTrainer, over_languages
+from .rc3_arguments import Rc3TaskTrainingArguments
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..evaluation.tasks import Ranks, Results
 from ..model_cards.emoji import emoji_sources
 from ..model_cards.facts import DataSource as CardSource, Result
 from ..model_cards.task_facts import TaskCardFacts
-from ..trainers.arguments import Rc3TaskTrainingArguments
+from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
 from ..trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer
 from .data import RecipeData
 from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions

@@ -11,8 +11,9 @@ from tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
 from babelens import ContrastiveTrainingArguments
 from babelens.configuration.errors import ModelFolderError, NonFiniteError, TrainingSetupError
 from babelens.configuration.model_folders import non_finite_weights
-from babelens.trainers.arguments import MlaTrainingArguments, Rc3TaskTrainingArguments, Rc3TrainingArguments
+from babelens.trainers.arguments import MlaTrainingArguments
 from babelens.trainers.checkpoints import newest_checkpoint
+from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments, Rc3TrainingArguments
 
 TWO_RATES = {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}}
 SAVED = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 1}

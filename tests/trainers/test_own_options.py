@@ -13,12 +13,14 @@ from babelens.trainers.arguments import (
     ContrastiveTrainingArguments,
     LiweTrainingArguments,
     MlaTrainingArguments,
-    Rc3TaskTrainingArguments,
-    Rc3TrainingArguments,
     SmalrTrainingArguments,
 )
 from babelens.trainers.own_options import methods_that_read, own_options
 from babelens.trainers.precision import PrecisionTrainingArguments
+from babelens.trainers.rc3_arguments import (
+    Rc3TaskTrainingArguments,
+    Rc3TrainingArguments,
+)
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer
 
 CLASSES = (

@@ -13,8 +13,9 @@ from tiny_training import shapes_trainer
 from babelens import ContrastiveTrainingArguments
 from babelens.configuration.errors import TrainingSetupError
 from babelens.trainers import precision
-from babelens.trainers.arguments import LiweTrainingArguments, Rc3TaskTrainingArguments, Rc3TrainingArguments
+from babelens.trainers.arguments import LiweTrainingArguments
 from babelens.trainers.precision import fastest_precision, precision_of
+from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments, Rc3TrainingArguments
 
 KINDS = [ContrastiveTrainingArguments, LiweTrainingArguments, Rc3TrainingArguments, Rc3TaskTrainingArguments]
 SOFTWARE = {"amx_bf16": False, "avx512_bf16": False, "avx2": True}

@@ -43,7 +43,7 @@ from babelens.evaluation.comparison import image_contributions
 from babelens.evaluation.tasks import label_accuracy, matching_recall, translation_quality
 from babelens.inference.region_extraction import RegionExtractor
 from babelens.processing.image_augmentation import TrainingTransform
-from babelens.trainers.arguments import Rc3TaskTrainingArguments
+from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments
 from babelens.trainers.rc3_tasks import Rc3TaskTrainer, task_of
 
 TRUTH = {"id2label": {0: "false", 1: "true"}}

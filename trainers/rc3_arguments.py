@@ -1,0 +1,128 @@
+"""Training arguments of RC3: of its pre-training and of its tasks."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from .finiteness import check_numbers
+from .precision import PrecisionTrainingArguments
+
+
+@dataclass
+class Rc3TrainingArguments(PrecisionTrainingArguments):
+    """Training arguments of RC3's pre-training; the learning rate is the paper's (section 3.2), for Adam without
+    weight decay. The paper tells neither schedule nor clipping: those are transformers', a linear decay to 0 and
+    gradients of norm 1 at most."""
+
+    methods: ClassVar[tuple[str, ...]] = ("RC3's pre-training",)
+
+    learning_rate: float = field(default=5e-5)
+    data_set_batch_sizes: dict[str, int] | None = field(
+        default=None,
+        metadata={
+            "help": "Number of examples of each data set in a batch of one process, such as {'parallel': 128}; "
+            "default: per_device_train_batch_size."
+        },
+    )
+    parallel_captions: bool = field(
+        default=False,
+        metadata={
+            "help": "Whether to train on the captions of the strictly aligned data as parallel texts as well, as the "
+            "paper does; by default on the parallel data alone, which may hold them already."
+        },
+    )
+    strict_visual: Literal["regions", "patches", "both"] | None = field(
+        default=None,
+        metadata={
+            "help": "Whether the images of strictly aligned data are given as regions, patches or both; default, if "
+            "the model reads both: regions, as in the paper."
+        },
+    )
+    weak_visual: Literal["regions", "patches", "both"] | None = field(
+        default=None,
+        metadata={
+            "help": "Whether the images of weakly aligned data are given as regions, patches or both; default, if the "
+            "model reads both: patches, as in the paper."
+        },
+    )
+    image_augmentation: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "Keyword arguments of ImageAugmentation, for patches; default: no augmentation."},
+    )
+    augmented_regions: int = field(
+        default=0,
+        metadata={
+            "help": "Number of augmented copies of each image for which regions are precomputed, by "
+            "image_augmentation; training samples from them and the original."
+        },
+    )
+    text_length_groups: int = field(
+        default=1,
+        metadata={
+            "help": "Number of groups of similar length in which the encoder reads the rows of a batch. The result is "
+            "the same; groups save time if the lengths differ much."
+        },
+    )
+    eval_batches: int | None = field(
+        default=None, metadata={"help": "Number of batches of an evaluation, always the same ones; default: all."}
+    )
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        sizes = {f"data_set_batch_sizes[{name!r}]": size for name, size in (self.data_set_batch_sizes or {}).items()}
+        counts = {"eval_batches": self.eval_batches, "text_length_groups": self.text_length_groups}
+        for name, value in (sizes | counts).items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be a positive number")
+        if self.augmented_regions < 0 or (self.augmented_regions and self.image_augmentation is None):
+            raise ValueError(
+                f"augmented_regions={self.augmented_regions} counts versions that image_augmentation, which is "
+                f"{self.image_augmentation}, makes of an image: it needs image_augmentation, and cannot be negative"
+            )
+        for name in ("strict_visual", "weak_visual"):
+            if getattr(self, name) not in (None, "regions", "patches", "both"):
+                raise ValueError(f"{name}={getattr(self, name)!r} must be 'regions', 'patches' or 'both'")
+        super().__post_init__()
+        self.remove_unused_columns = False
+        self.label_names: list[str] = []
+        # The parts of objectives with the weight 0 get no gradient. The running averages are the same in all processes
+        # without a broadcast.
+        self.ddp_find_unused_parameters = True
+        self.ddp_broadcast_buffers = False
+
+
+@dataclass
+class Rc3TaskTrainingArguments(PrecisionTrainingArguments):
+    """Training arguments of RC3's tasks. The paper's values for each task (table 6) are in `recipes/rc3`."""
+
+    methods: ClassVar[tuple[str, ...]] = ("RC3's tasks",)
+
+    max_text_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "Maximum number of tokens of a text; default: that of the processor. A value is written to the "
+            "processor, and saved with it."
+        },
+    )
+    image_augmentation: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "Keyword arguments of ImageAugmentation; default: no augmentation."},
+    )
+    generation: dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "Settings of the model's generation_config, such as {'num_beams': 5}, which are saved with it; "
+            "for translation only."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.max_text_length is not None and self.max_text_length < 3:
+            raise ValueError(
+                f"max_text_length={self.max_text_length} must be at least 3: [BOS], a word and the language"
+            )
+        super().__post_init__()
+        self.remove_unused_columns = False
+        self.label_names: list[str] = []
+        # Only translation gives the decoder a gradient.
+        self.ddp_find_unused_parameters = True
