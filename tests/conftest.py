@@ -50,7 +50,7 @@ from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from babelens.processing.word_vocabulary import frequent_words  # noqa: E402
 
 # Tiny dual encoders and small corpora, for the tests of inference, evaluation and the command line.
-pytest_plugins = ["retrieval_fixtures"]
+pytest_plugins = ["acquired_languages", "retrieval_fixtures"]
 
 # The initial weights are wider than usual, so that what an untrained tower says depends on what it reads.
 TINY_TEXT = {
