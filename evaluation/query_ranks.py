@@ -8,7 +8,7 @@ for each test set and language.
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,18 @@ class QueryRanks:
             image_of_text=np.array([right[0] for right in queries.text_to_images], dtype=np.int32),
             queries=_digest([images, *queries.texts, *queries.text_image_ids]),
             images=images,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["QueryRanks"]) -> "QueryRanks":
+        """The ranks of the queries of several test sets, each of which was searched alone, such as folds."""
+        starts = np.cumsum([0, *(len(part.image_to_text) for part in parts[:-1])])
+        return cls(
+            text_to_image=np.concatenate([part.text_to_image for part in parts]),
+            image_to_text=np.concatenate([part.image_to_text for part in parts]),
+            image_of_text=np.concatenate([p.image_of_text + start for p, start in zip(parts, starts, strict=True)]),
+            queries=_digest(part.queries for part in parts),
+            images=_digest(part.images for part in parts),
         )
 
 
