@@ -65,6 +65,7 @@ class Benchmark:
         name: its name on the command line.
         title: its name in full.
         languages: its languages, as BCP-47 tags.
+        has_others: whether its files have captions in other languages as well, which can be asked for.
         protocol: how it is evaluated, a key of `PROTOCOLS`.
         files: what it needs in its folder.
         license: the licenses of its captions and images.
@@ -78,6 +79,7 @@ class Benchmark:
     name: str
     title: str
     languages: tuple[str, ...]
+    has_others: bool
     protocol: str
     files: tuple[NeededFile, ...]
     license: str
@@ -97,7 +99,8 @@ class Benchmark:
         if languages is None:
             return self.languages
         tags = normalize_languages(languages if isinstance(languages, str) else list(languages))
-        if absent := [tag for tag in tags if tag not in self.languages]:
+        absent = [tag for tag in tags if tag not in self.languages]
+        if absent and not self.has_others:
             raise BenchmarkError(
                 f"the benchmark {self.name} has no captions in {', '.join(absent)}; it has {', '.join(self.languages)}"
             )
@@ -135,6 +138,7 @@ def find_benchmark(name: str) -> Benchmark:
         name=name,
         **{key: facts[key] for key in ("title", "protocol", "license", "paper", "url")},
         languages=tuple(facts["languages"]),
+        has_others=facts.get("has_others", False),
         facts=tuple(facts["facts"]),
         files=tuple(NeededFile(**each) for each in facts["files"]),
         groups={group: tuple(languages) for group, languages in facts.get("groups", {}).items()},

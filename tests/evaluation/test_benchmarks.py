@@ -5,7 +5,7 @@ import pytest
 from published_benchmarks import WRITERS
 from scipy.stats import spearmanr
 
-from babelens.configuration.errors import BenchmarkError, NonFiniteError
+from babelens.configuration.errors import BenchmarkError, CorpusError, NonFiniteError
 from babelens.data.benchmarks.catalog import benchmark_names
 from babelens.evaluation import benchmarks as module, evaluate_retrieval, load_benchmark
 from babelens.evaluation.crisscrossed import sampled_spearman
@@ -90,6 +90,8 @@ def test_languages_of_wikipedia_search_images_of_their_own(loaded, embedder):
     well = [numbers[language]["mean_recall"] for language in ["en", "de", "fr", "cs", "ja", "zh", "ru", "pl", "tr"]]
     assert report["means"]["well-resourced"]["mean_recall"] == pytest.approx(np.mean(well))
     assert set(loaded("wit", ["en", "de"]).evaluate(embedder)["means"]) == {"all"}
+    with pytest.raises(CorpusError, match="no captions in sw"):  # another of WIT's languages, which the copy lacks
+        loaded("wit", ["en", "sw"]).evaluate(embedder)
     of_arabic = loaded("iglue-wit").evaluate(embedder)["results"]["iglue-wit"]["ar"]
     assert (of_arabic["n_images"], of_arabic["n_texts"]) == (2, 3)
 

@@ -205,6 +205,7 @@ def test_unknown_names_folders_and_languages_are_refused(tmp_path):
     with pytest.raises(LanguageTagError):
         find_benchmark("xtd").chosen("jp")
     assert find_benchmark("xtd").chosen("DE") == ("de",)
+    assert find_benchmark("wit").chosen(["en", "sw"]) == ("en", "sw")  # one of WIT's other languages
 
 
 @on("coco-5k")
