@@ -6,8 +6,11 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..configuration.errors import BenchmarkError
 from ..data.benchmarks.catalog import Benchmark, Figures, find_benchmark
@@ -51,20 +54,27 @@ class LoadedBenchmark:
             the benchmark, but for `cxc`, and the metrics are those of `evaluate_retrieval`. `means`: the means of the
             recalls over all languages and over groups of them, where there are several. `published`: the figures of
             papers for these languages, as `source`, `note`, `test_set`, `metric` (None if the columns are metrics),
-            `columns`, `rows` (figures), and `ours`, what was measured here in each column.
+            `ranking` (`standard` or `mla`), `columns`, `rows` (figures), and `ours`, what was measured here in each
+            column.
 
         Raises:
             CorpusError, NonFiniteError, …: as `evaluate_retrieval`.
         """
+        run = _PROTOCOLS[self.facts.protocol]
+        recorded = _Recorded(embedder)
         collected: dict[str, QueryRanks] = {}
-        measured = _PROTOCOLS[self.facts.protocol](self, embedder, collected, show_progress)
+        measured = run(self, recorded, "standard", collected, show_progress)
         if ranks is not None:
             ranks |= collected
+        by_ranking = {"standard": measured}
+        for ranking in {figures.ranking for figures in self.facts.figures} - {"standard"}:
+            recorded.rewind()
+            by_ranking[ranking] = run(self, recorded, ranking, {}, show_progress)
         return {
             "benchmark": self.facts.name,
             "results": measured,
             "means": self._means(measured),
-            "published": self._published(measured),
+            "published": self._published(by_ranking),
         }
 
     def _means(self, measured: Results) -> dict[str, dict[str, float]]:
@@ -79,8 +89,8 @@ class LoadedBenchmark:
         }
         return {group: _mean([by_language[each] for each in languages]) for group, languages in groups.items()}
 
-    def _published(self, measured: Results) -> list[dict[str, Any]]:
-        tables = [_beside(figures, measured) for figures in self.facts.figures]
+    def _published(self, by_ranking: dict[str, Results]) -> list[dict[str, Any]]:
+        tables = [_beside(figures, by_ranking[figures.ranking]) for figures in self.facts.figures]
         return [table for table in tables if table["columns"]]
 
 
@@ -111,12 +121,13 @@ def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] |
 
 # ------------------------------------------------------------------------------------------------------- protocols
 
-Protocol = Callable[[LoadedBenchmark, Embedder, dict[str, QueryRanks], bool | None], Results]
+Protocol = Callable[[LoadedBenchmark, Embedder, str, dict[str, QueryRanks], bool | None], Results]
 
 
 def _retrieval(
     benchmark: LoadedBenchmark,
     embedder: Embedder,
+    ranking: str,
     ranks: dict[str, QueryRanks],
     show_progress: bool | None,
     *,
@@ -128,6 +139,7 @@ def _retrieval(
         embedder,
         benchmark.data,
         list(benchmark.languages),
+        protocol=ranking,
         only_captioned=only_captioned,
         ranks=by_language,
         show_progress=show_progress,
@@ -137,13 +149,21 @@ def _retrieval(
 
 
 def _own_images(
-    benchmark: LoadedBenchmark, embedder: Embedder, ranks: dict[str, QueryRanks], show_progress: bool | None
+    benchmark: LoadedBenchmark,
+    embedder: Embedder,
+    ranking: str,
+    ranks: dict[str, QueryRanks],
+    show_progress: bool | None,
 ) -> Results:
-    return _retrieval(benchmark, embedder, ranks, show_progress, only_captioned=True)
+    return _retrieval(benchmark, embedder, ranking, ranks, show_progress, only_captioned=True)
 
 
 def _folds(
-    benchmark: LoadedBenchmark, embedder: Embedder, ranks: dict[str, QueryRanks], show_progress: bool | None
+    benchmark: LoadedBenchmark,
+    embedder: Embedder,
+    ranking: str,
+    ranks: dict[str, QueryRanks],
+    show_progress: bool | None,
 ) -> Results:
     """Folds share no image, so that each image and each caption is encoded once."""
     name, corpus = benchmark.facts.name, benchmark.data
@@ -153,7 +173,7 @@ def _folds(
     for start in range(0, len(corpus), FOLD):
         part = LoadedBenchmark(benchmark.facts, benchmark.languages, corpus.select(range(start, start + FOLD)))
         of_fold: dict[str, QueryRanks] = {}
-        folds.append(_retrieval(part, embedder, of_fold, show_progress)[name])
+        folds.append(_retrieval(part, embedder, ranking, of_fold, show_progress)[name])
         of_folds.append(of_fold)
     ranks |= {key: QueryRanks.joined([of_fold[key] for of_fold in of_folds]) for key in of_folds[0]}
     joined = {}
@@ -165,7 +185,11 @@ def _folds(
 
 
 def _crisscrossed(
-    benchmark: LoadedBenchmark, embedder: Embedder, ranks: dict[str, QueryRanks], show_progress: bool | None
+    benchmark: LoadedBenchmark,
+    embedder: Embedder,
+    ranking: str,
+    ranks: dict[str, QueryRanks],
+    show_progress: bool | None,
 ) -> Results:
     return evaluate_crisscrossed(embedder, benchmark.data, ranks=ranks, show_progress=show_progress)
 
@@ -176,6 +200,33 @@ _PROTOCOLS: dict[str, Protocol] = {
     "own_images": _own_images,
     "crisscrossed": _crisscrossed,
 }
+
+
+class _Recorded(Embedder):
+    """An embedder that keeps what it has encoded: after `rewind`, the same calls in the same order return it again.
+
+    A protocol asks for the same each time it runs, so that it can run with another ranking and encode nothing.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._kept: list[np.ndarray] = []
+        self._next = 0
+
+    def rewind(self) -> None:
+        self._next = 0
+
+    def encode_image(self, images: Any, **options: Any) -> np.ndarray:
+        return self._once(partial(self._embedder.encode_image, images, **options))
+
+    def encode_text(self, texts: Any, **options: Any) -> np.ndarray:
+        return self._once(partial(self._embedder.encode_text, texts, **options))
+
+    def _once(self, encode: Callable[[], np.ndarray]) -> np.ndarray:
+        if self._next == len(self._kept):
+            self._kept.append(encode())
+        self._next += 1
+        return self._kept[self._next - 1]
 
 
 # ----------------------------------------------------------------------------------------------- means and figures
@@ -197,6 +248,7 @@ def _beside(figures: Figures, measured: Results) -> dict[str, Any]:
         "note": figures.note,
         "test_set": figures.test_set,
         "metric": figures.metric,
+        "ranking": figures.ranking,
         "columns": [figures.columns[index] for index in kept],
         "ours": [ours[index] for index in kept],
         "rows": {row: [values[index] for index in kept] for row, values in figures.rows.items()},

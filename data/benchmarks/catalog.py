@@ -42,6 +42,8 @@ class Figures:
         rows: what the paper measured, such as a model, and its figure in each column; None where it has none.
         metric: the metric of a table by languages; None for a table of metrics.
         test_set: the test set of the benchmark.
+        ranking: how the paper counts recall from image to text: `standard` or `mla`, as in `evaluate_retrieval`. What
+            is measured here is counted in the same way beside these figures.
         note: in what the paper's measurement differs from the benchmark's; empty if in nothing that is known.
     """
 
@@ -50,6 +52,7 @@ class Figures:
     rows: dict[str, tuple[float | None, ...]]
     metric: str | None
     test_set: str
+    ranking: str
     note: str
 
     def place(self, column: str) -> tuple[str, str]:
@@ -153,6 +156,7 @@ def _figures(name: str, facts: dict[str, Any]) -> Figures:
         rows={row: tuple(values) for row, values in facts["rows"].items()},
         metric=facts.get("metric"),
         test_set=facts.get("test_set", name),
+        ranking=facts.get("ranking", "standard"),
         note=facts.get("note", ""),
     )
 

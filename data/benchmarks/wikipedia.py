@@ -4,13 +4,13 @@ WIT's own test split and IGLUE's part of it name images by their addresses. The 
 paths of their addresses, as `readers.wit` describes it.
 """
 
-from pathlib import Path
-
 from datasets import Dataset, IterableDataset
 
-from ...configuration.errors import BadImageError, BenchmarkError, CorpusError
+from ...configuration.errors import BenchmarkError, CorpusError
 from ...configuration.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
+from ..corpus.corpus import as_caption_corpus
+from ..corpus.images import ImageRules
 from ..corpus.text_files import read_json_lines
 from ..readers.task_files import identifier_of, image_path, text_of
 from ..readers.wit import addressed_images, load_wit
@@ -38,10 +38,11 @@ def read_wit(layout: Layout, languages: tuple[str, ...]) -> Dataset | IterableDa
 
 
 def read_iglue_wit(layout: Layout, languages: tuple[str, ...]) -> Dataset:
-    """IGLUE's test images of WIT with reference captions; an image has captions in one language or in several."""
+    """IGLUE's test images of WIT with reference captions, in one language or in several. Images that cannot be read
+    are left out, with a warning that counts and names them."""
     images = addressed_images(layout.folder("images"))
     captions: dict[str, dict[str, list[str]]] = {}
-    addresses: dict[str, tuple[str, str]] = {}
+    addresses: dict[str, str] = {}
     for language in languages:
         file = layout.file(f"annotations/test_{language}.jsonl")
         for line, record in read_json_lines(file):
@@ -49,16 +50,16 @@ def read_iglue_wit(layout: Layout, languages: tuple[str, ...]) -> Dataset:
             if normalize_language(identifier_of(record, "language", place)) != language:
                 raise BenchmarkError(f"{place}: the language is {record['language']!r} in a file of {language}")
             name = identifier_of(record, "wit_ix", place)
-            addresses.setdefault(name, (identifier_of(record, "image_url", place), place))
+            addresses.setdefault(name, identifier_of(record, "image_url", place))
             text = " ".join(text_of(record, "caption_reference_description", place).split())
             captions.setdefault(name, {}).setdefault(language, []).append(text)
-    rows = []
-    for name, (url, place) in addresses.items():
-        image = images[url]
-        if image is None or not Path(image["path"]).is_file():
-            raise BadImageError(f"{place}: there is no image of {url} in {layout.root / 'images'}")
-        rows.append({"image": image, "image_id": name, "captions": captions_in(captions[name])})
-    return layout.corpus(rows)
+    names = list(addresses)
+    corpus = layout.corpus(
+        {"image": images[addresses[name]], "image_id": name, "captions": captions_in(captions[name])} for name in names
+    )
+    return as_caption_corpus(
+        corpus, images=ImageRules(skip=True), place=lambda row: f"IGLUE's WIT, image {names[row]}"
+    )
 
 
 def read_xm3600(layout: Layout, languages: tuple[str, ...]) -> Dataset:

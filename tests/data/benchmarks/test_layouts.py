@@ -184,7 +184,7 @@ def test_a_missing_file_or_folder_is_named(root, request):
     read(name, root)
 
 
-@pytest.mark.parametrize("root", [name for name in WRITERS if name != "wit"], indirect=True)
+@pytest.mark.parametrize("root", [name for name in WRITERS if "wit" not in name], indirect=True)
 def test_a_missing_image_is_named(root, request):
     name = request.node.callspec.id
     data = read(name, root)
@@ -328,6 +328,13 @@ def test_a_file_of_iglue_has_captions_in_its_language(root):
     write_text(file, json.dumps({key: value for key, value in record.items() if key != "wit_ix"}))
     with pytest.raises(CorpusError, match="line 1: 'wit_ix' should name something"):
         read("iglue-wit", root)
+
+
+@on("iglue-wit")
+def test_images_of_iglue_that_cannot_be_read_are_counted(root, caplog):
+    (root / "images/wikipedia/commons/f/f6/Tonlesap.jpg").write_bytes(b"<svg/>")
+    assert list(texts(read("iglue-wit", root))) == ["wit-test_3"]
+    assert "left out 1 images: IGLUE's WIT, image wit-test_67: " in caplog.text
 
 
 @on("wit")
