@@ -97,7 +97,8 @@ class LoadedBenchmark:
 def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] | None = None) -> LoadedBenchmark:
     """Reads the files of a published benchmark.
 
-    No image is decoded before the evaluation; a missing one is an error at once.
+    Images are not decoded, and a missing one is an error at once. Those of `wit` and `iglue-wit` are checked, since
+    some of Wikipedia's files are no images, and are left out with a warning if they cannot be read.
 
     Args:
         name: the name of the benchmark, as `babelens benchmarks` lists it.
@@ -179,7 +180,8 @@ def _folds(
     joined = {}
     for language in benchmark.languages:
         parts = [fold[language] for fold in folds]
-        counts = {f"n_{side}": sum(part[f"n_{side}"] for part in parts) for side in ("images", "texts")}
+        names = dict.fromkeys(name for part in parts for name in part if name.startswith("n_"))
+        counts = {name: sum(part.get(name, 0) for part in parts) for name in names}
         joined[language] = _mean(parts) | counts | {"n_folds": len(parts)}
     return {name: joined}
 
@@ -233,9 +235,10 @@ class _Recorded(Embedder):
 
 
 def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each recall that all parts have; counts are left out."""
-    names = [name for name in parts[0] if not name.startswith("n_") and all(name in part for part in parts)]
-    return {name: sum(part[name] for part in parts) / len(parts) for name in names}
+    """The mean of each recall; counts are left out. Where no captions are equal, the second reading is the first."""
+    names = dict.fromkeys(name for part in parts for name in part if not name.startswith("n_"))
+    first_of = {name: name.removesuffix("_equal_texts") for name in names}
+    return {name: sum(part.get(name, part[first_of[name]]) for part in parts) / len(parts) for name in names}
 
 
 def _beside(figures: Figures, measured: Results) -> dict[str, Any]:

@@ -10,6 +10,7 @@ A caption is called `COCO_val2014:sentid:346617`, by its `sentid` in `dataset_co
 
 import csv
 from dataclasses import dataclass
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +63,18 @@ class Crisscrossed:
         """The positive items of each caption (`sts`: other captions, `sits`: images) or image (`sis`: other images):
         those of COCO, and those with a rating from `POSITIVE` on. Ratings of captions and of images hold both ways."""
         ratings = self.ratings[kind]
-        chosen = ratings.pairs[ratings.scores >= POSITIVE[kind]].tolist()
+        pairs = ratings.pairs[ratings.scores >= POSITIVE[kind]].tolist()
+        if kind == "sits":
+            pairs += enumerate(self.image_of_text)
+        if kind == "sts":
+            for _, own in groupby(range(len(self.texts)), key=self.image_of_text.__getitem__):
+                pairs += combinations(own, 2)
         found: list[set[int]] = [set() for _ in range(len(self.corpus) if kind == "sis" else len(self.texts))]
-        for first, second in chosen:
+        for first, second in pairs:
             found[first].add(second)
             if kind != "sits":
                 found[second].add(first)
-        if kind == "sits":
-            for text, image in enumerate(self.image_of_text):
-                found[text].add(image)
-        if kind == "sts":
-            by_image: dict[int, set[int]] = {}
-            for text, image in enumerate(self.image_of_text):
-                by_image.setdefault(image, set()).add(text)
-            for text, image in enumerate(self.image_of_text):
-                found[text] |= by_image[image]
-        return [sorted(items - {index} if kind != "sits" else items) for index, items in enumerate(found)]
+        return [sorted(items if kind == "sits" else items - {index}) for index, items in enumerate(found)]
 
 
 def read_crisscrossed(layout: Layout, languages: tuple[str, ...]) -> Crisscrossed:
@@ -108,7 +105,8 @@ def _ratings(file: Path, header: tuple[str, str], known: dict[str, dict[str, int
     """The rated pairs of a file with this header."""
     indices = [known[column.rstrip("12")] for column in header]
     lines = read_lines(file)
-    names = next(csv.reader([text for _, text in [next(lines, (0, ""))]]), [])
+    _, first_line = next(lines, (0, ""))
+    names = first_line.split(",")
     if tuple(names) != (*header, *_LAST):
         raise BenchmarkError(f"{file}: expected the header {','.join((*header, *_LAST))}, and found {','.join(names)}")
     pairs, scores = [], []
@@ -117,10 +115,11 @@ def _ratings(file: Path, header: tuple[str, str], known: dict[str, dict[str, int
         cells = next(csv.reader([text]))
         if len(cells) != len(names):
             raise BenchmarkError(f"{place}: {len(cells)} cells, where the header has {len(names)}")
-        for cell, column, of in zip(cells[:2], header, indices, strict=True):
-            if cell.rpartition(":")[2] not in of:
+        pair = [of.get(cell.rpartition(":")[2]) for cell, of in zip(cells[:2], indices, strict=True)]
+        for cell, column, index in zip(cells[:2], header, pair, strict=True):
+            if index is None:
                 raise BenchmarkError(f"{place}: {cell!r} is no {column.rstrip('12')} of the test images")
-        pairs.append([of[cell.rpartition(":")[2]] for cell, of in zip(cells[:2], indices, strict=True)])
+        pairs.append(pair)
         try:
             scores.append(float(cells[2]))
         except ValueError:

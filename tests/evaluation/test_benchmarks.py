@@ -112,6 +112,12 @@ def test_languages_of_wikipedia_search_images_of_their_own(loaded, embedder):
     assert (of_arabic["n_images"], of_arabic["n_texts"]) == (2, 3)
 
 
+def test_means_take_the_first_reading_where_no_captions_are_equal():
+    first = {"t2i_r1": 10.0, "n_texts": 2}
+    second = {"t2i_r1": 20.0, "n_texts": 2, "n_equal_texts": 2, "t2i_r1_equal_texts": 40.0}
+    assert module._mean([first, second]) == {"t2i_r1": 15.0, "t2i_r1_equal_texts": 25.0}
+
+
 # ---------------------------------------------------------------------------------------------- Crisscrossed Captions
 
 
