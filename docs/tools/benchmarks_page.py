@@ -33,7 +33,7 @@ print(report["results"]["xtd"]["ko"]["t2i_r10"], report["published"][0]["rows"][
 The file of results has `results` by test set and language, `means` over languages and groups of them, and `published`,
 the figures of papers with their source. The ranks of single queries are kept beside it, so that `babelens compare` can
 tell differences from chance. Recalls are by the usual protocol: an image finds each of its captions on its own, and
-ties count against the model.
+ties count against the model. Beside the figures of MLA's paper, recall is counted once more, as that paper counts it.
 
 ## Protocols
 """
