@@ -34,6 +34,11 @@ class BadTextError(CorpusError):
     """A caption is empty, longer than a caption can be, or not Unicode text."""
 
 
+class BenchmarkError(CorpusError):
+    """A benchmark is unknown, does not have a language, or a folder does not hold it as it was published; the message
+    names what is missing."""
+
+
 class SourceUnavailableError(BabelensError, OSError):
     """Data could not be fetched: the registry did not answer, or it sent something else than what was pinned."""
 

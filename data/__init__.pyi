@@ -7,6 +7,11 @@ from .batching.views import (
     triplets as triplets,
     weak_pairs as weak_pairs,
 )
+from .benchmarks.catalog import (
+    Benchmark as Benchmark,
+    benchmark_names as benchmark_names,
+    find_benchmark as find_benchmark,
+)
 from .corpus.corpus import (
     as_caption_corpus as as_caption_corpus,
     as_translation_corpus as as_translation_corpus,

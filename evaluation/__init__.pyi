@@ -1,3 +1,4 @@
+from .benchmarks import LoadedBenchmark as LoadedBenchmark, load_benchmark as load_benchmark
 from .comparison import (
     Difference as Difference,
     RunResults as RunResults,

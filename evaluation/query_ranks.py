@@ -76,6 +76,18 @@ class QueryRanks:
             images=images,
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence["QueryRanks"]) -> "QueryRanks":
+        """The ranks of the queries of several test sets, each of which was searched alone, such as folds."""
+        starts = np.cumsum([0, *(len(part.image_to_text) for part in parts[:-1])])
+        return cls(
+            text_to_image=np.concatenate([part.text_to_image for part in parts]),
+            image_to_text=np.concatenate([part.image_to_text for part in parts]),
+            image_of_text=np.concatenate([p.image_of_text + start for p, start in zip(parts, starts, strict=True)]),
+            queries=_digest(part.queries for part in parts),
+            images=_digest(part.images for part in parts),
+        )
+
 
 def of_captions(ranks: Mapping[str, QueryRanks]) -> dict[str, QueryRanks]:
     """The ranks by language that `evaluate_retrieval` collects, by test set and language."""

@@ -52,8 +52,8 @@ class RetrievalRanks:
         """
         text_ranks = self.text_to_image if texts is None else self.text_to_image[texts]
         image_ranks = self.image_to_text if images is None else self.image_to_text[images]
-        recalls = {f"t2i_r{k}": _percent_within(text_ranks, k) for k in RECALL_AT}
-        recalls |= {f"i2t_r{k}": _percent_within(image_ranks[image_ranks > 0], k) for k in RECALL_AT}
+        recalls = {f"t2i_r{k}": percent_within(text_ranks, k) for k in RECALL_AT}
+        recalls |= {f"i2t_r{k}": percent_within(image_ranks[image_ranks > 0], k) for k in RECALL_AT}
         mean = sum(recalls.values()) / len(recalls)
         return recalls | {"mean_recall": mean, "n_images": len(image_ranks), "n_texts": len(text_ranks)}
 
@@ -173,6 +173,29 @@ def _cosines(images: np.ndarray, texts: np.ndarray) -> tuple[Scores, Scores]:
     return (lambda rows: text_rows[rows] @ image_rows.T), (lambda rows: image_rows[rows] @ text_rows.T)
 
 
+def neighbour_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np.ndarray:
+    """The rank by cosine of each item's best right one among all other items, counted from 1; ties count against it.
+
+    Args:
+        embeddings: of texts or of images, [n, d].
+        right: for each item the indices of its right ones, without itself `[n][0 or more]`.
+
+    Returns:
+        The ranks [n]; 0 for an item without a right one.
+
+    Raises:
+        NonFiniteError: for embeddings that are not finite.
+    """
+    rows = unit_rows(embeddings)
+
+    def scores(chosen: Tensor) -> Tensor:
+        cosines = rows[chosen] @ rows.T
+        cosines[torch.arange(len(chosen)), chosen] = -math.inf  # an item does not find itself
+        return cosines
+
+    return _best_ranks(scores, right, len(rows), COSINE_TIE)
+
+
 def chance_recalls(text_to_images: Sequence[Sequence[int]], n_images: int) -> dict[str, float]:
     """The expected text-to-image recall of a random ranking, in percent: `t2i_r1`, `t2i_r5`, `t2i_r10`.
 
@@ -263,7 +286,8 @@ def _inverse(text_to_images: Sequence[Sequence[int]], n_images: int) -> list[lis
     return image_to_texts
 
 
-def _percent_within(ranks: np.ndarray, k: int) -> float:
+def percent_within(ranks: np.ndarray, k: int) -> float:
+    """The percentage of ranks up to k; NaN where there are none."""
     return 100.0 * float(np.mean(ranks <= k)) if len(ranks) else math.nan
 
 

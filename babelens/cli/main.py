@@ -14,6 +14,7 @@ import typer
 
 from .. import __version__
 from .acquire import acquire
+from .benchmarks import benchmarks
 from .compare import compare
 from .data import data
 from .demo import demo
@@ -52,7 +53,7 @@ def _options(
 
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Teach and train": [demo, acquire, train, trim],
-    "Search and measure": [search, embed, features, compare],
+    "Search and measure": [search, embed, features, compare, benchmarks],
     "Inspect and publish": [data, info, push],
 }
 for panel, commands in _COMMANDS.items():

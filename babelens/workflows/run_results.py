@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 _MEAN = "mean"
 # The parts of a report of `evaluate --consistency`; of the emoji benchmark, the questions take the place of RECALLS.
 RECALLS, CONSISTENCY = "recalls", "consistency"
+# The key of a report of `evaluate --benchmark` that names the benchmark.
+BENCHMARK = "benchmark"
 
 
 def read_rows(paths: Sequence[Path]) -> dict[str, list[RunResults]]:
@@ -87,6 +89,8 @@ def _read_files(name: str, files: Sequence[Path]) -> RunResults:
 def _test_sets(report: Any) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
     """Test set -> name of a mean -> language -> metric -> number, of a report of any kind; none of other files, such
     as `evaluation/tokenizer.json`."""
+    if isinstance(report, dict) and BENCHMARK in report:
+        report = report["results"]
     if isinstance(report, dict) and CONSISTENCY in report:  # its recalls are of captions that search together
         report = {name: part for name, part in report.items() if name != CONSISTENCY}
         report = report.get(RECALLS, report)

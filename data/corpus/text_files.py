@@ -59,6 +59,19 @@ def read_json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise CorpusError(f"{file} line {line}: {error}") from error
 
 
+def read_json(file: Path) -> Any:
+    """The value that a JSON file holds, of any size. A file that ends in `.gz` is decompressed.
+
+    Raises:
+        CorpusError: for a file that cannot be read, is not UTF-8, or holds no JSON; and as `parse_json`.
+    """
+    try:
+        with open_plain(file) as stream:
+            return parse_json(stream.read().decode("utf-8-sig"))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise CorpusError(f"{file}: {error}") from error
+
+
 def line_of(file: Path, lines: list[int], row: int) -> str:
     """What errors call a row: `lines` has the line of each."""
     return f"{file} line {lines[row]}"

@@ -22,7 +22,7 @@ from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
 from ..corpus.corpus import CAPTIONS
-from ..corpus.text_files import parse_json, read_json_lines
+from ..corpus.text_files import read_json, read_json_lines
 from .task_files import TRUTH, Record, identifier_of, image_path, task_dataset, text_of, warn_of
 
 Folder = str | Path | None
@@ -270,10 +270,7 @@ def _lines(file: str | Path) -> Iterator[Record]:
 def _json(file: str | Path) -> Any:
     if Path(file).suffix == ".pkl":
         raise CorpusError(f"{file}: pickles are not read, because loading one can run any code; convert it to JSON")
-    try:
-        return parse_json(Path(file).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"{file}: {error}") from error
+    return read_json(Path(file))
 
 
 def _questions(file: str | Path) -> Iterator[Record]:

@@ -90,7 +90,7 @@ def load_wit(
     rules = WitRules(wanted, tuple(texts), on_bad_row == "skip")
     cache = Path(cache_dir or DEFAULT_CACHE)
     pixel_files = _files(images, PIXEL_FILES) if str(images).endswith(PIXEL_FILES) else []
-    source_images = _Images(None) if pixel_files else _images(images)
+    source_images = AddressedImages(None) if pixel_files else addressed_images(images)
     parts = index_texts(_files(source, TEXT_FILES), rules, cache)
     pixels = index_pixels(pixel_files, rules.skip_bad_rows, cache) if pixel_files else [None] * len(parts)
     kwargs: dict[str, Any] = {
@@ -108,8 +108,8 @@ def load_wit(
 
 
 @dataclass(frozen=True)
-class _Images:
-    """The images, in a folder or as members of tar files."""
+class AddressedImages:
+    """The images of Wikipedia by their addresses, in a folder or as members of tar files."""
 
     folder: Path | None
     members: dict[str, tuple[str, int, int]] = field(default_factory=dict)  # name -> file, offset, size
@@ -130,7 +130,7 @@ class _Images:
         return None
 
 
-def _prepared(parts: list[Part], images: _Images, min_languages: int, cache: Path) -> Dataset:
+def _prepared(parts: list[Part], images: AddressedImages, min_languages: int, cache: Path) -> Dataset:
     """The rows as a dataset on the disk. Images in a folder stay there, and are looked for at every call."""
     folder = (
         cache / f"rows-{cache_key([[str(file) for file in part] for part in parts], images.members, min_languages)}"
@@ -147,14 +147,19 @@ def _prepared(parts: list[Part], images: _Images, min_languages: int, cache: Pat
     return rows.add_column("image", [images[url] for url in rows["image_id"]], feature=Image())
 
 
-def _images(images: str | Path) -> _Images:
+def addressed_images(images: str | Path) -> AddressedImages:
+    """The images of a folder or of tar files, whose names are the paths of their addresses.
+
+    Raises:
+        CorpusError: if there is no such folder or file.
+    """
     try:
         shards = tar_shards(str(images)) if str(images).endswith(".tar") else []
         if not shards and not Path(images).is_dir():
             raise FileNotFoundError
     except FileNotFoundError as error:
         raise CorpusError(f"{images}: no such folder, tar file or pixel data") from error
-    return _Images(None, tar_members(shards)) if shards else _Images(Path(images).absolute())
+    return AddressedImages(None, tar_members(shards)) if shards else AddressedImages(Path(images).absolute())
 
 
 def _files(source: str | Path, endings: tuple[str, ...]) -> list[Path]:
@@ -165,7 +170,7 @@ def _files(source: str | Path, endings: tuple[str, ...]) -> list[Path]:
     return files
 
 
-def _rows(parts: list[Part], images: _Images, min_languages: int) -> Iterator[dict[str, Any]]:
+def _rows(parts: list[Part], images: AddressedImages, min_languages: int) -> Iterator[dict[str, Any]]:
     for texts, pixels in parts:
         captions_of = _captions(texts, min_languages)
         for url, image in _pixels(pixels) if pixels else ():

@@ -32,8 +32,8 @@ def answer(*arguments, **environment):
 
 
 def test_all_commands_are_here():
-    assert len(COMMANDS) == 11 and [group.name for group in app.registered_groups] == ["evaluate"]
-    assert [job.__name__ for job in JOBS] == ["emoji", "captions", "task"]
+    assert len(COMMANDS) == 12 and [group.name for group in app.registered_groups] == ["evaluate"]
+    assert [job.__name__ for job in JOBS] == ["emoji", "captions", "task", "benchmark"]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,8 @@ def test_neither_do_version_and_completion():
         ["compare", "a-run-that-is-missing"],
         ["embed", "MODEL", "--output", "x.npy"],
         ["evaluate", "MODEL", "--data", "photos", "--languages", ","],
+        ["evaluate", "MODEL", "--benchmark", "none", "--root", "."],
+        ["benchmarks", "none"],
         ["demo", "--method", "nothing"],
         ["features", "MODEL", "--data", "photos", "--output", "out", "--crop", "1000"],
         ["trim", "MODEL", "--output", "out"],

@@ -1,0 +1,129 @@
+"""Crisscrossed Captions (CxC; Parekh et al. 2021, arXiv 2004.15020): ratings from 0 to 5 of how alike two captions,
+two images, or a caption and an image of COCO are, on the test images of Karpathy's split.
+
+    sts_test.csv    caption1,caption2,agg_score,sampling_method
+    sis_test.csv    image1,image2,agg_score,sampling_method
+    sits_test.csv   caption,image,agg_score,sampling_method
+
+A caption is called `COCO_val2014:sentid:346617`, by its `sentid` in `dataset_coco.json`, an image by its file name.
+"""
+
+import csv
+from dataclasses import dataclass
+from itertools import combinations, groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+
+from ...configuration.errors import BenchmarkError
+from ..corpus.text_files import read_lines
+from ..readers.task_files import identifier_of, text_of
+from .coco import karpathy_images, karpathy_sentences
+from .layout import Layout, captions_in
+
+# From this rating on, a pair is positive: texts, images, and a text with an image (section 4).
+POSITIVE = {"sts": 3.0, "sis": 2.5, "sits": 2.5}
+
+_HEADERS = {"sts": ("caption1", "caption2"), "sis": ("image1", "image2"), "sits": ("caption", "image")}
+_LAST = ("agg_score", "sampling_method")
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Rated pairs.
+
+    Args:
+        pairs: the indices of the two items of each pair among the captions and images of `Crisscrossed`, [N, 2].
+        scores: their ratings [N].
+    """
+
+    pairs: np.ndarray
+    scores: np.ndarray
+
+
+@dataclass(frozen=True)
+class Crisscrossed:
+    """The captions and images of CxC with their ratings.
+
+    Args:
+        corpus: the images, as a caption corpus.
+        texts: all captions, those of an image one after the other.
+        image_of_text: the index of each caption's image.
+        ratings: the rated pairs of `sts` (captions), `sis` (images) and `sits` (a caption and an image).
+    """
+
+    corpus: Dataset
+    texts: list[str]
+    image_of_text: list[int]
+    ratings: dict[str, Ratings]
+
+    def positives(self, kind: str) -> list[list[int]]:
+        """The positive items of each caption (`sts`: other captions, `sits`: images) or image (`sis`: other images):
+        those of COCO, and those with a rating from `POSITIVE` on. Ratings of captions and of images hold both ways."""
+        ratings = self.ratings[kind]
+        pairs = ratings.pairs[ratings.scores >= POSITIVE[kind]].tolist()
+        if kind == "sits":
+            pairs += enumerate(self.image_of_text)
+        if kind == "sts":
+            for _, own in groupby(range(len(self.texts)), key=self.image_of_text.__getitem__):
+                pairs += combinations(own, 2)
+        found: list[set[int]] = [set() for _ in range(len(self.corpus) if kind == "sis" else len(self.texts))]
+        for first, second in pairs:
+            found[first].add(second)
+            if kind != "sits":
+                found[second].add(first)
+        return [sorted(items if kind == "sits" else items - {index}) for index, items in enumerate(found)]
+
+
+def read_crisscrossed(layout: Layout, languages: tuple[str, ...]) -> Crisscrossed:
+    """CxC's test set."""
+    rows: list[dict[str, Any]] = []
+    texts: list[str] = []
+    image_of_text: list[int] = []
+    captions: dict[str, int] = {}
+    images: dict[str, int] = {}
+    for place, record in karpathy_images(layout.file("dataset_coco.json"), "test"):
+        name = identifier_of(record, "filename", place)
+        own = []
+        for sentence in karpathy_sentences(record, place):
+            captions[identifier_of(sentence, "sentid", place)] = len(texts)
+            own.append(text_of(sentence, "raw", place).strip())
+            texts.append(own[-1])
+            image_of_text.append(len(images))
+        images[name] = len(rows)
+        image = layout.coco_image(name, place)
+        rows.append({"image": image, "image_id": name, "captions": captions_in({"en": own})})
+    known = {"caption": captions, "image": images}
+    files = {kind: layout.file(f"{kind}_test.csv", f"data/{kind}_test.csv") for kind in _HEADERS}
+    ratings = {kind: _ratings(file, _HEADERS[kind], known) for kind, file in files.items()}
+    return Crisscrossed(layout.corpus(rows), texts, image_of_text, ratings)
+
+
+def _ratings(file: Path, header: tuple[str, str], known: dict[str, dict[str, int]]) -> Ratings:
+    """The rated pairs of a file with this header."""
+    indices = [known[column.rstrip("12")] for column in header]
+    lines = read_lines(file)
+    _, first_line = next(lines, (0, ""))
+    names = first_line.split(",")
+    if tuple(names) != (*header, *_LAST):
+        raise BenchmarkError(f"{file}: expected the header {','.join((*header, *_LAST))}, and found {','.join(names)}")
+    pairs, scores = [], []
+    for line, text in lines:
+        place = f"{file} line {line}"
+        cells = next(csv.reader([text]))
+        if len(cells) != len(names):
+            raise BenchmarkError(f"{place}: {len(cells)} cells, where the header has {len(names)}")
+        pair = [of.get(cell.rpartition(":")[2]) for cell, of in zip(cells[:2], indices, strict=True)]
+        for cell, column, index in zip(cells[:2], header, pair, strict=True):
+            if index is None:
+                raise BenchmarkError(f"{place}: {cell!r} is no {column.rstrip('12')} of the test images")
+        pairs.append(pair)
+        try:
+            scores.append(float(cells[2]))
+        except ValueError:
+            raise BenchmarkError(f"{place}: the rating {cells[2]!r} is not a number") from None
+    if not pairs:
+        raise BenchmarkError(f"{file} has no ratings")
+    return Ratings(np.array(pairs), np.array(scores))

@@ -1,0 +1,266 @@
+"""Published retrieval benchmarks, each evaluated by its own protocol, beside the figures that papers report.
+
+`data.benchmarks.catalog` describes the benchmarks, and `data.benchmarks.reading` reads their files.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..configuration.errors import BenchmarkError
+from ..data.benchmarks.catalog import Benchmark, Figures, find_benchmark
+from ..data.benchmarks.reading import read_benchmark
+from ..inference.embedder import Embedder
+from .crisscrossed import Results, evaluate_crisscrossed
+from .query_ranks import QueryRanks
+from .retrieval import evaluate_retrieval
+
+FOLD = 1000  # number of images in a fold (Karpathy & Fei-Fei 2015)
+# The name of the mean over all languages, beside those of groups.
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class LoadedBenchmark:
+    """A benchmark whose files have been read; `load_benchmark` makes it.
+
+    Args:
+        facts: what is known about the benchmark.
+        languages: the languages to evaluate.
+        data: the images and captions, or for `cxc` the captions, images and ratings.
+    """
+
+    facts: Benchmark
+    languages: tuple[str, ...]
+    data: Any
+
+    def evaluate(
+        self, embedder: Embedder, *, ranks: dict[str, QueryRanks] | None = None, show_progress: bool | None = None
+    ) -> dict[str, Any]:
+        """Measures a model by the protocol of the benchmark.
+
+        Args:
+            embedder: the model.
+            ranks: a dictionary to which the ranks of the single queries are added, by test set and language.
+            show_progress: as in `Embedder.encode_image`.
+
+        Returns:
+            `benchmark`, its name. `results`: test set -> language -> metric -> number; the only test set is called as
+            the benchmark, but for `cxc`, and the metrics are those of `evaluate_retrieval`. `means`: the means of the
+            recalls over all languages and over groups of them, where there are several. `published`: the figures of
+            papers for these languages, as `source`, `note`, `test_set`, `metric` (None if the columns are metrics),
+            `ranking` (`standard` or `mla`), `columns`, `rows` (figures), and `ours`, what was measured here in each
+            column.
+
+        Raises:
+            CorpusError, NonFiniteError, …: as `evaluate_retrieval`.
+        """
+        run = _PROTOCOLS[self.facts.protocol]
+        recorded = _Recorded(embedder)
+        collected: dict[str, QueryRanks] = {}
+        measured = run(self, recorded, "standard", collected, show_progress)
+        if ranks is not None:
+            ranks |= collected
+        by_ranking = {"standard": measured}
+        for ranking in {figures.ranking for figures in self.facts.figures} - {"standard"}:
+            recorded.rewind()
+            by_ranking[ranking] = run(self, recorded, ranking, {}, show_progress)
+        return {
+            "benchmark": self.facts.name,
+            "results": measured,
+            "means": self._means(measured),
+            "published": self._published(by_ranking),
+        }
+
+    def _means(self, measured: Results) -> dict[str, dict[str, float]]:
+        """The means of recalls over the languages of each group that have all been evaluated."""
+        if len(self.languages) < 2:
+            return {}
+        by_language = measured[self.facts.name]
+        groups = {ALL: tuple(by_language)} | {
+            group: languages
+            for group, languages in self.facts.groups.items()
+            if all(language in by_language for language in languages)
+        }
+        return {group: _mean([by_language[each] for each in languages]) for group, languages in groups.items()}
+
+    def _published(self, by_ranking: dict[str, Results]) -> list[dict[str, Any]]:
+        tables = [_beside(figures, by_ranking[figures.ranking]) for figures in self.facts.figures]
+        return [table for table in tables if table["columns"]]
+
+
+def load_benchmark(name: str, root: str | Path, languages: str | Sequence[str] | None = None) -> LoadedBenchmark:
+    """Reads the files of a published benchmark.
+
+    Images are not decoded, and a missing one is an error at once. Those of `wit` and `iglue-wit` are checked, since
+    some of Wikipedia's files are no images, and are left out with a warning if they cannot be read.
+
+    Args:
+        name: the name of the benchmark, as `babelens benchmarks` lists it.
+        root: the folder with its files, in the layout in which they were published.
+        languages: the languages to evaluate; by default all of the benchmark.
+
+    Raises:
+        BenchmarkError: for an unknown benchmark, a language that it does not have, and a folder that is not in the
+            published layout; the message names what is missing.
+        CorpusError: for what is wrong in a file; the message names the place. `BadImageError` for a missing image.
+        LanguageTagError: for an unknown language.
+
+    Examples:
+        >>> benchmark = load_benchmark("xtd", "data/xtd", ["de", "ko"])
+        >>> benchmark.evaluate(Embedder.from_pretrained("runs/mural"))["results"]["xtd"]["ko"]["t2i_r10"]
+    """
+    facts = find_benchmark(name)
+    chosen = facts.chosen(languages)
+    return LoadedBenchmark(facts, chosen, read_benchmark(facts, root, chosen))
+
+
+# ------------------------------------------------------------------------------------------------------- protocols
+
+Protocol = Callable[[LoadedBenchmark, Embedder, str, dict[str, QueryRanks], bool | None], Results]
+
+
+def _retrieval(
+    benchmark: LoadedBenchmark,
+    embedder: Embedder,
+    ranking: str,
+    ranks: dict[str, QueryRanks],
+    show_progress: bool | None,
+    *,
+    only_captioned: bool = False,
+) -> Results:
+    name = benchmark.facts.name
+    by_language: dict[str, QueryRanks] = {}
+    results = evaluate_retrieval(
+        embedder,
+        benchmark.data,
+        list(benchmark.languages),
+        protocol=ranking,
+        only_captioned=only_captioned,
+        ranks=by_language,
+        show_progress=show_progress,
+    )
+    ranks |= {f"{name}/{language}": each for language, each in by_language.items()}
+    return {name: results}
+
+
+def _own_images(
+    benchmark: LoadedBenchmark,
+    embedder: Embedder,
+    ranking: str,
+    ranks: dict[str, QueryRanks],
+    show_progress: bool | None,
+) -> Results:
+    return _retrieval(benchmark, embedder, ranking, ranks, show_progress, only_captioned=True)
+
+
+def _folds(
+    benchmark: LoadedBenchmark,
+    embedder: Embedder,
+    ranking: str,
+    ranks: dict[str, QueryRanks],
+    show_progress: bool | None,
+) -> Results:
+    """Folds share no image, so that each image and each caption is encoded once."""
+    name, corpus = benchmark.facts.name, benchmark.data
+    if len(corpus) % FOLD:
+        raise BenchmarkError(f"{name} has {len(corpus):,} images, which make no folds of {FOLD:,}")
+    folds, of_folds = [], []
+    for start in range(0, len(corpus), FOLD):
+        part = LoadedBenchmark(benchmark.facts, benchmark.languages, corpus.select(range(start, start + FOLD)))
+        of_fold: dict[str, QueryRanks] = {}
+        folds.append(_retrieval(part, embedder, ranking, of_fold, show_progress)[name])
+        of_folds.append(of_fold)
+    ranks |= {key: QueryRanks.joined([of_fold[key] for of_fold in of_folds]) for key in of_folds[0]}
+    joined = {}
+    for language in benchmark.languages:
+        parts = [fold[language] for fold in folds]
+        names = dict.fromkeys(name for part in parts for name in part if name.startswith("n_"))
+        counts = {name: sum(part.get(name, 0) for part in parts) for name in names}
+        joined[language] = _mean(parts) | counts | {"n_folds": len(parts)}
+    return {name: joined}
+
+
+def _crisscrossed(
+    benchmark: LoadedBenchmark,
+    embedder: Embedder,
+    ranking: str,
+    ranks: dict[str, QueryRanks],
+    show_progress: bool | None,
+) -> Results:
+    return evaluate_crisscrossed(embedder, benchmark.data, ranks=ranks, show_progress=show_progress)
+
+
+_PROTOCOLS: dict[str, Protocol] = {
+    "retrieval": _retrieval,
+    "folds": _folds,
+    "own_images": _own_images,
+    "crisscrossed": _crisscrossed,
+}
+
+
+class _Recorded(Embedder):
+    """An embedder that keeps what it has encoded: after `rewind`, the same calls in the same order return it again.
+
+    A protocol asks for the same each time it runs, so that it can run with another ranking and encode nothing.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._kept: list[np.ndarray] = []
+        self._next = 0
+
+    def rewind(self) -> None:
+        self._next = 0
+
+    def encode_image(self, images: Any, **options: Any) -> np.ndarray:
+        return self._once(partial(self._embedder.encode_image, images, **options))
+
+    def encode_text(self, texts: Any, **options: Any) -> np.ndarray:
+        return self._once(partial(self._embedder.encode_text, texts, **options))
+
+    def _once(self, encode: Callable[[], np.ndarray]) -> np.ndarray:
+        if self._next == len(self._kept):
+            self._kept.append(encode())
+        self._next += 1
+        return self._kept[self._next - 1]
+
+
+# ----------------------------------------------------------------------------------------------- means and figures
+
+
+def _mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each recall; counts are left out. Where no captions are equal, the second reading is the first."""
+    names = dict.fromkeys(name for part in parts for name in part if not name.startswith("n_"))
+    first_of = {name: name.removesuffix("_equal_texts") for name in names}
+    return {name: sum(part.get(name, part[first_of[name]]) for part in parts) / len(parts) for name in names}
+
+
+def _beside(figures: Figures, measured: Results) -> dict[str, Any]:
+    """The figures of the columns that have been measured, with what was measured."""
+    places = [figures.place(column) for column in figures.columns]
+    ours = [_value(measured.get(figures.test_set, {}).get(language, {}), metric) for language, metric in places]
+    kept = [index for index, value in enumerate(ours) if value is not None]
+    return {
+        "source": figures.source,
+        "note": figures.note,
+        "test_set": figures.test_set,
+        "metric": figures.metric,
+        "ranking": figures.ranking,
+        "columns": [figures.columns[index] for index in kept],
+        "ours": [ours[index] for index in kept],
+        "rows": {row: [values[index] for index in kept] for row, values in figures.rows.items()},
+    }
+
+
+def _value(numbers: Mapping[str, float], metric: str) -> float | None:
+    """A metric; `r1` is the mean of recall at 1 in both directions."""
+    if metric == "r1" and "t2i_r1" in numbers:
+        return (numbers["t2i_r1"] + numbers["i2t_r1"]) / 2
+    value = numbers.get(metric)
+    return None if value is None or math.isnan(value) else value
