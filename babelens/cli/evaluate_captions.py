@@ -1,6 +1,6 @@
 """`babelens evaluate captions`: retrieval between images and captions of one's own."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -11,6 +11,8 @@ from .options import (
     BatchSize,
     Grid,
     Model,
+    OnlyCaptioned,
+    Protocol,
     Regions,
     Rerank,
     ResultsFile,
@@ -33,21 +35,8 @@ def captions(
         ),
     ] = None,
     split: Split = None,
-    protocol: Annotated[
-        Literal["standard", "mla"],
-        typer.Option(
-            help="The protocol for image-to-text recall. `mla` is that of MLA's paper, which ranks images by their "
-            "best caption."
-        ),
-    ] = "standard",
-    only_captioned: Annotated[
-        bool,
-        typer.Option(
-            "--only-captioned",
-            help="In every language, search only the images that have a caption in it, as on WIT, where languages "
-            "have images of their own.",
-        ),
-    ] = False,
+    protocol: Protocol = "standard",
+    only_captioned: OnlyCaptioned = False,
     output: ResultsFile = None,
     batch_size: BatchSize = 64,
     consistency: Annotated[

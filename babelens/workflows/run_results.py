@@ -16,7 +16,7 @@ from .seeds import is_finished_run, seed_folders
 
 logger = logging.getLogger(__name__)
 
-_MEAN = "mean"
+MEAN = "mean"
 # The parts of a report of `evaluate --consistency`; of the emoji benchmark, the questions take the place of RECALLS.
 RECALLS, CONSISTENCY = "recalls", "consistency"
 
@@ -30,10 +30,8 @@ def read_rows(paths: Sequence[Path]) -> dict[str, list[RunResults]]:
     Raises:
         ComparisonError: for a path without results, and one that is named twice.
     """
-    names = [path.resolve().name for path in paths]
     rows: dict[str, list[RunResults]] = {}
-    for path, name in zip(paths, names, strict=True):
-        row = name.removesuffix(".json") if names.count(name) == 1 else str(path)
+    for path, row in zip(paths, row_names(paths), strict=True):
         if row in rows:
             raise ComparisonError(f"{path} is named twice")
         rows[row] = read_seeds(path)
@@ -41,6 +39,15 @@ def read_rows(paths: Sequence[Path]) -> dict[str, list[RunResults]]:
             if not run.scores:
                 raise ComparisonError(f"{run.name} has no results of a test set or of validation data")
     return rows
+
+
+def row_names(sources: Sequence[str | Path]) -> list[str]:
+    """The names of the rows for folders, files and Hub ids: of a path its last part where no other has the same."""
+    names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
+    return [
+        name.removesuffix(".json") if names.count(name) == 1 else str(source)
+        for source, name in zip(sources, names, strict=True)
+    ]
 
 
 def read_seeds(path: Path) -> list[RunResults]:
@@ -99,7 +106,7 @@ def _test_sets(report: Any) -> dict[str, dict[str, dict[str, dict[str, float]]]]
     if all("groups" in part for part in report.values()):
         return {
             name: {
-                f"{_MEAN}, {GROUP_TITLES.get(group, group)}": {
+                f"{MEAN}, {GROUP_TITLES.get(group, group)}": {
                     language: _numbers(numbers) for language, numbers in answer["languages"].items()
                 }
                 for group, answer in part["groups"].items()
@@ -107,8 +114,8 @@ def _test_sets(report: Any) -> dict[str, dict[str, dict[str, dict[str, float]]]]
             for name, part in report.items()
         }
     if all(isinstance(number, int | float) for part in report.values() for number in part.values()):
-        return {CAPTIONS: {_MEAN: report}}
-    return {name: {_MEAN: part} for name, part in report.items()}
+        return {CAPTIONS: {MEAN: report}}
+    return {name: {MEAN: part} for name, part in report.items()}
 
 
 def _numbers(results: Mapping[str, Any]) -> dict[str, float]:
