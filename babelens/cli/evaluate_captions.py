@@ -14,6 +14,7 @@ from .options import (
     OnlyCaptioned,
     Protocol,
     Regions,
+    Report,
     Rerank,
     ResultsFile,
     Split,
@@ -38,6 +39,7 @@ def captions(
     protocol: Protocol = "standard",
     only_captioned: OnlyCaptioned = False,
     output: ResultsFile = None,
+    report: Report = True,
     batch_size: BatchSize = 64,
     consistency: Annotated[
         bool,
@@ -102,6 +104,7 @@ def captions(
         consistency=consistency,
         fit_on=None if fit_data is fit_split is None else (fit_data or data, fit_split),
         output=output,
+        report=report,
         as_json=as_json,
     )
 

@@ -45,6 +45,10 @@ ResultsFile = Annotated[
     Path | None,
     typer.Option("--output", help="Write the results into this file too, as JSON.", dir_okay=False),
 ]
+Report = Annotated[
+    bool,
+    typer.Option("--report/--no-report", help="Write one HTML page about the results as well, to read in a browser."),
+]
 
 CONSISTENCY = "Cross-lingual consistency"
 

@@ -57,9 +57,19 @@ def read_seeds(path: Path) -> list[RunResults]:
         ComparisonError: for a path without results.
     """
     if path.is_file():
-        return [_read_files(str(path), [path])]
+        return [read_file(path)]
+    return [_read_files(str(run), result_files(run)) for run in finished_runs(path)]
+
+
+def finished_runs(path: Path) -> list[Path]:
+    """The folders of the finished runs of a path: itself, or the runs with seeds in it; a warning names those that
+    have not come to their end.
+
+    Raises:
+        ComparisonError: for a path without results.
+    """
     if (path / EVALUATION).is_dir():
-        return [_read_run(path)]
+        return [path]
     seeds = seed_folders(path)
     finished = [seed for seed in seeds if is_finished_run(seed)]
     if not finished:
@@ -70,11 +80,17 @@ def read_seeds(path: Path) -> list[RunResults]:
     for seed in seeds:
         if seed not in finished:
             logger.warning("%s: the run has not come to its end, and is left out", seed)
-    return [_read_run(seed) for seed in finished]
+    return finished
 
 
-def _read_run(folder: Path) -> RunResults:
-    return _read_files(str(folder), sorted((folder / EVALUATION).glob("*.json")))
+def result_files(run: Path) -> list[Path]:
+    """The files of results in the folder of a run."""
+    return sorted((run / EVALUATION).glob("*.json"))
+
+
+def read_file(file: Path) -> RunResults:
+    """The results of one file; those of a file that holds something else have no scores."""
+    return _read_files(str(file), [file])
 
 
 def _read_files(name: str, files: Sequence[Path]) -> RunResults:

@@ -13,7 +13,14 @@ from .tables import print_task_report
 
 
 def evaluate_fine_tuned(
-    model: str, recipe: str, *, batch_size: int, trust_remote_code: bool, output: Path | None, as_json: bool
+    model: str,
+    recipe: str,
+    *,
+    batch_size: int,
+    trust_remote_code: bool,
+    output: Path | None,
+    report: bool,
+    as_json: bool,
 ) -> None:
     """Evaluates a model on a recipe's test data, and shows the results.
 
@@ -25,7 +32,7 @@ def evaluate_fine_tuned(
         raise typer.BadParameter(f"{recipe} has no task with test data", param_hint="--recipe")
     tests = recipe_data(loaded).tests
     try:
-        report = evaluate_task(loaded, tests, model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+        results = evaluate_task(loaded, tests, model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     except ModelKindError as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
-    show_results(report, output, as_json, lambda: print_task_report(report, loaded.rc3_task))
+    show_results(results, output, as_json, lambda: print_task_report(results, loaded.rc3_task), report=report)
