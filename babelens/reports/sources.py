@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCardData
 from huggingface_hub.repocard import metadata_load
+from yaml import YAMLError
 
 from ..configuration.errors import ComparisonError
 from ..evaluation.comparison import RunResults
@@ -122,8 +122,16 @@ def _card_metadata(folder: Path) -> dict[str, Any]:
     """What the metadata of a model card tell; nothing without a card."""
     if not (folder / _CARD).is_file():
         return {}
-    data = ModelCardData(**(metadata_load(folder / _CARD) or {}), ignore_metadata_errors=True)
-    return {"license": data.license, "license_name": data.get("license_name"), "languages": data.language or []}
+    try:
+        data = metadata_load(folder / _CARD) or {}
+    except (ValueError, YAMLError) as error:
+        raise ComparisonError(f"{folder / _CARD} has metadata that cannot be read: {error}") from error
+    languages = data.get("language_bcp47") or data.get("language") or []
+    return {
+        "license": data.get("license"),
+        "license_name": data.get("license_name"),
+        "languages": [languages] if isinstance(languages, str) else languages,
+    }
 
 
 def _measured_memory(folder: Path) -> dict[str, float]:

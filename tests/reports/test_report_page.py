@@ -151,9 +151,14 @@ def test_a_run_of_an_earlier_version(seeds, tmp_path):
         state = run / f"checkpoints/last/checkpoint-{step}/trainer_state.json"
         state.parent.mkdir(parents=True)
         state.write_text(json.dumps({"log_history": [{"step": step, "loss": 1.0}]}))
+    (run / "evaluation" / "cost.json").write_text('{"minutes": 1.0, "gigabytes": 2.5}')
     shown = " ".join(" ".join(Page(write_report(run).read_text(encoding="utf-8")).texts).split())
     assert (run / "report.html").is_file()
     assert "License of the weights: mit" in shown and "Stage last" in shown and "at step 40" in shown
+    assert "2.5 GB" in shown
+    (run / "README.md").write_text("---\nlicense: [\n---\n")
+    with pytest.raises(ComparisonError, match=r"README\.md has metadata that cannot be read"):
+        write_report(run)
     assert "Other languages" not in shown and "interval of 95" not in shown and "What it finds" not in shown
 
 
