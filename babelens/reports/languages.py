@@ -27,7 +27,7 @@ class LanguageFacts:
 
 def language_facts(tag: str) -> LanguageFacts:
     """The facts of a language; of a pair of languages, such as `en-de`, or anything else, its tag."""
-    if not langcodes.tag_is_valid(tag):
+    if not is_language(tag):
         return LanguageFacts(tag, tag, "")
     language, names = langcodes.Language.get(tag), _names()
     name = names.get(("language", language.language or ""), tag)
@@ -38,8 +38,9 @@ def language_facts(tag: str) -> LanguageFacts:
 
 
 def is_language(tag: str) -> bool:
-    """Whether this is the tag of a language, which pages can state as the language of a text."""
-    return langcodes.tag_is_valid(tag)
+    """Whether this is the canonical tag of a language. `en-de`, of translations from English, is none: the tag of
+    Germany's English is `en-DE`."""
+    return langcodes.tag_is_valid(tag) and langcodes.standardize_tag(tag) == tag
 
 
 @cache

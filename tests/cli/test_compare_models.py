@@ -77,3 +77,15 @@ def test_what_cannot_be_compared(run, models, photos, tmp_path):
         (clip, photos / "metadata.jsonl", "--data", photos): "is a file: with --data, RUNS are models",
     }.items():
         assert message in " ".join(run("compare", *arguments, code=2).output.replace("│", " ").split()), arguments
+
+
+def test_a_language_that_a_model_has_not_learned(run, models, make_mla, tmp_path):
+    """The error names the model; in the other languages an MLA is compared."""
+    mla, photos = saved(make_mla(), tmp_path / "mla"), tmp_path / "photos"
+    photos.mkdir()
+    metadata = write_shapes(photos) / "metadata.jsonl"
+    metadata.write_text(metadata.read_text().replace('"fr"', '"is"'))
+    given = ("compare", models["clip"], mla, "--data", photos)
+    shown = " ".join(run(*given, code=2).output.replace("│", " ").split())
+    assert f"{mla}: this model has not learned 'is'" in shown and "--languages" in shown
+    assert "n.s." in run(*given, "--languages", "en,de").stdout

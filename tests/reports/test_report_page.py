@@ -210,6 +210,7 @@ def test_a_chart_leaves_out_what_is_not_finite():
         ("zh-Hant", "Chinese (Traditional Han)", "Traditional Han"),
         ("pt-BR", "Portuguese (Brazil)", "Latin"),
         ("no language", "no language", ""),
+        ("en-de", "en-de", ""),
     ],
 )
 def test_names_of_languages(tag, name, script):
