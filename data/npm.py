@@ -62,7 +62,7 @@ def fetch_package(package: Package, folder: Path, timeout: float = 300.0) -> Pat
         SaveError: if the tarball cannot be written.
         MissingExtraError: if there is no npm client.
     """
-    tarball = folder / f"{package.name.replace('/', '-').lstrip('@')}-{package.version}.tgz"
+    tarball = tarball_of(package, folder)
     if tarball.exists():
         if file_integrity(tarball) == package.integrity:
             return tarball
@@ -76,6 +76,11 @@ def fetch_package(package: Package, folder: Path, timeout: float = 300.0) -> Pat
             )
         delivered.replace(unchecked)
     return tarball
+
+
+def tarball_of(package: Package, folder: Path) -> Path:
+    """Where the tarball of a package is kept in a folder, whether it was fetched or not."""
+    return folder / f"{package.name.replace('/', '-').lstrip('@')}-{package.version}.tgz"
 
 
 def read_package(tarball: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[PurePosixPath, bytes]]:

@@ -11,5 +11,6 @@ from .consistency import (
     evaluate_consistent_retrieval as evaluate_consistent_retrieval,
 )
 from .emoji import EmojiBenchmark as EmojiBenchmark
+from .found_images import gallery_file as gallery_file, write_gallery as write_gallery
 from .query_ranks import QueryRanks as QueryRanks
 from .retrieval import RetrievalRecall as RetrievalRecall, evaluate_retrieval as evaluate_retrieval

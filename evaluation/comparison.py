@@ -216,15 +216,36 @@ def _difference(
 ) -> Difference | None:
     """The difference of the second row to the first; None for a metric that does not follow from ranks, where
     ranks are missing, and for the mean of languages that have other images."""
-    if metric not in _OF_RANKS or not all(key in run.ranks for run in (*first, *second) for key in keys):
+    before, after = (_contributions(row, keys, metric) for row in (first, second))
+    return None if before is None or after is None else paired_bootstrap(after - before)
+
+
+def score_interval(runs: Sequence[RunResults], keys: Sequence[Key], metric: str) -> tuple[float, float] | None:
+    """The interval of 95 % of a metric that follows from ranks, by the bootstrap over images.
+
+    Args:
+        runs: the results of each seed, whose mean is meant.
+        keys: the test set with each of the languages whose mean is meant.
+        metric: the metric.
+
+    Returns:
+        The ends of the interval in percent; None for another metric, where ranks are missing, and for the mean of
+        languages that have other images.
+    """
+    contributions = _contributions(runs, keys, metric)
+    if contributions is None:
         return None
-    if len({first[0].ranks[key].images for key in keys}) > 1:
+    found = paired_bootstrap(contributions)
+    return found.low, found.high
+
+
+def _contributions(runs: Sequence[RunResults], keys: Sequence[Key], metric: str) -> np.ndarray | None:
+    """As `image_contributions`, to the mean over languages; None as in `score_interval`."""
+    if metric not in _OF_RANKS or not all(key in run.ranks for run in runs for key in keys):
         return None
-    before, after = (
-        np.mean([image_contributions([run.ranks[key] for run in row], metric) for key in keys], axis=0)
-        for row in (first, second)
-    )
-    return paired_bootstrap(after - before)
+    if len({runs[0].ranks[key].images for key in keys}) > 1:
+        return None
+    return np.mean([image_contributions([run.ranks[key] for run in runs], metric) for key in keys], axis=0)
 
 
 def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:

@@ -31,6 +31,7 @@ from ..inference.embedder import Embedder
 from ..inference.gallery import GalleryRow, retrieval_gallery
 from ..inference.lettering import Lettering
 from ..inference.reranking import Reranker
+from .found_images import found_images
 from .query_ranks import QueryRanks
 from .ranking import RetrievalRanks, chance_recalls, retrieval_ranks
 
@@ -133,6 +134,11 @@ class EmojiBenchmark:
         """
         if lettering is None:
             lettering = Lettering.fetch(language for languages in self.groups.values() for language in languages)
+        rows = self.gallery_rows(rows_per_group=rows_per_group, top=top)
+        return retrieval_gallery(rows, lettering=lettering, credits=[_LEGEND, *self.credits()])
+
+    def gallery_rows(self, *, rows_per_group: int = 3, top: int = 8) -> list[GalleryRow]:
+        """The rows of `gallery`, whose arguments these are."""
         sections: dict[tuple[str, str], list[GalleryRow]] = {}
         number = count()
         for name, gallery in self.galleries.items():
@@ -143,10 +149,9 @@ class EmojiBenchmark:
                     row = gallery.row(languages[query % len(languages)], query, top, heading)
                     sections.setdefault((name, group), []).append(row)
                     heading = None
-        rows = [row for section in _SECTIONS for row in sections.get(section, [])]
-        return retrieval_gallery(rows, lettering=lettering, credits=[_LEGEND, *self._credits()])
+        return [row for section in _SECTIONS for row in sections.get(section, [])]
 
-    def _credits(self) -> list[str]:
+    def credits(self) -> list[str]:
         """The owners of the names and the images, with their licenses."""
         used = {"names", *(gallery.vendor for gallery in self.galleries.values())}
         return [
@@ -200,14 +205,13 @@ class _VendorGallery:
         positions = [text for text, right in enumerate(queries.text_to_images) if not self._is_flag[right[0]]]
         positions.sort(key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest())
         text = positions[index % len(positions)]
-        scores = self._image_embeddings @ text_embeddings[text]
-        best = np.argsort(-scores, kind="stable")[:top]
-        return GalleryRow(
-            query=queries.texts[text],
-            language=language,
-            images=[self._images[int(image)] for image in best],
-            scores=scores[best].tolist(),
-            right=[int(image) in queries.text_to_images[text] for image in best],
+        return found_images(
+            queries,
+            self._images,
+            self._image_embeddings,
+            text_embeddings,
+            text,
+            top=top,
             rank=int(ranks.text_to_image[text]),
             gloss=self._english_names.get(queries.text_image_ids[text]),
             heading=heading,

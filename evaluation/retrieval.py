@@ -11,11 +11,18 @@ import evaluate
 import numpy as np
 
 from ..configuration.languages import normalize_languages
-from ..data.batching.views import images_of, retrieval_set
+from ..data.batching.views import Images, images_of, retrieval_set
+from ..data.corpus.corpus import languages_of
 from ..inference.embedder import Embedder
+from ..inference.gallery import GalleryRow
 from ..inference.reranking import Reranker
+from .found_images import found_images, some_texts
 from .query_ranks import QueryRanks
 from .ranking import check_protocol, embedding_ranks, ranks_in_readings, score_ranks
+
+_ENGLISH = "en"
+# Of each language in a gallery: queries, and images of each.
+_GALLERY_TEXTS, _GALLERY_IMAGES = 2, 6
 
 
 def evaluate_retrieval(
@@ -27,6 +34,7 @@ def evaluate_retrieval(
     only_captioned: bool = False,
     reranker: Reranker | None = None,
     ranks: dict[str, QueryRanks] | None = None,
+    gallery: list[GalleryRow] | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
     """Retrieval between the images of a caption corpus and their captions in each language.
@@ -46,6 +54,8 @@ def evaluate_retrieval(
             (MURAL, section 4), where languages have images of their own.
         reranker: a cross-encoder that reorders the best candidates of every query.
         ranks: a dictionary to which the ranks of the single queries are added, by language.
+        gallery: a list to which some queries of each language are added, with the images that the model finds without
+            reranking; of a corpus of features, none.
         show_progress: as in `Embedder.encode_image`.
 
     Returns:
@@ -71,6 +81,7 @@ def evaluate_retrieval(
     if len(searched) < len(corpus):
         corpus = corpus.select(searched)
     images = embedder.encode_image(images_of(corpus), show_progress=show_progress)
+    glosses = _english_captions(corpus) if gallery is not None else {}
     results = {}
     for queries in sets:
         texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)
@@ -86,7 +97,29 @@ def evaluate_retrieval(
             results[queries.language] |= {"n_equal_texts": count} | named
         if ranks is not None:
             ranks[queries.language] = QueryRanks.of(queries, found)
+        if gallery is not None and isinstance(queries.images, Images):
+            gallery += [
+                found_images(
+                    queries,
+                    queries.images,
+                    own,
+                    texts,
+                    text,
+                    top=_GALLERY_IMAGES,
+                    rank=int(found.text_to_image[text]),
+                    gloss=glosses.get(queries.text_image_ids[text]) if queries.language != _ENGLISH else None,
+                )
+                for text in some_texts(queries, _GALLERY_TEXTS)
+            ]
     return results
+
+
+def _english_captions(corpus: datasets.Dataset) -> dict[str, str]:
+    """The first English caption of each image that has one, by its image_id."""
+    if _ENGLISH not in languages_of(corpus):
+        return {}
+    english = retrieval_set(corpus, _ENGLISH)
+    return dict(reversed(list(zip(english.text_image_ids, english.texts, strict=True))))
 
 
 def translation_retrieval(

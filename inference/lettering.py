@@ -25,7 +25,8 @@ from ..data.npm import Package, fetch_package, read_package
 
 logger = logging.getLogger(__name__)
 
-_FONTS = Path(__file__).with_name("fonts.json")
+FONTS = Path(__file__).with_name("fonts.json")
+CREDIT = "Letters: Noto Sans, © The Noto Project Authors, SIL Open Font License 1.1"
 _NEEDS_RAQM = frozenset({"Arab", "Beng", "Deva", "Hebr", "Taml", "Telu", "Thai"})
 _RIGHT_TO_LEFT = frozenset({"Arab", "Hebr"})
 _REGULAR_WEIGHT = 400
@@ -85,7 +86,7 @@ class Lettering:
         """
         folder = folder or DEFAULT_CACHE / "packages"
         scripts = {"Latn", *map(script_of, languages)}
-        fonts = [font for font in json.loads(_FONTS.read_text("utf-8")) if scripts.intersection(font["scripts"])]
+        fonts = [font for font in json.loads(FONTS.read_text("utf-8")) if scripts.intersection(font["scripts"])]
         if foreign := scripts.difference(script for font in fonts for script in font["scripts"]):
             logger.warning("no font for the script %s: galleries show an English gloss", ", ".join(sorted(foreign)))
         fetched: dict[str, Sequence[Face]] = {}
@@ -101,7 +102,7 @@ class Lettering:
     @property
     def attribution(self) -> str | None:
         """The owner and the license of the fonts; None for Pillow's built-in font."""
-        return "Letters: Noto Sans, © The Noto Project Authors, SIL Open Font License 1.1" if self._faces else None
+        return CREDIT if self._faces else None
 
     def can_write(self, text: str, language: str) -> bool:
         """Whether the fonts have every character, and the layout of the script is supported."""
@@ -186,12 +187,16 @@ def _fetch_faces(font: dict[str, Any], folder: Path) -> list[Face]:
     for subset, codes in json.loads(files["unicode.json"]).items():
         suffix = f"-{subset.strip('[]')}-wght-normal.woff2"
         data = next(data for name, data in files.items() if name.endswith(suffix))
-        faces.append(Face(data, [_code_range(item) for item in codes.split(",")]))
+        faces.append(Face(data, code_ranges(codes)))
     faces[0].font(16)
     return faces[::-1]  # as in CSS, the last that is declared for a character has precedence
 
 
+def code_ranges(codes: str) -> list[range]:
+    """The code points of a `unicode-range` of style sheets, such as `U+0400-045f,U+2116`."""
+    return [_code_range(item) for item in codes.split(",")]
+
+
 def _code_range(item: str) -> range:
-    """`U+0400-045f` or `U+2116`, as in CSS."""
     first, _, last = item.removeprefix("U+").partition("-")
     return range(int(first, 16), int(last or first, 16) + 1)

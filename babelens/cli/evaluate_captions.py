@@ -1,6 +1,6 @@
 """`babelens evaluate captions`: retrieval between images and captions of one's own."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,10 @@ from .options import (
     BatchSize,
     Grid,
     Model,
+    OnlyCaptioned,
+    Protocol,
     Regions,
+    Report,
     Rerank,
     ResultsFile,
     Split,
@@ -33,22 +36,10 @@ def captions(
         ),
     ] = None,
     split: Split = None,
-    protocol: Annotated[
-        Literal["standard", "mla"],
-        typer.Option(
-            help="The protocol for image-to-text recall. `mla` is that of MLA's paper, which ranks images by their "
-            "best caption."
-        ),
-    ] = "standard",
-    only_captioned: Annotated[
-        bool,
-        typer.Option(
-            "--only-captioned",
-            help="In every language, search only the images that have a caption in it, as on WIT, where languages "
-            "have images of their own.",
-        ),
-    ] = False,
+    protocol: Protocol = "standard",
+    only_captioned: OnlyCaptioned = False,
     output: ResultsFile = None,
+    report: Report = True,
     batch_size: BatchSize = 64,
     consistency: Annotated[
         bool,
@@ -113,6 +104,7 @@ def captions(
         consistency=consistency,
         fit_on=None if fit_data is fit_split is None else (fit_data or data, fit_split),
         output=output,
+        report=report,
         as_json=as_json,
     )
 

@@ -13,6 +13,7 @@ from .options import (
     Grid,
     Model,
     Regions,
+    Report,
     Rerank,
     ResultsFile,
     TopK,
@@ -32,6 +33,7 @@ def emoji(
         typer.Option(help="Draw some queries, with the images that MODEL finds, into this PNG file.", dir_okay=False),
     ] = None,
     output: ResultsFile = None,
+    report: Report = True,
     batch_size: BatchSize = 64,
     image_languages: Annotated[
         str, typer.Option(help="Languages that had images in training.", rich_help_panel=_TRAINING)
@@ -92,5 +94,6 @@ def emoji(
         gallery=gallery,
         consistency=consistency,
         output=output,
+        report=report,
         as_json=as_json,
     )

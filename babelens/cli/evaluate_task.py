@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .options import AsJson, BatchSize, Model, ResultsFile, TrustRemoteCode
+from .options import AsJson, BatchSize, Model, Report, ResultsFile, TrustRemoteCode
 
 
 def task(
@@ -17,6 +17,7 @@ def task(
         ),
     ],
     output: ResultsFile = None,
+    report: Report = True,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -34,5 +35,6 @@ def task(
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,
         output=output,
+        report=report,
         as_json=as_json,
     )

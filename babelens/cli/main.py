@@ -24,6 +24,7 @@ from .evaluate import evaluate
 from .features import features
 from .info import info
 from .push import push
+from .report import report
 from .search import search
 from .train import train
 from .trim import trim
@@ -53,7 +54,7 @@ def _options(
 
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Teach and train": [demo, acquire, train, trim],
-    "Search and measure": [search, embed, features, compare, benchmarks],
+    "Search and measure": [search, embed, features, compare, report, benchmarks],
     "Inspect and publish": [data, info, push],
 }
 for panel, commands in _COMMANDS.items():

@@ -1,7 +1,7 @@
 """Arguments and options that several commands share, each defined once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,9 +26,28 @@ SkipBadImages = Annotated[
     ),
 ]
 Split = Annotated[str | None, typer.Option(help="The split of the data set to read, where it has several.")]
+Protocol = Annotated[
+    Literal["standard", "mla"],
+    typer.Option(
+        help="The protocol for image-to-text recall. `mla` is that of MLA's paper, which ranks images by their "
+        "best caption."
+    ),
+]
+OnlyCaptioned = Annotated[
+    bool,
+    typer.Option(
+        "--only-captioned",
+        help="In every language, search only the images that have a caption in it, as on WIT, where languages "
+        "have images of their own.",
+    ),
+]
 ResultsFile = Annotated[
     Path | None,
     typer.Option("--output", help="Write the results into this file too, as JSON.", dir_okay=False),
+]
+Report = Annotated[
+    bool,
+    typer.Option("--report/--no-report", help="Write one HTML page about the results as well, to read in a browser."),
 ]
 
 CONSISTENCY = "Cross-lingual consistency"

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import AsJson, TrustRemoteCode
+from .options import AsJson, Report, TrustRemoteCode
 
 
 def train(
@@ -42,10 +42,11 @@ def train(
             metavar="KEY=VALUE",
         ),
     ] = None,
+    report: Report = True,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model by a recipe, evaluate it, and write its card.
+    """Train a model by a recipe, evaluate it, and write its card and a report (`report.html`).
 
     `AutoModel.from_pretrained`, `babelens search` and `babelens push` take the folder of the model. To train on
     several devices: `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
@@ -56,7 +57,12 @@ def train(
         raise typer.BadParameter("training.seed is set as well: give one of the two", param_hint="--seeds")
     from .jobs.train import train_recipe, train_seeds
 
-    given: dict[str, Any] = {"output": output, "trust_remote_code": trust_remote_code, "as_json": as_json}
+    given: dict[str, Any] = {
+        "output": output,
+        "report": report,
+        "trust_remote_code": trust_remote_code,
+        "as_json": as_json,
+    }
     if numbers is None:
         train_recipe(recipe, overrides, resume=resume, **given)
     else:

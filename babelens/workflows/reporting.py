@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,9 +11,11 @@ from transformers import ProcessorMixin
 
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark
+from ..evaluation.found_images import gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
 from ..evaluation.retrieval import evaluate_retrieval
 from ..inference.embedder import Embedder
+from ..inference.gallery import GalleryRow
 from ..model_cards.base_models import (
     IMAGE_TOWER,
     TEXT_TOWER,
@@ -30,6 +32,7 @@ from ..registry import METHODS
 from ..trainers.saving import atomic_directory
 from .data import RecipeData
 from .recipe import EMOJI, WEAK_EMOJI, Recipe
+from .run_facts import FACTS, run_facts
 
 logger = logging.getLogger(__name__)
 
@@ -37,14 +40,23 @@ EVALUATION = "evaluation"
 _WATCHED = "The model was evaluated on these data during its training as well."
 
 
-def write_evaluation(output: Path, name: str, content: Any, ranks: Mapping[str, QueryRanks] | None = None) -> None:
-    """Writes results as JSON to `output/evaluation/<name>.json`, and the ranks of their queries, where there are any,
-    beside them."""
+def write_evaluation(
+    output: Path,
+    name: str,
+    content: Any,
+    ranks: Mapping[str, QueryRanks] | None = None,
+    gallery: Sequence[GalleryRow] = (),
+    credits: Sequence[str] = (),
+) -> None:
+    """Writes results as JSON to `output/evaluation/<name>.json`, and beside them the ranks of their queries, and some
+    queries with their images, where there are any; `credits` names the owners of the images."""
     with atomic_directory(output / EVALUATION) as scratch:
         results = scratch / f"{name}.json"
         results.write_text(json.dumps(content, indent=1), encoding="utf-8")
         if ranks:
             write_ranks(ranks_file(results), ranks)
+        if gallery:
+            write_gallery(gallery_file(results), gallery, credits)
 
 
 def validation_note(trainer: Any) -> str:
@@ -89,7 +101,7 @@ class Reporting:
             unseen_languages=self.recipe.unseen_languages,
         )
         report = benchmark.report()
-        write_evaluation(self.output, EMOJI, report, benchmark.ranks())
+        write_evaluation(self.output, EMOJI, report, benchmark.ranks(), benchmark.gallery_rows(), benchmark.credits())
         benchmark.gallery().save(self.output / EVALUATION / "gallery.png")
         return report
 
@@ -108,8 +120,9 @@ class Reporting:
         if not languages:
             return []
         ranks: dict[str, QueryRanks] = {}
-        recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks)
-        write_evaluation(self.output, "validation", recalls, of_captions(ranks))
+        gallery: list[GalleryRow] = []
+        recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks, gallery=gallery)
+        write_evaluation(self.output, "validation", recalls, of_captions(ranks), gallery)
         dataset = f"Validation data ({self.recipe.validation.source})"
         return list(retrieval_results(recalls, dataset=dataset, command=self.command, note=validation_note(trainer)))
 
@@ -166,7 +179,10 @@ class Reporting:
         """
         files = METHODS[self.recipe.method].files
         texts = None if files is None else files / "model_cards"
-        return write_card(self.output, self.card_facts(trainer, report), texts=texts)
+        facts = self.card_facts(trainer, report)
+        card = write_card(self.output, facts, texts=texts)
+        write_evaluation(self.output, FACTS, run_facts(facts, self.recipe.all_stages, trainer))
+        return card
 
     def common_facts(self, trainer: Any) -> dict[str, Any]:
         """The facts that the cards of dual encoders and of task models share."""

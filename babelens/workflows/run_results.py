@@ -16,7 +16,7 @@ from .seeds import is_finished_run, seed_folders
 
 logger = logging.getLogger(__name__)
 
-_MEAN = "mean"
+MEAN = "mean"
 # The parts of a report of `evaluate --consistency`; of the emoji benchmark, the questions take the place of RECALLS.
 RECALLS, CONSISTENCY = "recalls", "consistency"
 # The key of a report of `evaluate --benchmark` that names the benchmark.
@@ -32,10 +32,8 @@ def read_rows(paths: Sequence[Path]) -> dict[str, list[RunResults]]:
     Raises:
         ComparisonError: for a path without results, and one that is named twice.
     """
-    names = [path.resolve().name for path in paths]
     rows: dict[str, list[RunResults]] = {}
-    for path, name in zip(paths, names, strict=True):
-        row = name.removesuffix(".json") if names.count(name) == 1 else str(path)
+    for path, row in zip(paths, row_names(paths), strict=True):
         if row in rows:
             raise ComparisonError(f"{path} is named twice")
         rows[row] = read_seeds(path)
@@ -45,6 +43,15 @@ def read_rows(paths: Sequence[Path]) -> dict[str, list[RunResults]]:
     return rows
 
 
+def row_names(sources: Sequence[str | Path]) -> list[str]:
+    """The names of the rows for folders, files and Hub ids: of a path its last part where no other has the same."""
+    names = [Path(source).resolve().name if Path(source).exists() else str(source) for source in sources]
+    return [
+        name.removesuffix(".json") if names.count(name) == 1 else str(source)
+        for source, name in zip(sources, names, strict=True)
+    ]
+
+
 def read_seeds(path: Path) -> list[RunResults]:
     """The results of a path, one for each seed; a warning names the seeds whose run has not come to its end.
 
@@ -52,9 +59,19 @@ def read_seeds(path: Path) -> list[RunResults]:
         ComparisonError: for a path without results.
     """
     if path.is_file():
-        return [_read_files(str(path), [path])]
+        return [read_file(path)]
+    return [_read_files(str(run), result_files(run)) for run in finished_runs(path)]
+
+
+def finished_runs(path: Path) -> list[Path]:
+    """The folders of the finished runs of a path: itself, or the runs with seeds in it; a warning names those that
+    have not come to their end.
+
+    Raises:
+        ComparisonError: for a path without results.
+    """
     if (path / EVALUATION).is_dir():
-        return [_read_run(path)]
+        return [path]
     seeds = seed_folders(path)
     finished = [seed for seed in seeds if is_finished_run(seed)]
     if not finished:
@@ -65,11 +82,17 @@ def read_seeds(path: Path) -> list[RunResults]:
     for seed in seeds:
         if seed not in finished:
             logger.warning("%s: the run has not come to its end, and is left out", seed)
-    return [_read_run(seed) for seed in finished]
+    return finished
 
 
-def _read_run(folder: Path) -> RunResults:
-    return _read_files(str(folder), sorted((folder / EVALUATION).glob("*.json")))
+def result_files(run: Path) -> list[Path]:
+    """The files of results in the folder of a run."""
+    return sorted((run / EVALUATION).glob("*.json"))
+
+
+def read_file(file: Path) -> RunResults:
+    """The results of one file; those of a file that holds something else have no scores."""
+    return _read_files(str(file), [file])
 
 
 def _read_files(name: str, files: Sequence[Path]) -> RunResults:
@@ -103,7 +126,7 @@ def _test_sets(report: Any) -> dict[str, dict[str, dict[str, dict[str, float]]]]
     if all("groups" in part for part in report.values()):
         return {
             name: {
-                f"{_MEAN}, {GROUP_TITLES.get(group, group)}": {
+                f"{MEAN}, {GROUP_TITLES.get(group, group)}": {
                     language: _numbers(numbers) for language, numbers in answer["languages"].items()
                 }
                 for group, answer in part["groups"].items()
@@ -111,8 +134,8 @@ def _test_sets(report: Any) -> dict[str, dict[str, dict[str, dict[str, float]]]]
             for name, part in report.items()
         }
     if all(isinstance(number, int | float) for part in report.values() for number in part.values()):
-        return {CAPTIONS: {_MEAN: report}}
-    return {name: {_MEAN: part} for name, part in report.items()}
+        return {CAPTIONS: {MEAN: report}}
+    return {name: {MEAN: part} for name, part in report.items()}
 
 
 def _numbers(results: Mapping[str, Any]) -> dict[str, float]:

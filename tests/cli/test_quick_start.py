@@ -32,7 +32,7 @@ def answer(*arguments, **environment):
 
 
 def test_all_commands_are_here():
-    assert len(COMMANDS) == 12 and [group.name for group in app.registered_groups] == ["evaluate"]
+    assert len(COMMANDS) == 13 and [group.name for group in app.registered_groups] == ["evaluate"]
     assert [job.__name__ for job in JOBS] == ["emoji", "captions", "task", "benchmark"]
 
 

@@ -64,6 +64,14 @@ def trained(recipe, tmp_path_factory):
     return folder
 
 
+def test_the_report_has_the_curves_of_every_stage(trained):
+    page = (trained / "report.html").read_text(encoding="utf-8")
+    logs = json.loads((trained / "evaluation" / "facts.json").read_text())["logs"]
+    steps = {log["stage"]: max(entry["step"] for entry in log["log"]) for log in logs}
+    assert steps == {"transfer": 4, "exposure": 5}
+    assert "Stage transfer" in page and "Stage exposure" in page and "Results in each language" not in page
+
+
 def test_the_folder_is_a_model(trained):
     model, processor = AutoModel.from_pretrained(trained), AutoProcessor.from_pretrained(trained)
     assert model.config.known_languages == ["en", "de", "fr"]

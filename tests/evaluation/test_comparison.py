@@ -83,6 +83,28 @@ def test_the_bootstrap_is_one_that_draws_images_one_by_one():
     assert paired_bootstrap(contributions) == found  # the same at every call
 
 
+def test_the_bootstrap_is_that_of_scipy():
+    """On a recall with one text for each image, whose mean SciPy draws by pairs."""
+    stats = pytest.importorskip("scipy.stats", reason="scipy, of the extra [analysis], is not installed")
+    runs = {
+        name: run_of(name, seed, bias=seed / 20, n_images=300, texts_per_image=1) for seed, name in enumerate("ab")
+    }
+    scores = compare({name: [run] for name, run in runs.items()}, ["t2i_r5"])
+    (found,) = [score.difference for score in scores if (score.language, score.row) == ("de", "b")]
+    hits = [100.0 * (run.ranks["captions", "de"].text_to_image <= 5) for run in runs.values()]
+    expected = stats.bootstrap(
+        hits,
+        lambda first, second, axis: second.mean(axis) - first.mean(axis),
+        paired=True,
+        method="percentile",
+        n_resamples=10_000,
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    assert found.value == pytest.approx(hits[1].mean() - hits[0].mean())
+    assert (found.low, found.high) == pytest.approx(tuple(expected), abs=0.4)
+    assert found.high - found.low > 5
+
+
 def test_no_difference_has_no_stars_and_a_large_one_has_three():
     none, large = paired_bootstrap(np.zeros(50)), paired_bootstrap(np.full(50, 0.2))
     assert (none.value, none.p, none.stars) == (0, 1, "")

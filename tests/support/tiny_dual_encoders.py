@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tiny_native import TOWER, WIDE, shapes_texts, tiny_clip, tiny_siglip
 from tiny_training import TEXT, VISION, shapes_corpus, shapes_processor
 from transformers import (
@@ -18,6 +19,8 @@ from transformers import (
     AltCLIPConfig,
     AltCLIPModel,
     AltCLIPProcessor,
+    AutoConfig,
+    AutoModel,
     BertTokenizer,
     ChineseCLIPConfig,
     ChineseCLIPModel,
@@ -314,4 +317,13 @@ def write_remote(folder: Path) -> Path:
     code = {"AutoConfig": "configuration_toy.ToyDualConfig", "AutoModel": "modeling_toy.ToyDual"}
     config = {"model_type": "toy_dual", "auto_map": code, "text_config": {"vocab_size": len(tokenizer)}}
     (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def save_remote(folder: Path) -> Path:
+    """The same with weights."""
+    model = AutoModel.from_config(
+        AutoConfig.from_pretrained(write_remote(folder), trust_remote_code=True), trust_remote_code=True
+    )
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / "model.safetensors")
     return folder

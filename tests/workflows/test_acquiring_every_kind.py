@@ -10,11 +10,10 @@ import pytest
 import torch
 from acquire_command import as_arguments, run_acquire
 from peft import PeftModel
-from safetensors.torch import save_file
-from tiny_dual_encoders import KINDS, REMOTE_TOWER, tiny_xlm_roberta, write_remote
+from tiny_dual_encoders import KINDS, REMOTE_TOWER, save_remote, tiny_xlm_roberta
 from tiny_native import saved
 from tiny_training import COLORS, SHAPES, shapes_corpus
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from babelens import Embedder
 from babelens.configuration.errors import ModelKindError, RecipeError, UntrustedCodeError
@@ -123,10 +122,7 @@ for folder, expected in given.items():
 
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory):
-    folder = write_remote(tmp_path_factory.mktemp("remote"))
-    model = AutoModel.from_config(AutoConfig.from_pretrained(folder, trust_remote_code=True), trust_remote_code=True)
-    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / "model.safetensors")
-    return folder
+    return save_remote(tmp_path_factory.mktemp("remote"))
 
 
 def test_the_command_line_takes_a_declared_text_tower(brought, remote, tmp_path):

@@ -13,11 +13,15 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ...evaluation.comparison import RESAMPLES, SIGNIFICANT, RunResults, Score, compare, without_ranks
+from ...evaluation.comparison import RESAMPLES, SIGNIFICANT, RunResults, Score, compare, spread, without_ranks
 from ...workflows.run_results import read_rows
 from ..console import plain_console
 
 logger = logging.getLogger(__name__)
+
+# The mark of a difference that may be chance.
+NOISE = "n.s."
+_NO_MEAN = "Means have no interval where the languages search images of their own: there is no common sample of them."
 
 
 def compare_runs(runs: Sequence[Path], metrics: list[str] | None, style: str) -> None:
@@ -25,13 +29,16 @@ def compare_runs(runs: Sequence[Path], metrics: list[str] | None, style: str) ->
     show_comparison(read_rows(runs), metrics, style)
 
 
-def show_comparison(rows: Mapping[str, Sequence[RunResults]], metrics: list[str] | None, style: str) -> None:
+def show_comparison(
+    rows: Mapping[str, Sequence[RunResults]], metrics: list[str] | None, style: str, *, intervals: bool = False
+) -> None:
     """Compares rows, and prints the scores.
 
     Args:
         rows: the results of each row's seeds.
         metrics: the metrics to compare; None for all.
         style: `table`, `md`, `csv` or `json`.
+        intervals: whether tables show each difference with its interval, too; CSV and JSON always have them.
     """
     scores = compare(rows, metrics)
     if len(rows) > 1 and (missing := without_ranks(rows)):
@@ -46,9 +53,18 @@ def show_comparison(rows: Mapping[str, Sequence[RunResults]], metrics: list[str]
         case "csv":
             typer.echo(_csv(scores), nl=False)
         case "md":
-            typer.echo(_markdown(scores))
+            typer.echo(_markdown(scores, intervals))
         case _:
-            _print_tables(scores)
+            _print_tables(scores, intervals)
+
+
+def with_interval(score: Score) -> str:
+    """A score, and below it its difference to the first row: `71.2` and `+1.3 [0.4, 2.2] **`."""
+    values, difference = spread(score.values), score.difference
+    if difference is None:
+        return values
+    interval = f"[{difference.low:.1f}, {difference.high:.1f}]"
+    return f"{values}\n{difference.value:+.1f} {interval} {difference.stars or NOISE}"
 
 
 def _record(score: Score) -> dict[str, Any]:
@@ -77,22 +93,22 @@ def _csv(scores: Sequence[Score]) -> str:
     return text.getvalue()
 
 
-def _markdown(scores: Sequence[Score]) -> str:
+def _markdown(scores: Sequence[Score], intervals: bool) -> str:
     parts = []
-    for test_set, headings, lines in _tables(scores):
+    for test_set, headings, lines in _tables(scores, intervals):
         parts += [f"**{test_set}**", "", _row(["language", "run", *headings])]
         parts.append(_row(["---", "---", *("--:" for _ in headings)]))
         parts += [*(_row([language, *cells]) for language, cells in lines), ""]
-    return "\n".join([*parts, *_legend(scores)]).rstrip()
+    return "\n".join([*parts, *_legend(scores, intervals)]).rstrip()
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "; ") for cell in cells) + " |"
 
 
-def _print_tables(scores: Sequence[Score]) -> None:
+def _print_tables(scores: Sequence[Score], intervals: bool) -> None:
     console = plain_console()
-    for test_set, headings, lines in _tables(scores):
+    for test_set, headings, lines in _tables(scores, intervals):
         table = Table(box=SIMPLE_HEAD, title=f"{test_set}, in %", title_justify="left")
         for heading in ("language", "run"):
             table.add_column(heading)
@@ -102,11 +118,11 @@ def _print_tables(scores: Sequence[Score]) -> None:
             for number, (_, cells) in enumerate(group):
                 table.add_row("" if number else language, *cells)
         console.print(table)
-    for line in _legend(scores):
+    for line in _legend(scores, intervals):
         console.print(line)
 
 
-def _tables(scores: Sequence[Score]) -> list[tuple[str, list[str], list[tuple[str, list[str]]]]]:
+def _tables(scores: Sequence[Score], intervals: bool) -> list[tuple[str, list[str], list[tuple[str, list[str]]]]]:
     """(test set, metrics, lines) of each table; a line is a language, and cells of the run and its metrics."""
     tables = []
     for test_set, group in groupby(scores, lambda score: score.test_set):
@@ -114,13 +130,13 @@ def _tables(scores: Sequence[Score]) -> list[tuple[str, list[str], list[tuple[st
         metrics = list(dict.fromkeys(score.metric for score in members))
         lines = []
         for (language, row), line in groupby(members, lambda score: (score.language, score.row)):
-            cells = {score.metric: str(score) for score in line}
+            cells = {score.metric: with_interval(score) if intervals else str(score) for score in line}
             lines.append((language, [row, *(cells.get(metric, "") for metric in metrics)]))
         tables.append((test_set, metrics, lines))
     return tables
 
 
-def _legend(scores: Sequence[Score]) -> list[str]:
+def _legend(scores: Sequence[Score], intervals: bool) -> list[str]:
     """What the marks mean, of those that a table may have."""
     legend = []
     counts = sorted({len(score.values) for score in scores})
@@ -128,5 +144,12 @@ def _legend(scores: Sequence[Score]) -> list[str]:
         legend.append(f"Mean ± standard deviation over {' or '.join(map(str, counts))} seeds.")
     if any(score.difference for score in scores):
         marks = ", ".join(f"{mark} p < {bound}" for bound, mark in sorted(SIGNIFICANT.items(), reverse=True))
-        legend.append(f"Difference to {scores[0].row}, by {RESAMPLES:,} paired bootstraps over images: {marks}.")
+        method = f"by {RESAMPLES:,} paired bootstraps over images"
+        if intervals:
+            legend.append(f"+: the difference to {scores[0].row} with its interval of 95 %, {method}: {marks}.")
+            legend.append(f"{NOISE}: no more than chance explains, p ≥ {max(SIGNIFICANT)}.")
+        else:
+            legend.append(f"Difference to {scores[0].row}, {method}: {marks}.")
+    if intervals and any(score.difference is None and score.row != scores[0].row for score in scores):
+        legend.append(_NO_MEAN)
     return legend

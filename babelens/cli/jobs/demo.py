@@ -16,6 +16,7 @@ from ...data.batching.views import Images
 from ...data.emoji.benchmark import load_emoji, published_manifest
 from ...inference.embedder import Embedder
 from ...inference.gallery import contact_sheet
+from ...reports.page import write_report
 from ...trainers.checkpoints import newest_checkpoint
 from ...trainers.output_lock import locked
 from ...trainers.saving import atomic_directory
@@ -54,6 +55,7 @@ def run_demo(recipe_name: str, output: Path, query: str, language: str, *, minut
         trainer = run.train(resume=True)
         report = run.report()
         run.write_card(trainer, report)
+        write_report(output)
     print_run(run, report, console)
     _search(output, query, language, console)
 

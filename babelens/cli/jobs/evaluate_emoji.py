@@ -21,6 +21,7 @@ def evaluate_emoji(
     gallery: Path | None,
     output: Path | None,
     as_json: bool,
+    report: bool = True,
     consistency: bool = False,
     **questions: Any,
 ) -> None:
@@ -29,7 +30,7 @@ def evaluate_emoji(
     Args:
         embedder: the model.
         gallery: the PNG file to draw.
-        output, as_json: as in `show_results`.
+        output, as_json, report: as in `show_results`.
         consistency: whether to measure cross-lingual consistency as well; its results stand beside the questions', as
             `consistency`.
         questions: what `EmojiBenchmark` takes.
@@ -38,7 +39,7 @@ def evaluate_emoji(
         benchmark = EmojiBenchmark(embedder, **questions)
     except BabelensError as error:
         raise typer.BadParameter(str(error)) from error
-    report = benchmark.report()
+    answers = benchmark.report()
     if gallery:
         with atomic_file(gallery) as path:
             benchmark.gallery().save(path, "PNG")
@@ -48,9 +49,19 @@ def evaluate_emoji(
         joined = emoji_consistency(embedder, benchmark.groups["image"], **vendors)
 
     def show() -> None:
-        print_emoji_report(report)
+        print_emoji_report(answers)
         if consistency:
             print_consistency(joined)
 
-    both = report | ({CONSISTENCY: joined} if consistency else {})
-    show_results(both, output, as_json, show, ranks=benchmark.ranks())
+    both = answers | ({CONSISTENCY: joined} if consistency else {})
+    rows = benchmark.gallery_rows() if output and report else ()
+    show_results(
+        both,
+        output,
+        as_json,
+        show,
+        ranks=benchmark.ranks(),
+        gallery=rows,
+        credits=benchmark.credits(),
+        report=report,
+    )

@@ -14,7 +14,14 @@ from .tables import print_task_report
 
 
 def evaluate_fine_tuned(
-    model: str, recipe: str, *, batch_size: int, trust_remote_code: bool, output: Path | None, as_json: bool
+    model: str,
+    recipe: str,
+    *,
+    batch_size: int,
+    trust_remote_code: bool,
+    output: Path | None,
+    report: bool,
+    as_json: bool,
 ) -> None:
     """Evaluates a model on a recipe's test data, and shows the results.
 
@@ -28,7 +35,14 @@ def evaluate_fine_tuned(
     ranks: dict[str, QueryRanks] = {}
     code = {"trust_remote_code": trust_remote_code}
     try:
-        report = evaluate_task(loaded, tests, model, batch_size=batch_size, ranks=ranks, **code)
+        results = evaluate_task(loaded, tests, model, batch_size=batch_size, ranks=ranks, **code)
     except ModelKindError as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
-    show_results(report, output, as_json, lambda: print_task_report(report, loaded.rc3_task), ranks=ranks)
+    show_results(
+        results,
+        output,
+        as_json,
+        lambda: print_task_report(results, loaded.rc3_task),
+        ranks=ranks,
+        report=report,
+    )

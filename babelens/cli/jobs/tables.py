@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ...evaluation.emoji import GROUP_TITLES, TITLES, question_number
 from ...evaluation.ranking import RECALL_AT
+from ...reports.page import report_file
 from ...trainers.rc3_tasks import Rc3Task
 from ...workflows.base import EVALUATION, RecipeRun
 from ...workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
@@ -28,6 +29,8 @@ def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -
     if task is None:
         _print_unknown_rates(json.loads((evaluation / "tokenizer.json").read_text(encoding="utf-8")), console)
     console.print(f"Model and card: {run.output}")
+    if (page := report_file(run.output)).is_file():
+        console.print(f"Report: {page}")
 
 
 def _print_unknown_rates(rates: dict[str, float], console: Console) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import typer
 
 from ...configuration.errors import RecipeError
+from ...reports.page import write_report
 from ...trainers.output_lock import is_first_process, locked
 from ...workflows.base import RecipeRun, recipe_run
 from ...workflows.loading import load_recipe
@@ -33,6 +34,7 @@ def train_recipe(
     *,
     output: Path | None,
     resume: bool,
+    report: bool,
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
@@ -43,12 +45,13 @@ def train_recipe(
         overrides: keys of the recipe to change, with their values in YAML.
         output: the folder for the model; by default `runs/` and the recipe's name.
         resume: continue a run that was interrupted.
+        report: write the report about the run.
         trust_remote_code: run code that comes with models that the recipe names.
         as_json: print the report as JSON.
     """
     run = _run(recipe, _changes(overrides), output or _default_output(recipe), trust_remote_code)
     with _only_results(as_json):
-        trained = _trained(run, resume=resume)
+        trained = _trained(run, resume=resume, report=report)
     if trained is None:
         return
     if as_json:
@@ -63,6 +66,7 @@ def train_seeds(
     seeds: list[int],
     *,
     output: Path | None,
+    report: bool,
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
@@ -71,7 +75,7 @@ def train_seeds(
 
     Args:
         seeds: the seeds.
-        recipe, overrides, output, trust_remote_code, as_json: as in `train_recipe`.
+        recipe, overrides, output, report, trust_remote_code, as_json: as in `train_recipe`.
 
     Raises:
         FileExistsError: when `output` holds a run of its own.
@@ -90,10 +94,12 @@ def train_seeds(
             continue
         logger.log(level, "seed %d (%d of %d): trained in %s", seed, number, len(seeds), run.output)
         with _only_results(as_json):
-            _trained(run, resume=True)
+            _trained(run, resume=True, report=report)
     if is_first_process():
         logger.info("models and cards: %s", ", ".join(str(seed_folder(output, seed)) for seed in seeds))
         results = read_seeds(output)
+        if report:
+            write_report(output)
         if results[0].scores:
             show_comparison({output.name: results}, None, "json" if as_json else "table")
 
@@ -111,15 +117,18 @@ class _Trained(NamedTuple):
     report: dict[str, Any] | None
 
 
-def _trained(run: RecipeRun, *, resume: bool) -> _Trained | None:
-    """Trains and evaluates a run, and writes its card; None in all processes but the first."""
+def _trained(run: RecipeRun, *, resume: bool, report: bool) -> _Trained | None:
+    """Trains and evaluates a run, and writes its card, and its report where that is asked for; None in all processes
+    but the first."""
     with locked(run.output):
         trainer = run.train(resume=resume)
         if not trainer.is_world_process_zero():
             return None
-        report = run.report()
-        run.write_card(trainer, report)
-    return _Trained(report)
+        results = run.report()
+        run.write_card(trainer, results)
+        if report:
+            write_report(run.output)
+    return _Trained(results)
 
 
 def _run(recipe: str, changes: dict[str, object], output: Path, trust_remote_code: bool) -> RecipeRun:

@@ -1,0 +1,168 @@
+"""The results of a run as a report shows them: a chart of bars for each test set, with all numbers in a table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..evaluation.comparison import Key, Score, compare, score_interval, spread
+from ..evaluation.emoji import GROUP_TITLES, TITLES
+from ..evaluation.query_ranks import CAPTIONS
+from .charts import Bar, ticks
+from .languages import language_facts
+from .sources import Evaluation
+
+# The metric of the bars, the first of these that the results have.
+_SHOWN = ("mean_recall", "accuracy", "bleu")
+_WITH_CHANCE = "t2i_r10"  # of which a random ranking's is known
+_METRICS = {
+    **{
+        f"{key}_r{k}": f"{title} R@{k}"
+        for key, title in {"t2i": "text→image", "i2t": "image→text"}.items()
+        for k in (1, 5, 10)
+    },
+    "mean_recall": "mean recall",
+}
+_EQUAL_TEXTS = "_equal_texts"
+
+
+@dataclass(frozen=True)
+class BarGroup:
+    """The languages of a test set that a mean is taken of, and the mean."""
+
+    title: str
+    bars: list[Bar]
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """A test set as a report shows it.
+
+    Args:
+        name: by which other parts of the report refer to it.
+        title: a heading.
+        metric: the name of the metric of the bars.
+        groups: the bars.
+        limit: the end of the bars' axis.
+        axis: the numbers on it.
+        chance: the metric of a random ranking, where it is known.
+        sizes: how many images and texts there are, in words.
+        columns, rows: all numbers: the names of the metrics; a language with its cells.
+    """
+
+    name: str
+    title: str
+    metric: str
+    groups: list[BarGroup]
+    limit: float
+    axis: list[float]
+    chance: float | None
+    sizes: str
+    columns: list[str]
+    rows: list[tuple[str, list[str]]]
+
+    @property
+    def means(self) -> list[Bar]:
+        """The bars of means."""
+        return [bar for group in self.groups for bar in group.bars if bar.is_mean]
+
+    @property
+    def bars(self) -> Mapping[str, Bar]:
+        """The bar of each language."""
+        return {bar.label: bar for group in self.groups for bar in group.bars if not bar.is_mean}
+
+    @property
+    def has_intervals(self) -> bool:
+        return any(bar.interval for group in self.groups for bar in group.bars)
+
+
+def test_sets(evaluation: Evaluation) -> Iterator[TestSet]:
+    """The test sets of a file of results.
+
+    Raises:
+        ComparisonError: when runs with other seeds were evaluated on other queries.
+    """
+    scores = compare({evaluation.name: evaluation.runs})
+    for name in dict.fromkeys(score.test_set for score in scores):
+        yield _test_set(evaluation, name, [score for score in scores if score.test_set == name])
+
+
+def _test_set(evaluation: Evaluation, name: str, scores: Sequence[Score]) -> TestSet:
+    metrics = list(dict.fromkeys(score.metric for score in scores if not score.metric.endswith(_EQUAL_TEXTS)))
+    details = evaluation.details.get(name, {})
+    chance = details.get("chance", {}).get(_WITH_CHANCE)
+    metric = _WITH_CHANCE if chance else next((each for each in _SHOWN if each in metrics), metrics[0])
+    values = {score.language: score for score in scores if score.metric == metric}
+    groups = [
+        BarGroup(_group_title(title), list(_bars(evaluation, name, title, languages, values, metric)))
+        for title, languages in evaluation.runs[0].groups[name].items()
+    ]
+    longest = max(max([bar.value, *(bar.interval or ()), *bar.dots]) for group in groups for bar in group.bars)
+    axis = ticks(0, longest)
+    return TestSet(
+        name=f"{evaluation.name}-{name}",
+        title=_title(evaluation, name, details),
+        metric=metric_title(metric),
+        groups=groups,
+        limit=axis[-1],
+        axis=axis,
+        chance=chance,
+        sizes=_sizes(evaluation, name),
+        columns=[metric_title(each) for each in metrics],
+        rows=_rows(scores, metrics),
+    )
+
+
+def metric_title(metric: str) -> str:
+    """The name of a metric for readers."""
+    return _METRICS.get(metric, metric.replace("_", " "))
+
+
+def _bars(
+    evaluation: Evaluation, name: str, title: str, languages: Sequence[str], values: Mapping[str, Score], metric: str
+) -> Iterator[Bar]:
+    runs = evaluation.runs
+    for language in languages:
+        if language in values:
+            yield _bar(values[language], score_interval(runs, [(name, language)], metric), is_mean=False)
+    if title in values:
+        keys: list[Key] = [(name, language) for language in languages if language in values]
+        yield _bar(values[title], score_interval(runs, keys, metric), is_mean=True)
+
+
+def _bar(score: Score, interval: tuple[float, float] | None, *, is_mean: bool) -> Bar:
+    label = "mean" if is_mean else score.language
+    name = "" if is_mean else language_facts(score.language).name
+    dots = score.values if len(score.values) > 1 else ()
+    return Bar(label, "" if name == label else name, score.mean, interval, dots, is_mean)
+
+
+def _rows(scores: Sequence[Score], metrics: Sequence[str]) -> list[tuple[str, list[str]]]:
+    cells = {(score.language, score.metric): spread(score.values) for score in scores}
+    languages = dict.fromkeys(score.language for score in scores)
+    return [(language, [cells.get((language, metric), "") for metric in metrics]) for language in languages]
+
+
+def _group_title(title: str) -> str:
+    """The title of a group of languages from that of its mean: `mean, image pairs`."""
+    group = title.partition(", ")[2]
+    return {
+        known: f"Languages with {known}" for known in GROUP_TITLES.values() if known != GROUP_TITLES["unseen"]
+    }.get(group, "Languages never seen" if group else "")
+
+
+def _title(evaluation: Evaluation, name: str, details: Mapping[str, Any]) -> str:
+    if name in TITLES and details:
+        return f"Emoji: {TITLES[name].lower()} ({details['vendor']}, {details['split']} split)"
+    if name == CAPTIONS:
+        return "Validation data" if evaluation.name == "validation" else evaluation.name
+    return name if name == evaluation.name else f"{evaluation.name}: {name}"
+
+
+def _sizes(evaluation: Evaluation, name: str) -> str:
+    """How many images and texts there are; of several languages, from the fewest to the most."""
+    numbers = [found for (test_set, _), found in evaluation.runs[0].scores.items() if test_set == name]
+    parts = []
+    for key, title in {"n_images": "images", "n_texts": "texts in each language", "n": "examples"}.items():
+        if counts := sorted({round(each[key]) for each in numbers if key in each}):
+            parts.append(f"{' to '.join(f'{count:,}' for count in dict.fromkeys((counts[0], counts[-1])))} {title}")
+    return " and ".join(parts)

@@ -1,0 +1,126 @@
+"""Queries with the images that a model finds for them, and their file beside the results of an evaluation.
+
+A report `evaluation/validation.json` has its rows in `evaluation/validation.gallery.json`, with small images in WebP.
+"""
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from ..configuration.errors import ComparisonError
+from ..data.batching.views import Images, RetrievalSet
+from ..inference.gallery import GalleryRow
+
+_ENDING = ".gallery.json"
+_SIDE = 128  # pixels, at most, of an image in the file
+_QUALITY = 80
+_KEYS = ("query", "language", "gloss", "heading", "rank", "scores", "right")
+
+
+def found_images(
+    queries: RetrievalSet,
+    images: Images,
+    image_embeddings: np.ndarray,
+    text_embeddings: np.ndarray,
+    text: int,
+    *,
+    top: int,
+    rank: int,
+    gloss: str | None = None,
+    heading: str | None = None,
+) -> GalleryRow:
+    """A query with the images that are nearest to it, in the order of their cosines.
+
+    Args:
+        queries: the texts and images.
+        images: the images [n_images].
+        image_embeddings, text_embeddings: their embeddings, [n_images, d] and [n_texts, d].
+        text: the index of the query.
+        top: how many images.
+        rank, gloss, heading: as in `GalleryRow`.
+    """
+    scores = image_embeddings @ text_embeddings[text]
+    best = np.argsort(-scores, kind="stable")[:top]
+    return GalleryRow(
+        query=queries.texts[text],
+        language=queries.language,
+        images=[images[int(image)] for image in best],
+        scores=scores[best].tolist(),
+        right=[int(image) in queries.text_to_images[text] for image in best],
+        rank=rank,
+        gloss=gloss,
+        heading=heading,
+    )
+
+
+def some_texts(queries: RetrievalSet, count: int) -> list[int]:
+    """The indices of some texts about different images; a hash of the image_id chooses them, independently of the
+    results and of the language."""
+    first = {image: text for text, image in reversed(list(enumerate(queries.text_image_ids)))}
+    chosen = sorted(first, key=lambda image: hashlib.sha256(image.encode("utf-8", "surrogatepass")).digest())
+    return [first[image] for image in chosen[:count]]
+
+
+def gallery_file(results: str | Path) -> Path:
+    """The file of the queries that belong to a file of results."""
+    return Path(results).with_suffix(_ENDING)
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """What a file of queries with their images holds.
+
+    Args:
+        rows: the parts of each `GalleryRow` by their names; the images in WebP, as base64.
+        credits: lines that name the owners of the images.
+    """
+
+    rows: list[dict[str, Any]]
+    credits: list[str]
+
+
+def write_gallery(file: Path, rows: Sequence[GalleryRow], credits: Sequence[str] = ()) -> None:
+    """Writes queries with their images as JSON; arguments as those of `Gallery`."""
+    content = {
+        "credits": list(credits),
+        "rows": [
+            {key: getattr(row, key) for key in _KEYS} | {"images": [_webp(image) for image in row.images]}
+            for row in rows
+        ],
+    }
+    file.write_text(json.dumps(content), encoding="ascii")
+
+
+def read_gallery(file: Path) -> Gallery | None:
+    """What `write_gallery` wrote; None where there is no file.
+
+    Raises:
+        ComparisonError: for a file that is damaged.
+    """
+    if not file.is_file():
+        return None
+    try:
+        gallery = Gallery(**json.loads(file.read_text(encoding="ascii")))
+        for row in gallery.rows:
+            if not {*_KEYS} <= row.keys() or len({len(row[key]) for key in ("images", "scores", "right")}) > 1:
+                raise ValueError("a row lacks a part")
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise ComparisonError(f"{file} is damaged, so that the images in it cannot be shown: {error}") from error
+    return gallery
+
+
+def _webp(image: Image.Image) -> str:
+    small = image.convert("RGB")
+    if max(small.size) > _SIDE:
+        small = ImageOps.contain(small, (_SIDE, _SIDE))
+    stream = io.BytesIO()
+    small.save(stream, "WEBP", quality=_QUALITY, method=4)
+    return base64.b64encode(stream.getvalue()).decode("ascii")
