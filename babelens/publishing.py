@@ -25,6 +25,7 @@ from .configuration.errors import BabelensError, HubUnreachableError, PublishErr
 from .configuration.model_folders import damaged_files, non_finite_weights
 from .configuration.pretrained import explained, first_line, load_config, load_model, load_processor
 from .model_cards.cards import placeholder_repository
+from .model_cards.published_results import EVAL_RESULTS
 from .modeling.peft_mla import MlaAdapterConfig
 from .registry import METHODS
 
@@ -59,6 +60,8 @@ def files_to_publish(folder: str | Path) -> dict[str, int]:
 
 
 def _is_unpublished(path: Path) -> bool:
+    if path.parts[0] == EVAL_RESULTS:  # hidden, and read by the Hub
+        path = path.relative_to(EVAL_RESULTS)
     return any(fnmatch(part.lower(), pattern) for part in path.parts for pattern in _UNPUBLISHED)
 
 

@@ -10,5 +10,7 @@ from .consistency import (
     evaluate_consistent_retrieval as evaluate_consistent_retrieval,
 )
 from .emoji import EmojiBenchmark as EmojiBenchmark
+from .mteb_models import MtebModel as MtebModel, mteb_model as mteb_model, mteb_model_meta as mteb_model_meta
+from .mteb_runs import MtebScore as MtebScore, evaluate_mteb as evaluate_mteb, mteb_tasks as mteb_tasks
 from .query_ranks import QueryRanks as QueryRanks
 from .retrieval import RetrievalRecall as RetrievalRecall, evaluate_retrieval as evaluate_retrieval

@@ -31,6 +31,15 @@ ResultsFile = Annotated[
     typer.Option("--output", help="Write the results into this file too, as JSON.", dir_okay=False),
 ]
 
+TextTask = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        help="The head for texts, of a model that has one for each task: `text_text` gives the space in which MURAL "
+        "compares texts with texts. Without this option, texts are in the space of the images.",
+    ),
+]
+
 CONSISTENCY = "Cross-lingual consistency"
 
 _RERANKING = "Reranking"

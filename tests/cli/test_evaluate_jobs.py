@@ -16,6 +16,10 @@ from babelens.cli.evaluate import with_job
         ("--data=photos MODEL", "captions --data=photos MODEL"),
         ("MODEL --recipe rc3/xvnli", "task MODEL --recipe rc3/xvnli"),
         ("MODEL --data emoji --recipe rc3/xvnli", "task MODEL --recipe rc3/xvnli"),
+        (
+            "MODEL --mteb STS17,XM3600T2IRetrieval --languages uk",
+            "mteb MODEL --mteb STS17,XM3600T2IRetrieval --languages uk",
+        ),
         ("MODEL --data", "captions MODEL --data"),
     ],
 )
@@ -33,4 +37,4 @@ def test_a_job_that_is_named_is_taken(run, model):
 def test_without_arguments_the_jobs_are_shown(run):
     for arguments, status in (((), 2), (("--help",), 0)):
         shown = run("evaluate", *arguments, code=status).output
-        assert all(job in shown for job in ("emoji", "captions", "task"))
+        assert all(job in shown for job in ("emoji", "captions", "task", "mteb"))
