@@ -14,3 +14,4 @@ from .mteb_models import MtebModel as MtebModel, mteb_model as mteb_model, mteb_
 from .mteb_runs import MtebScore as MtebScore, evaluate_mteb as evaluate_mteb, mteb_tasks as mteb_tasks
 from .query_ranks import QueryRanks as QueryRanks
 from .retrieval import RetrievalRecall as RetrievalRecall, evaluate_retrieval as evaluate_retrieval
+from .texts import evaluate_bitext as evaluate_bitext, evaluate_similarity as evaluate_similarity

@@ -92,7 +92,7 @@ def described(
         use_instructions=bool(getattr(processor, "text_prompt", "")),
         training_datasets=None,
         adapted_from=base if isinstance(base, str) else None,
-        modalities=["image", "text"] if hasattr(model, "get_image_features") else ["text"],
+        modalities=["image", "text"] if embedder.takes_images else ["text"],
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, EvalResultEntry
 
-from ..configuration.errors import InputError, SourceUnavailableError, UnknownLanguageError
+from ..configuration.errors import InputError, ModelKindError, SourceUnavailableError, UnknownLanguageError
 from ..configuration.languages import normalize_languages
 from .mteb_languages import subsets_in
 from .mteb_meta import mteb
@@ -17,6 +17,8 @@ _SOURCE = "https://github.com/embeddings-benchmark/mteb/"
 # The metrics that are shown beside the one that mteb ranks models by, where a task has them. `hit_rate_at_k` is what
 # `evaluate_retrieval` calls recall: the share of queries with a right answer among the first k.
 SHOWN = ("hit_rate_at_1", "hit_rate_at_5", "hit_rate_at_10")
+
+_PLURAL = {"image": "images", "text": "texts", "video": "videos"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,7 @@ def evaluate_mteb(
     Raises:
         MissingLanguageError, UnknownLanguageError: when a task does not tell the language of its texts, or the model
             has not learned it.
+        ModelKindError: for a task with images, when the model reads texts alone.
         SourceUnavailableError: for data that are not public.
 
     Examples:
@@ -102,6 +105,11 @@ def evaluate_mteb(
         >>> for score in evaluate_mteb(mteb_model("runs/mural"), tasks):
         ...     print(score.task, score.subset, score.shown())
     """
+    described = model.mteb_model_meta
+    for task in tasks:
+        if unread := [each for each in task.metadata.modalities if each not in described.modalities]:
+            named = " and ".join(_PLURAL.get(each, each) for each in unread)
+            raise ModelKindError(f"{task.metadata.name} has {named}, which {described.name} does not read")
     model.tasks |= {task.metadata.name: task for task in tasks}
     results = mteb.evaluate(
         model,

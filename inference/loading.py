@@ -1,4 +1,4 @@
-"""Loading a dual encoder with its processor, from a model's folder or from an adapter's.
+"""Loading a dual encoder with its processor, from a model's folder or from an adapter's; or an encoder of texts alone.
 
 How an adapter is loaded depends on its kind, which PEFT calls `peft_type`. A kind registers the function that loads
 its adapters (`register_adapter_loader`), as `babelens.registry` does for MLA's.
@@ -13,15 +13,17 @@ from transformers import AutoModel, AutoProcessor, PreTrainedModel, ProcessorMix
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.errors import ModelFolderError, ModelKindError
-from ..configuration.pretrained import explained, load_model, load_processor, located
+from ..configuration.pretrained import explained, load_config, load_model, load_processor, located
 from ..configuration.saved_folders import check_finished
+from .text_only import TextEncoder, is_text_encoder, load_text_only
 
-DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
+DualEncoder = tuple[PreTrainedModel | TextEncoder, ProcessorMixin]
 # From an adapter's folder or repository, and what `from_pretrained` takes, to the model with the adapter.
 AdapterLoader = Callable[..., DualEncoder]
 
 # The options of loading a model that also find an adapter.
 _OF_ADAPTERS = ("local_files_only", "revision", "token")
+_OF_TEXT_ENCODERS = ("text_pooling", "text_prompt")
 _LOADERS: dict[str, AdapterLoader] = {}
 
 
@@ -40,17 +42,25 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
 
     Args:
         folder_or_repo: a folder, or a repository on the Hub, of a model or of an adapter.
-        loading: what `from_pretrained` takes, such as `trust_remote_code`.
+        loading: what `from_pretrained` takes, such as `trust_remote_code`; for an encoder of texts alone
+            `text_pooling` and `text_prompt` too (`text_only`).
 
     Raises:
         ModelFolderError: when there is no such folder or repository, or it lacks a file.
-        ModelKindError: for an adapter of a kind that is not registered.
+        ModelKindError: for an adapter of a kind that is not registered, and a text encoder that does not state its
+            pooling.
     """
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     check_finished(source)
     adapter = find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in _OF_ADAPTERS})
     if adapter:
         return _loader_of(adapter, source, **loading)(source, **loading)
+    own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
+    config = load_config(source, **loading)
+    if is_text_encoder(config):
+        return load_text_only(source, config, **own, **loading)
+    if any(value is not None for value in own.values()):
+        raise ModelKindError(f"{source} is no encoder of texts alone: leave out {' and '.join(own)}")
     model = load_model(AutoModel, source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
     # Where a folder has no processor, transformers loads the tokenizer instead.

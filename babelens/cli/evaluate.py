@@ -14,10 +14,11 @@ from .evaluate_captions import captions
 from .evaluate_emoji import emoji
 from .evaluate_mteb import mteb
 from .evaluate_task import task
+from .evaluate_texts import texts
 
 Job = Callable[..., None]
 # The jobs, with the option that asks for each where the job is left out; the first is done without any such option.
-JOBS: dict[Job, str | None] = {emoji: None, captions: "--data", task: "--recipe", mteb: "--mteb"}
+JOBS: dict[Job, str | None] = {emoji: None, captions: "--data", task: "--recipe", mteb: "--mteb", texts: "--texts"}
 
 # `--data emoji` names the embedded benchmark instead of captioned images.
 _EMOJI = emoji.__name__
@@ -61,8 +62,8 @@ evaluate = typer.Typer(
     help="""Measure how well a model does, language by language.
 
     Each job below has arguments and a help of its own: `babelens evaluate captions --help`. The job may be left out:
-    with --data it is `captions`, with --recipe it is `task`, with --mteb it is `mteb`, and else (and with
-    `--data emoji`) it is `emoji`. A folder that is called as a job is written as a path: `./emoji`.
+    with --data it is `captions`, with --recipe it is `task`, with --mteb it is `mteb`, with --texts it is `texts`, and
+    else (and with `--data emoji`) it is `emoji`. A folder that is called as a job is written as a path: `./emoji`.
     """,
 )
 for job in JOBS:

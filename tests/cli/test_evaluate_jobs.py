@@ -20,6 +20,7 @@ from babelens.cli.evaluate import with_job
             "MODEL --mteb STS17,XM3600T2IRetrieval --languages uk",
             "mteb MODEL --mteb STS17,XM3600T2IRetrieval --languages uk",
         ),
+        ("MODEL --texts sts.tsv", "texts MODEL --texts sts.tsv"),
         ("MODEL --data", "captions MODEL --data"),
     ],
 )
@@ -37,4 +38,4 @@ def test_a_job_that_is_named_is_taken(run, model):
 def test_without_arguments_the_jobs_are_shown(run):
     for arguments, status in (((), 2), (("--help",), 0)):
         shown = run("evaluate", *arguments, code=status).output
-        assert all(job in shown for job in ("emoji", "captions", "task", "mteb"))
+        assert all(job in shown for job in ("emoji", "captions", "task", "mteb", "texts"))

@@ -45,7 +45,7 @@ def answer(*arguments, **environment):
 
 def test_all_commands_are_here():
     assert len(COMMANDS) == 11 and [group.name for group in app.registered_groups] == ["evaluate"]
-    assert [job.__name__ for job in JOBS] == ["emoji", "captions", "task", "mteb"]
+    assert [job.__name__ for job in JOBS] == ["emoji", "captions", "task", "mteb", "texts"]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,7 @@ def test_neither_do_version_and_completion():
         ["embed", "MODEL", "--output", "x.npy"],
         ["evaluate", "MODEL", "--data", "photos", "--languages", ","],
         ["evaluate", "MODEL", "--mteb", ","],
+        ["evaluate", "MODEL", "--texts", "x.tsv", "--languages", "de"],
         ["demo", "--method", "nothing"],
         ["features", "MODEL", "--data", "photos", "--output", "out", "--crop", "1000"],
         ["trim", "MODEL", "--output", "out"],

@@ -15,8 +15,15 @@ from mteb.models.model_implementations.clip_models import CLIPModel as MtebClip
 from peft import get_peft_model
 from scipy.stats import spearmanr
 from tiny_native import saved, tiny_clip
+from tiny_text_encoders import saved_encoder
 
-from babelens.configuration.errors import InputError, MissingExtraError, MissingLanguageError, UnknownLanguageError
+from babelens.configuration.errors import (
+    InputError,
+    MissingExtraError,
+    MissingLanguageError,
+    ModelKindError,
+    UnknownLanguageError,
+)
 from babelens.data.batching.views import retrieval_set
 from babelens.evaluation import evaluate_mteb, evaluate_retrieval, mteb_model, mteb_model_meta, mteb_tasks
 from babelens.inference.embedder import Embedder
@@ -197,6 +204,16 @@ def test_prompts_go_before_the_texts_they_are_for(clip, caption_corpus):
     }
     with pytest.raises(InputError, match="Task name Nothing is not valid"), pytest.warns(UserWarning):
         model_of(clip, prompts={"Nothing": "x"})
+
+
+def test_text_encoders_are_measured_on_texts_alone(tmp_path):
+    saved_encoder("bert", tmp_path / "bert", "mean_tokens")
+    model = mteb_model(tmp_path / "bert")
+    assert model.mteb_model_meta.modalities == ["text"] and model.mteb_model_meta.n_embedding_parameters > 0
+    assert model.mteb_model_meta.revision == mteb_model_meta(tmp_path / "bert").revision
+    assert "accuracy" in only_score(model, tasks.bitext(PAIRS)).scores
+    with pytest.raises(ModelKindError, match="TinyZeroShot has images, which local/bert does not read"):
+        only_score(model, tasks.zero_shot(drawn_images(2), [0, 1], ["a", "b"]))
 
 
 def test_inputs_of_neither_kind_are_refused(clip):
