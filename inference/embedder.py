@@ -25,7 +25,7 @@ from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.image_inputs import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
-from .loading import load_dual_encoder
+from .loading import load_encoder
 from .text_only import TextEncoder
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
@@ -115,7 +115,7 @@ class Embedder:
             UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
             ModelKindError: when the model is no dual encoder and no text encoder that states its pooling.
         """
-        model, processor = load_dual_encoder(folder_or_repo, **loading)
+        model, processor = load_encoder(folder_or_repo, **loading)
         return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
 
     def encode_text(
@@ -193,10 +193,7 @@ class Embedder:
             NonFiniteError: for an image whose embedding is not finite.
             ModelKindError: for features, when the model reads images only, and for a text encoder, which reads none.
         """
-        if not self.takes_images:
-            raise ModelKindError(
-                f"a {self.model.config.model_type!r} text encoder sees no images: encode them with a dual encoder"
-            )
+        self.check_takes_images()
         items = [images] if is_one_image(images) else cast(Sequence[ImageLike] | ImageFeatures, images)
         if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
             raise ImageError(f"a {type(images).__name__} is no image and no sequence of images")
@@ -217,6 +214,17 @@ class Embedder:
             return str(item) if isinstance(item, str | Path) else f"image {position}"
 
         return self._encode(list(range(len(items))), encode, "images", show_progress, normalize, describe)
+
+    def check_takes_images(self) -> None:
+        """Checks that the model encodes images.
+
+        Raises:
+            ModelKindError: for an encoder of texts alone.
+        """
+        if not self.takes_images:
+            raise ModelKindError(
+                f"a {self.model.config.model_type!r} text encoder sees no images: encode them with a dual encoder"
+            )
 
     def _head(self, task: str | None) -> dict[str, str]:
         """The argument of the model's `get_text_features` that chooses the head of a task."""

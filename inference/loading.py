@@ -17,7 +17,7 @@ from ..configuration.pretrained import explained, load_config, load_model, load_
 from ..configuration.saved_folders import check_finished
 from .text_only import TextEncoder, is_text_encoder, load_text_only
 
-DualEncoder = tuple[PreTrainedModel | TextEncoder, ProcessorMixin]
+DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
 # From an adapter's folder or repository, and what `from_pretrained` takes, to the model with the adapter.
 AdapterLoader = Callable[..., DualEncoder]
 
@@ -25,6 +25,31 @@ AdapterLoader = Callable[..., DualEncoder]
 _OF_ADAPTERS = ("local_files_only", "revision", "token")
 _OF_TEXT_ENCODERS = ("text_pooling", "text_prompt")
 _LOADERS: dict[str, AdapterLoader] = {}
+
+
+def load_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel | TextEncoder, ProcessorMixin]:
+    """Loads a dual encoder or an encoder of texts alone, with its processor.
+
+    Args:
+        folder_or_repo: as in `load_dual_encoder`.
+        loading: as in `load_dual_encoder`; for an encoder of texts alone `text_pooling` and `text_prompt` too, as in
+            `load_text_only`.
+
+    Raises:
+        ModelFolderError: as `load_dual_encoder` and `load_text_only`.
+        ModelKindError: as these, and for options of text encoders with another model.
+    """
+    source = str(folder_or_repo)
+    own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
+    where = located(source, **loading)
+    check_finished(source)
+    if not find_adapter_config_file(source, **_of_adapters(where)):
+        config = load_config(source, **where)
+        if is_text_encoder(config):
+            return load_text_only(source, config, **own, **where)
+    if own:
+        raise ModelKindError(f"{source} is no encoder of texts alone: leave out {' and '.join(own)}")
+    return load_dual_encoder(source, **loading)
 
 
 def register_adapter_loader(peft_type: str, loader: AdapterLoader) -> None:
@@ -42,31 +67,27 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
 
     Args:
         folder_or_repo: a folder, or a repository on the Hub, of a model or of an adapter.
-        loading: what `from_pretrained` takes, such as `trust_remote_code`; for an encoder of texts alone
-            `text_pooling` and `text_prompt` too (`text_only`).
+        loading: what `from_pretrained` takes, such as `trust_remote_code`.
 
     Raises:
         ModelFolderError: when there is no such folder or repository, or it lacks a file.
-        ModelKindError: for an adapter of a kind that is not registered, and a text encoder that does not state its
-            pooling.
+        ModelKindError: for an adapter of a kind that is not registered.
     """
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     check_finished(source)
-    adapter = find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in _OF_ADAPTERS})
+    adapter = find_adapter_config_file(source, **_of_adapters(loading))
     if adapter:
         return _loader_of(adapter, source, **loading)(source, **loading)
-    own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
-    config = load_config(source, **loading)
-    if is_text_encoder(config):
-        return load_text_only(source, config, **own, **loading)
-    if any(value is not None for value in own.values()):
-        raise ModelKindError(f"{source} is no encoder of texts alone: leave out {' and '.join(own)}")
     model = load_model(AutoModel, source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
     # Where a folder has no processor, transformers loads the tokenizer instead.
     if hasattr(model, "get_image_features") and not hasattr(processor, "image_processor"):
         raise ModelFolderError(f"{source} has no processor for images: save the model's processor there")
     return model, processor
+
+
+def _of_adapters(loading: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in loading.items() if name in _OF_ADAPTERS}
 
 
 def _loader_of(configuration: str, source: str, **loading: Any) -> AdapterLoader:

@@ -11,6 +11,7 @@ from tiny_text_encoders import TEXTS, saved_encoder
 from transformers import GPT2Config, GPT2Model
 
 from babelens.configuration.errors import ModelFolderError, ModelKindError
+from babelens.inference import ImageIndex
 from babelens.inference.embedder import Embedder
 from babelens.inference.fingerprint import fingerprint
 
@@ -72,6 +73,8 @@ def test_images_and_heads_are_refused(tmp_path):
     assert not embedder.takes_images
     with pytest.raises(ModelKindError, match="a 'bert' text encoder sees no images"):
         embedder.encode_image(["a.png"])
+    with pytest.raises(ModelKindError, match="sees no images"):
+        ImageIndex.of_folder(embedder, tmp_path)
     with pytest.raises(ModelKindError, match="has no head for each task"):
         embedder.encode_text(["a"], language="en", task="text_text")
 
