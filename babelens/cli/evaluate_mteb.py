@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from .options import AsJson, BatchSize, Model, TextTask, TrustRemoteCode, split_tags
+from .options import (
+    AsJson,
+    BatchSize,
+    Model,
+    TextPooling,
+    TextPrompt,
+    TextTask,
+    TrustRemoteCode,
+    of_text_encoders,
+    split_tags,
+)
 
 
 def mteb(
@@ -34,6 +44,8 @@ def mteb(
         ),
     ] = None,
     task: TextTask = None,
+    text_pooling: TextPooling = None,
+    text_prompt: TextPrompt = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -78,4 +90,5 @@ def mteb(
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,
         as_json=as_json,
+        **of_text_encoders(text_pooling, text_prompt),
     )

@@ -1,10 +1,21 @@
 """`babelens evaluate texts`: texts compared with texts."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from .options import AsJson, BatchSize, Model, ResultsFile, TextTask, TrustRemoteCode, split_tags
+from .options import (
+    AsJson,
+    BatchSize,
+    Model,
+    ResultsFile,
+    TextPooling,
+    TextPrompt,
+    TextTask,
+    TrustRemoteCode,
+    of_text_encoders,
+    split_tags,
+)
 
 
 def texts(
@@ -25,16 +36,8 @@ def texts(
         typer.Option(help="Use the translations in these languages only: tags separated by commas, such as `de,en`."),
     ] = None,
     task: TextTask = None,
-    text_pooling: Annotated[
-        Literal["mean", "cls", "eos", "pooler"] | None,
-        typer.Option(
-            help="How a text encoder without images, such as E5, pools its texts, where its folder does not state it."
-        ),
-    ] = None,
-    text_prompt: Annotated[
-        str | None,
-        typer.Option(help="What is put before every text for such an encoder, such as `query: ` for E5."),
-    ] = None,
+    text_pooling: TextPooling = None,
+    text_prompt: TextPrompt = None,
     output: ResultsFile = None,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
@@ -54,9 +57,8 @@ def texts(
     from .jobs.models import load_retrieval_embedder
 
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
-    own = {"text_pooling": text_pooling, "text_prompt": text_prompt}
     evaluate_texts(
-        load_retrieval_embedder(model, **code, **{name: value for name, value in own.items() if value is not None}),
+        load_retrieval_embedder(model, **code, **of_text_encoders(text_pooling, text_prompt)),
         source,
         tags,
         task=task,

@@ -8,6 +8,7 @@ import pytest
 import tiny_mteb_tasks as tasks
 from contracts import drawn_images
 from huggingface_hub import ModelCard
+from tiny_text_encoders import saved_encoder
 
 PAIRS = [("ein hund", "a dog"), ("zwei katzen", "two cats"), ("der rote ball", "the red ball")]
 
@@ -27,6 +28,11 @@ def tiny_tasks(monkeypatch):
         "TinyZeroShot": lambda: tasks.zero_shot(drawn_images(3), [0, 1, 0], ["rot", "blau"]),
     }
     monkeypatch.setattr(mteb, "get_task", lambda name: made[name]())
+
+
+def letters(output):
+    """What an error in a box says, whose lines break where the path of a folder makes them."""
+    return "".join(filter(str.isalnum, output))
 
 
 def test_scores_are_printed_kept_and_added_to_the_card(run, folder):
@@ -49,7 +55,17 @@ def test_tables_and_another_folder(run, folder, tmp_path):
     assert list((tmp_path / "mteb").rglob("TinyBitext.json")) and not (folder / "evaluation").exists()
 
 
+def test_a_text_encoder_with_its_prompt(run, tmp_path):
+    saved_encoder("bert", tmp_path / "bert")
+    given = ("evaluate", tmp_path / "bert", "--mteb", "TinyBitext", "--json")
+    assert "choosetextpooling" in letters(run(*given, code=2).output)
+    for prompt in ("query: ", "passage: "):  # results of one are not those of the other
+        results = json.loads(run(*given, "--text-pooling", "mean", "--text-prompt", prompt).stdout)
+        assert results["TinyBitext"]["main_metric"] == "f1"
+    assert len(list((tmp_path / "bert" / "evaluation" / "mteb" / "results" / "local__bert").iterdir())) == 2
+
+
 def test_wrong_calls(run, folder, model):
-    assert "has no model card" in run("evaluate", model, "--mteb", "TinyBitext", "--card", code=2).output
+    assert "hasnomodelcard" in letters(run("evaluate", model, "--mteb", "TinyBitext", "--card", code=2).output)
     shown = run("evaluate", folder, "--mteb", "TinyBitext", "--languages", "sw", code=1)
     assert "TinyBitext has no texts in sw; its subsets are de-en" in str(shown.exception)

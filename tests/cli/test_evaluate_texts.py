@@ -21,6 +21,11 @@ def pairs(tmp_path):
     return tmp_path / "pairs.tsv"
 
 
+def letters(output):
+    """What an error in a box says, whose lines break where the path of a folder makes them."""
+    return "".join(filter(str.isalnum, output))
+
+
 def test_similarity(run, model, similarity, tmp_path):
     shown = run("evaluate", model, "--texts", similarity, "--output", tmp_path / "out.json").output
     assert "similarity" in shown and "spearman" in shown and "de-en" in shown
@@ -43,7 +48,8 @@ def test_published_bitext(run, model, tmp_path):
 
 def test_a_text_encoder(run, similarity, tmp_path):
     saved_encoder("bert", tmp_path / "bert")
-    assert "choose text_pooling" in run("evaluate", tmp_path / "bert", "--texts", similarity, code=2).output
+    shown = run("evaluate", tmp_path / "bert", "--texts", similarity, code=2).output
+    assert "choosetextpooling" in letters(shown)
     own = ("--text-pooling", "mean", "--text-prompt", "query: ")
     results = json.loads(run("evaluate", tmp_path / "bert", "--texts", similarity, *own, "--json").stdout)
     assert results["de-en"]["n_pairs"] == 3
@@ -51,6 +57,6 @@ def test_a_text_encoder(run, similarity, tmp_path):
 
 def test_wrong_calls(run, model, similarity):
     shown = run("evaluate", model, "--texts", similarity, "--languages", "de,en", code=2).output
-    assert "this file has scores" in shown
+    assert "thisfilehasscores" in letters(shown)
     shown = run("evaluate", model, "--texts", similarity, "--text-prompt", "query: ", code=2).output
-    assert "no encoder of texts alone" in shown
+    assert "noencoderoftextsalone" in letters(shown)
