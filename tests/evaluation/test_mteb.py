@@ -3,6 +3,7 @@
 import copy
 import importlib
 import json
+import shutil
 import sys
 
 import mteb
@@ -258,6 +259,20 @@ def test_the_description_loads_the_model(folder):
         mteb_model(loaded.embedder).mteb_model_meta.load_model()
     result = mteb.evaluate(mteb_model_meta(folder), tasks.zero_shot(drawn_images(2), [0, 1], ["a", "b"]), cache=None)
     assert result.model_name == "local/mla-tiny"
+
+
+def test_a_repository_is_described_by_its_commit(folder, tmp_path, monkeypatch):
+    """In the layout of the Hub's cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    repository = tmp_path / "cache" / "models--someone--mla-tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0123abcd" * 5)
+    shutil.copytree(folder, repository / "snapshots" / ("0123abcd" * 5))
+    where = {"cache_dir": str(tmp_path / "cache"), "local_files_only": True}
+    meta = mteb_model_meta("someone/mla-tiny", **where)
+    assert (meta.name, meta.revision) == ("someone/mla-tiny", "0123abcd" * 5)
+    assert meta.reference == "https://huggingface.co/someone/mla-tiny" and meta.license == "apache-2.0"
+    assert meta.load_model().mteb_model_meta == meta
 
 
 # ---- Results ----
