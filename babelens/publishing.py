@@ -27,6 +27,7 @@ from .configuration.pretrained import explained, first_line, load_config, load_m
 from .model_cards.base_models import base_model_facts
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_hub_license, check_weights_license
+from .model_cards.published_results import EVAL_RESULTS
 from .modeling.peft_mla import MlaAdapterConfig
 from .registry import METHODS
 
@@ -65,6 +66,8 @@ def files_to_publish(folder: str | Path) -> dict[str, int]:
 
 
 def _is_unpublished(path: Path) -> bool:
+    if path.parts[0] == EVAL_RESULTS:  # hidden, and read by the Hub
+        path = path.relative_to(EVAL_RESULTS)
     return any(fnmatch(part.lower(), pattern) for part in path.parts for pattern in _UNPUBLISHED)
 
 

@@ -37,4 +37,5 @@ from .readers.iglue import (
     load_xvnli as load_xvnli,
 )
 from .readers.multi30k import load_multi30k as load_multi30k
+from .readers.similarity import load_similarity as load_similarity
 from .readers.wit import load_wit as load_wit

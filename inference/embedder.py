@@ -2,7 +2,8 @@
 
 Evaluation, search, the trainers and the command line encode with this class alone. A dual encoder is a model with
 `get_text_features` and `get_image_features`, together with its processor: every dual encoder of babelens,
-those of transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`).
+those of transformers, such as CLIP, SigLIP and ALIGN, and adapters on any of them (`loading`). For comparison, texts
+are encoded with text encoders too, such as E5 and LaBSE, which see no images (`text_only`).
 """
 
 import inspect
@@ -24,7 +25,8 @@ from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.image_inputs import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
-from .loading import load_dual_encoder
+from .loading import load_encoder
+from .text_only import TextEncoder
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
@@ -38,12 +40,15 @@ class Embedder:
     drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
 
     Args:
-        model: a dual encoder with `get_text_features` and `get_image_features`.
+        model: a dual encoder with `get_text_features` and `get_image_features`, or a `TextEncoder`.
         processor: its processor. Processors that take `language=` are given the language of the texts.
         batch_size: texts or images encoded at a time.
         device: where to move the model; by default it stays where it is.
         dtype: the floating-point type to convert the model to, such as `torch.bfloat16`; by default the model keeps
             its own.
+
+    Attributes:
+        takes_images: whether it encodes images; encoders of texts alone do not.
 
     Examples:
         >>> embedder = Embedder.from_pretrained("openai/clip-vit-base-patch32")
@@ -54,7 +59,7 @@ class Embedder:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: PreTrainedModel | TextEncoder,
         processor: ProcessorMixin,
         *,
         batch_size: int = 64,
@@ -63,13 +68,15 @@ class Embedder:
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
+        of_images: Any = getattr(model, "get_image_features", None)
+        self.takes_images = of_images is not None
+        if not (hasattr(model, "get_text_features") and (self.takes_images or isinstance(model, TextEncoder))):
             raise ModelKindError(
                 f"{type(model).__name__} is no dual encoder: it lacks get_text_features or get_image_features"
             )
         if device is not None or dtype is not None:
             model = model.to(device=device, dtype=dtype)
-        self.model = model
+        self.model: Any = model
         self.processor = processor
         self.batch_size = batch_size
         self._takes_language = "language" in inspect.signature(type(processor).__call__).parameters
@@ -78,7 +85,7 @@ class Embedder:
             processor, "pad_to_max_length", False
         )
         self._has_one_tokenizer = getattr(processor, "one_tokenizer", not self._takes_language)
-        self._takes_features = "image_features" in inspect.signature(model.get_image_features).parameters
+        self._takes_features = self.takes_images and "image_features" in inspect.signature(of_images).parameters
 
     @classmethod
     def from_pretrained(
@@ -98,15 +105,17 @@ class Embedder:
             device: where to run; by default the accelerator when there is one, else the CPU.
             dtype: as in `Embedder`.
             loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
-                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code.
+                Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. Of a
+                text encoder without images, such as E5, `text_pooling` (`mean`, `cls`, `eos` or `pooler`) and
+                `text_prompt` (`"query: "`) may be given; by default they are those that its folder states.
 
         Raises:
             ModelFolderError: when there is no such folder or repository, it lacks weights or a processor, or a file
                 is damaged; an `OSError`.
             UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
-            ModelKindError: when the model is no dual encoder.
+            ModelKindError: when the model is no dual encoder and no text encoder that states its pooling.
         """
-        model, processor = load_dual_encoder(folder_or_repo, **loading)
+        model, processor = load_encoder(folder_or_repo, **loading)
         return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
 
     def encode_text(
@@ -182,8 +191,9 @@ class Embedder:
             ImageError: for a value that is not an image, and an image that is missing, broken or too large, or whose
                 sides differ too much.
             NonFiniteError: for an image whose embedding is not finite.
-            ModelKindError: for features, when the model reads images only.
+            ModelKindError: for features, when the model reads images only, and for a text encoder, which reads none.
         """
+        self.check_takes_images()
         items = [images] if is_one_image(images) else cast(Sequence[ImageLike] | ImageFeatures, images)
         if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
             raise ImageError(f"a {type(images).__name__} is no image and no sequence of images")
@@ -204,6 +214,17 @@ class Embedder:
             return str(item) if isinstance(item, str | Path) else f"image {position}"
 
         return self._encode(list(range(len(items))), encode, "images", show_progress, normalize, describe)
+
+    def check_takes_images(self) -> None:
+        """Checks that the model encodes images.
+
+        Raises:
+            ModelKindError: for an encoder of texts alone.
+        """
+        if not self.takes_images:
+            raise ModelKindError(
+                f"a {self.model.config.model_type!r} text encoder sees no images: encode them with a dual encoder"
+            )
 
     def _head(self, task: str | None) -> dict[str, str]:
         """The argument of the model's `get_text_features` that chooses the head of a task."""

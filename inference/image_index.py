@@ -64,7 +64,9 @@ class ImageIndex:
         Raises:
             CorpusError: when the folder holds no image.
             BadImageError: for an image that cannot be read.
+            ModelKindError: for an encoder of texts alone.
         """
+        embedder.check_takes_images()
         states = {path: _state(path, folder) for path in images_in(folder)}
         if not states:
             raise CorpusError(f"{folder}: no images ({', '.join(FORMATS)}) in this folder or in folders below")

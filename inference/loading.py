@@ -1,4 +1,4 @@
-"""Loading a dual encoder with its processor, from a model's folder or from an adapter's.
+"""Loading a dual encoder with its processor, from a model's folder or from an adapter's; or an encoder of texts alone.
 
 How an adapter is loaded depends on its kind, which PEFT calls `peft_type`. A kind registers the function that loads
 its adapters (`register_adapter_loader`), as `babelens.registry` does for MLA's.
@@ -13,8 +13,9 @@ from transformers import AutoModel, AutoProcessor, PreTrainedModel, ProcessorMix
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..configuration.errors import ModelFolderError, ModelKindError
-from ..configuration.pretrained import explained, load_model, load_processor, located
+from ..configuration.pretrained import explained, load_config, load_model, load_processor, located
 from ..configuration.saved_folders import check_finished
+from .text_only import TextEncoder, is_text_encoder, load_text_only
 
 DualEncoder = tuple[PreTrainedModel, ProcessorMixin]
 # From an adapter's folder or repository, and what `from_pretrained` takes, to the model with the adapter.
@@ -22,7 +23,33 @@ AdapterLoader = Callable[..., DualEncoder]
 
 # The options of loading a model that also find an adapter.
 _OF_ADAPTERS = ("local_files_only", "revision", "token")
+_OF_TEXT_ENCODERS = ("text_pooling", "text_prompt")
 _LOADERS: dict[str, AdapterLoader] = {}
+
+
+def load_encoder(folder_or_repo: str | Path, **loading: Any) -> tuple[PreTrainedModel | TextEncoder, ProcessorMixin]:
+    """Loads a dual encoder or an encoder of texts alone, with its processor.
+
+    Args:
+        folder_or_repo: as in `load_dual_encoder`.
+        loading: as in `load_dual_encoder`; for an encoder of texts alone `text_pooling` and `text_prompt` too, as in
+            `load_text_only`.
+
+    Raises:
+        ModelFolderError: as `load_dual_encoder` and `load_text_only`.
+        ModelKindError: as these, and for options of text encoders with another model.
+    """
+    source = str(folder_or_repo)
+    own = {name: loading.pop(name) for name in _OF_TEXT_ENCODERS if name in loading}
+    where = located(source, **loading)
+    check_finished(source)
+    if not find_adapter_config_file(source, **_of_adapters(where)):
+        config = load_config(source, **where)
+        if is_text_encoder(config):
+            return load_text_only(source, config, **own, **where)
+    if own:
+        raise ModelKindError(f"{source} is no encoder of texts alone: leave out {' and '.join(own)}")
+    return load_dual_encoder(source, **loading)
 
 
 def register_adapter_loader(peft_type: str, loader: AdapterLoader) -> None:
@@ -48,7 +75,7 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
     """
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     check_finished(source)
-    adapter = find_adapter_config_file(source, **{k: v for k, v in loading.items() if k in _OF_ADAPTERS})
+    adapter = find_adapter_config_file(source, **_of_adapters(loading))
     if adapter:
         return _loader_of(adapter, source, **loading)(source, **loading)
     model = load_model(AutoModel, source, **loading)
@@ -57,6 +84,10 @@ def load_dual_encoder(folder_or_repo: str | Path, **loading: Any) -> DualEncoder
     if hasattr(model, "get_image_features") and not hasattr(processor, "image_processor"):
         raise ModelFolderError(f"{source} has no processor for images: save the model's processor there")
     return model, processor
+
+
+def _of_adapters(loading: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in loading.items() if name in _OF_ADAPTERS}
 
 
 def _loader_of(configuration: str, source: str, **loading: Any) -> AdapterLoader:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .options import BatchSize, Model, SkipBadImages, TrustRemoteCode
+from .options import BatchSize, Model, SkipBadImages, TextTask, TrustRemoteCode
 
 _FORMATS = (".npy", ".parquet")
 
@@ -32,13 +32,7 @@ def embed(
         ),
     ] = None,
     language: Annotated[str | None, typer.Option(help="The language of the texts, as a BCP-47 tag.")] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="The head for the texts, of a model that has one for each task: `text_text` gives the space in which "
-            "MURAL compares texts with texts. Without this option, texts can be compared with images."
-        ),
-    ] = None,
+    task: TextTask = None,
     skip_bad_images: SkipBadImages = False,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,

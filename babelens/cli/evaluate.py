@@ -13,11 +13,20 @@ from typer.core import TyperGroup
 from .evaluate_benchmark import benchmark
 from .evaluate_captions import captions
 from .evaluate_emoji import emoji
+from .evaluate_mteb import mteb
 from .evaluate_task import task
+from .evaluate_texts import texts
 
 Job = Callable[..., None]
 # The jobs, with the option that asks for each where the job is left out; the first is done without any such option.
-JOBS: dict[Job, str | None] = {emoji: None, captions: "--data", task: "--recipe", benchmark: "--benchmark"}
+JOBS: dict[Job, str | None] = {
+    emoji: None,
+    captions: "--data",
+    benchmark: "--benchmark",
+    mteb: "--mteb",
+    texts: "--texts",
+    task: "--recipe",
+}
 
 # `--data emoji` names the embedded benchmark instead of captioned images.
 _EMOJI = emoji.__name__
@@ -55,14 +64,16 @@ def _without_option(arguments: list[str], option: str) -> tuple[list[str], str |
     return arguments, None
 
 
+_by_option = ", ".join(f"with {option} it is `{job.__name__}`" for job, option in JOBS.items() if option)
+
 evaluate = typer.Typer(
     cls=JobGroup,
     no_args_is_help=True,
-    help="""Measure how well a model does, language by language.
+    help=f"""Measure how well a model does, language by language.
 
     Each job below has arguments and a help of its own: `babelens evaluate captions --help`. The job may be left out:
-    with --data it is `captions`, with --recipe it is `task`, with --benchmark it is `benchmark`, and else (and with
-    `--data emoji`) it is `emoji`. A folder that is called as a job is written as a path: `./emoji`.
+    {_by_option}, and else (and with `--data emoji`) it is `{_EMOJI}`. A folder that is called as a job is written as
+    a path: `./emoji`.
     """,
 )
 for job in JOBS:

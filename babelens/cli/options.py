@@ -1,7 +1,7 @@
 """Arguments and options that several commands share, each defined once."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -48,6 +48,25 @@ ResultsFile = Annotated[
 Report = Annotated[
     bool,
     typer.Option("--report/--no-report", help="Write one HTML page about the results as well, to read in a browser."),
+]
+
+TextTask = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        help="The head for texts, of a model that has one for each task: `text_text` gives the space in which MURAL "
+        "compares texts with texts. Without this option, texts are in the space of the images.",
+    ),
+]
+TextPooling = Annotated[
+    Literal["mean", "cls", "eos", "pooler"] | None,
+    typer.Option(
+        help="How a text encoder without images, such as E5, pools its texts, where its folder does not state it."
+    ),
+]
+TextPrompt = Annotated[
+    str | None,
+    typer.Option(help="What such a text encoder reads before every text, such as `query: ` for E5."),
 ]
 
 CONSISTENCY = "Cross-lingual consistency"
@@ -101,3 +120,9 @@ def check_reranking(rerank: str | None, regions: str | None, grid: int | None) -
 def split_tags(languages: str) -> list[str]:
     """The language tags of an option such as `en,de,zh-Hant`."""
     return [tag.strip() for tag in languages.split(",") if tag.strip()]
+
+
+def of_text_encoders(text_pooling: str | None, text_prompt: str | None) -> dict[str, Any]:
+    """The options of text encoders that were given, as arguments of `Embedder.from_pretrained`."""
+    given = {"text_pooling": text_pooling, "text_prompt": text_prompt}
+    return {name: value for name, value in given.items() if value is not None}

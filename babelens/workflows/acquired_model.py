@@ -13,7 +13,7 @@ from ..configuration.errors import ModelFolderError, TrainingSetupError, Vocabul
 from ..configuration.pretrained import load_processor
 from ..configuration.text_towers import text_tower
 from ..data.corpus.corpus import captions_of
-from ..inference.embedder import load_dual_encoder
+from ..inference.loading import load_dual_encoder
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.native_tower import tower_parts
 from ..processing.processing_mla import MlaProcessor

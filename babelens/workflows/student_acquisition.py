@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, set_seed
 
 from ..configuration.errors import ModelKindError, TrainingSetupError
 from ..configuration.pretrained import load_processor
-from ..inference.embedder import load_dual_encoder
+from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
 from ..model_cards.licenses import check_weights_license
 from ..model_cards.student_cards import StudentCardFacts, write_student_card

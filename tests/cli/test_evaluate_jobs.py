@@ -2,7 +2,7 @@
 
 import pytest
 
-from babelens.cli.evaluate import with_job
+from babelens.cli.evaluate import JOBS, with_job
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,11 @@ from babelens.cli.evaluate import with_job
         ("MODEL --recipe rc3/xvnli", "task MODEL --recipe rc3/xvnli"),
         ("MODEL --data emoji --recipe rc3/xvnli", "task MODEL --recipe rc3/xvnli"),
         ("MODEL --benchmark xtd --root data", "benchmark MODEL --benchmark xtd --root data"),
+        (
+            "MODEL --mteb STS17,XM3600T2IRetrieval --languages uk",
+            "mteb MODEL --mteb STS17,XM3600T2IRetrieval --languages uk",
+        ),
+        ("MODEL --texts sts.tsv", "texts MODEL --texts sts.tsv"),
         ("MODEL --data", "captions MODEL --data"),
     ],
 )
@@ -34,4 +39,4 @@ def test_a_job_that_is_named_is_taken(run, model):
 def test_without_arguments_the_jobs_are_shown(run):
     for arguments, status in (((), 2), (("--help",), 0)):
         shown = run("evaluate", *arguments, code=status).output
-        assert all(job in shown for job in ("emoji", "captions", "task", "benchmark"))
+        assert all(job.__name__ in shown for job in JOBS)

@@ -12,7 +12,19 @@ from babelens.cli.evaluate import JOBS
 from babelens.cli.main import app
 
 COMMANDS = [command.callback.__name__ for command in app.registered_commands]
-HEAVY = {"torch", "transformers", "datasets", "peft", "accelerate", "evaluate", "pyarrow", "numpy", "pandas", "PIL"}
+HEAVY = {
+    "torch",
+    "transformers",
+    "datasets",
+    "peft",
+    "accelerate",
+    "evaluate",
+    "mteb",
+    "pyarrow",
+    "numpy",
+    "pandas",
+    "PIL",
+}
 PROGRAM = """
 import json, sys
 sys.argv[0] = "/usr/bin/babelens"
@@ -33,7 +45,7 @@ def answer(*arguments, **environment):
 
 def test_all_commands_are_here():
     assert len(COMMANDS) == 13 and [group.name for group in app.registered_groups] == ["evaluate"]
-    assert [job.__name__ for job in JOBS] == ["emoji", "captions", "task", "benchmark"]
+    assert [job.__name__ for job in JOBS] == ["emoji", "captions", "benchmark", "mteb", "texts", "task"]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +90,8 @@ def test_neither_do_version_and_completion():
         ["evaluate", "MODEL", "--data", "photos", "--languages", ","],
         ["evaluate", "MODEL", "--benchmark", "none", "--root", "."],
         ["benchmarks", "none"],
+        ["evaluate", "MODEL", "--mteb", ","],
+        ["evaluate", "MODEL", "--texts", "x.tsv", "--languages", "de"],
         ["demo", "--method", "nothing"],
         ["features", "MODEL", "--data", "photos", "--output", "out", "--crop", "1000"],
         ["trim", "MODEL", "--output", "out"],

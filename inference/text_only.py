@@ -1,0 +1,204 @@
+"""Text encoders without images, such as E5 and LaBSE, for comparison: read as sentence-transformers reads them.
+
+Their folders state in files of sentence-transformers how texts are pooled (`1_Pooling`), which layers follow
+(`2_Dense`), how long texts may be, and what is put before every text. An `Embedder` encodes texts with them, and
+refuses images.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import MODEL_MAPPING, AutoTokenizer, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import cached_file
+
+from ..configuration.declared_pooling import declared_pooling
+from ..configuration.errors import ModelFolderError, ModelKindError
+from ..configuration.feature_width import POOLER, TextPooling
+from ..configuration.pretrained import explained, load_processor
+from ..modeling.text_encoders import check_text_encoder, load_text_encoder
+from ..modeling.towers import pool_text
+from ..processing.processing_dual_encoder import DualEncoderProcessor, longest_text
+
+_MODULES, _LENGTHS, _PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
+_ACTIVATIONS = {"Tanh": nn.Tanh, "Identity": nn.Identity, "ReLU": nn.ReLU, "GELU": nn.GELU}
+_OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
+
+
+class TextEncoder(nn.Module):
+    """A text encoder with its pooling and the layers after it.
+
+    Args:
+        encoder: the encoder.
+        pooling: how its texts are pooled.
+        layers: the layers from pooled texts to features, [N, width] -> [N, d].
+    """
+
+    def __init__(self, encoder: PreTrainedModel, pooling: TextPooling, layers: nn.Module) -> None:
+        super().__init__()
+        if pooling != POOLER and getattr(encoder, "pooler", None) is not None:
+            encoder.pooler = None  # it is not used, and checkpoints may lack its weights
+        self.encoder, self.pooling, self.layers = encoder, pooling, layers
+        self.eval()
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The configuration of the encoder."""
+        return self.encoder.config
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.encoder.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of the weights."""
+        return self.encoder.dtype
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of tokens."""
+        return self.encoder.get_input_embeddings()
+
+    def get_text_features(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutputWithPooling:
+        """The features of texts, as `pooler_output`, [N, d]."""
+        output = self.encoder(input_ids=input_ids, attention_mask=attention_mask)
+        end_id = getattr(self.config, "eos_token_id", None)
+        pooled = pool_text(output, attention_mask, self.pooling, input_ids=input_ids, end_id=end_id)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=output.last_hidden_state, pooler_output=self.layers(pooled)
+        )
+
+
+class TextEncoderProcessor(DualEncoderProcessor):
+    """Turns texts into the inputs of a text encoder.
+
+    Args:
+        tokenizer: its tokenizer.
+        text_prompt, max_text_length, pad_to_max_length: as in `DualEncoderProcessor`.
+    """
+
+    def __init__(self, tokenizer: Any, text_prompt: str, max_text_length: int, pad_to_max_length: bool) -> None:
+        ProcessorMixin.__init__(self, tokenizer)  # without the image processor that the base class has
+        self.image_processor = None
+        self.text_prompt, self.max_text_length = text_prompt, max_text_length
+        self.pad_to_max_length = pad_to_max_length
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
+
+
+def is_text_encoder(config: PreTrainedConfig) -> bool:
+    """Whether a configuration is that of an encoder of texts alone, which transformers has a class for."""
+    if type(config) not in MODEL_MAPPING:
+        return False
+    classes = MODEL_MAPPING[type(config)]
+    for each in classes if isinstance(classes, tuple) else (classes,):
+        reads = each.input_modalities
+        if hasattr(each, "get_text_features") or "image" in ([reads] if isinstance(reads, str) else reads):
+            return False
+    try:
+        check_text_encoder(config)
+    except ModelKindError:
+        return False
+    return True
+
+
+def load_text_only(
+    source: str,
+    config: PreTrainedConfig,
+    *,
+    text_pooling: TextPooling | None = None,
+    text_prompt: str | None = None,
+    **loading: Any,
+) -> tuple[TextEncoder, TextEncoderProcessor]:
+    """Loads a text encoder with its processor.
+
+    Args:
+        source: a folder, or a repository on the Hub.
+        config: its configuration.
+        text_pooling: how texts are pooled; by default as the folder states it.
+        text_prompt: what is put before every text, such as "query: " for E5; by default the default prompt that the
+            folder states, or nothing.
+        loading: what `from_pretrained` takes.
+
+    Raises:
+        ModelFolderError: when a file is missing or damaged.
+        ModelKindError: when the folder does not state its pooling, or has layers that babelens does not.
+    """
+    with explained(source, loading):
+        pooling = text_pooling or declared_pooling(source, **loading)
+    if pooling is None:
+        raise ModelKindError(
+            f"{source} is a text encoder that does not state how its texts are pooled (1_Pooling/config.json): choose "
+            "text_pooling, one of mean, cls, eos or pooler; its card tells which, such as mean for E5"
+        )
+    files = {name: _read(source, name, loading) for name in (_MODULES, _LENGTHS, _PROMPTS)}
+    layers = _layers(source, files[_MODULES] or [], loading)
+    encoder = load_text_encoder(source, pooling=pooling, **loading)
+    tokenizer = load_processor(AutoTokenizer, source, **loading)
+    settings = files[_LENGTHS] or {}
+    if settings.get("do_lower_case"):
+        raise ModelKindError(f"{source} asks for texts in lower case ({_LENGTHS}), which babelens does not make")
+    prompts = files[_PROMPTS] or {}
+    if text_prompt is None:
+        text_prompt = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), "")
+    longest = longest_text(config, tokenizer)
+    processor = TextEncoderProcessor(
+        tokenizer,
+        text_prompt=text_prompt,
+        max_text_length=min(longest, settings.get("max_seq_length") or longest),
+        pad_to_max_length="siglip" in config.model_type,
+    )
+    return TextEncoder(encoder, pooling, layers), processor
+
+
+def _read(source: str, name: str, loading: dict[str, Any]) -> Any:
+    """The content of a file of sentence-transformers; None where there is no such file."""
+    if (file := _file(source, name, loading)) is None:
+        return None
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ModelFolderError(f"{source}: {name} is damaged: {error}") from error
+
+
+def _file(source: str, name: str, loading: dict[str, Any]) -> Path | None:
+    where = {key: value for key, value in loading.items() if key in _OF_FILES}
+    with explained(source, loading):
+        found = cached_file(source, name, _raise_exceptions_for_missing_entries=False, **where)
+    return None if found is None else Path(found)
+
+
+def _layers(source: str, modules: list[dict[str, str]], loading: dict[str, Any]) -> nn.Module:
+    """The layers after the pooling that a folder states; an `Embedder` normalizes vectors by itself."""
+    layers: list[nn.Module] = []
+    for module in modules:
+        kind = str(module.get("type", "")).rpartition(".")[2]
+        if kind == "Dense":
+            layers += _dense(source, module["path"], loading)
+        elif kind not in ("Transformer", "Pooling", "Normalize"):
+            raise ModelKindError(f"{source} has a layer {kind} ({_MODULES}), which babelens does not have")
+    return nn.Sequential(*layers)
+
+
+def _dense(source: str, path: str, loading: dict[str, Any]) -> list[nn.Module]:
+    """A linear layer with its activation, as LaBSE has one."""
+    settings = _read(source, f"{path}/config.json", loading) or {}
+    file = _file(source, f"{path}/model.safetensors", loading)
+    if file is None:
+        raise ModelFolderError(f"{source}: {path}/model.safetensors is missing, the weights of a layer")
+    activation = str(settings.get("activation_function", "Tanh")).rpartition(".")[2]
+    if settings.get("use_residual") or activation not in _ACTIVATIONS:
+        raise ModelKindError(
+            f"{source}: the layer {path} has the activation {activation} or a residual connection, which babelens "
+            f"does not have; it has {', '.join(_ACTIVATIONS)}"
+        )
+    try:
+        linear = nn.Linear(settings["in_features"], settings["out_features"], settings.get("bias", True))
+        linear.load_state_dict({name.removeprefix("linear."): value for name, value in load_file(file).items()})
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ModelFolderError(f"{source}: the layer {path} is damaged: {error}") from error
+    return [linear, _ACTIVATIONS[activation]()]

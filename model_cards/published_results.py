@@ -1,0 +1,79 @@
+"""Results that are added to a model's card after its training, in the two forms that the Hub reads: `model-index` in
+the metadata of `README.md`, and `.eval_results/<benchmark>.yaml` beside it.
+
+https://huggingface.co/docs/hub/eval-results
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+from huggingface_hub import (
+    EvalResult,
+    EvalResultEntry,
+    ModelCard,
+    eval_result_entries_to_yaml,
+    parse_eval_result_entries,
+)
+
+from ..configuration.errors import ModelFolderError
+from ..configuration.files import atomic_file
+
+CARD = "README.md"
+EVAL_RESULTS = ".eval_results"
+
+
+def check_card(folder: str | Path) -> Path:
+    """The path of the card in a model's folder.
+
+    Raises:
+        ModelFolderError: when there is no card to which results could be added.
+    """
+    card = Path(folder) / CARD
+    if not card.is_file():
+        raise ModelFolderError(f"{folder} has no model card, {CARD}, to which results could be added")
+    return card
+
+
+def add_results(
+    folder: str | Path, results: Sequence[EvalResult], entries: Mapping[str, Sequence[EvalResultEntry]]
+) -> None:
+    """Adds results to the card in a model's folder. Other results and the card's text stay as they are; results of
+    the same data and metric are replaced.
+
+    Args:
+        folder: the model's folder.
+        results: the entries of `model-index`.
+        entries: the entries of `.eval_results/<name>.yaml`, by name.
+
+    Raises:
+        ModelFolderError: when there is no card, or a file of earlier results is damaged.
+    """
+    path = check_card(folder)
+    card = ModelCard.load(path)
+    new = {_key(result) for result in results}
+    kept = [result for result in card.data.eval_results or [] if _key(result) not in new]
+    card.data.model_name = card.data.model_name or Path(folder).resolve().name
+    card.data.eval_results = [*kept, *results]
+    with atomic_file(path) as scratch:
+        card.save(scratch)
+    for name, of_name in entries.items():
+        _add_entries(Path(folder) / EVAL_RESULTS / f"{name}.yaml", of_name)
+
+
+def _key(result: EvalResult) -> tuple[object, str, str | None]:
+    return result.unique_identifier, result.metric_type, result.metric_name
+
+
+def _add_entries(file: Path, entries: Sequence[EvalResultEntry]) -> None:
+    new = {(entry.dataset_id, entry.task_id) for entry in entries}
+    try:
+        earlier = parse_eval_result_entries(yaml.safe_load(file.read_text("utf-8"))) if file.is_file() else []
+    except (yaml.YAMLError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise ModelFolderError(f"{file} is damaged: {error}") from error
+    kept = [entry for entry in earlier if (entry.dataset_id, entry.task_id) not in new]
+    with atomic_file(file) as scratch:
+        scratch.write_text(
+            yaml.safe_dump(eval_result_entries_to_yaml([*kept, *entries]), sort_keys=False, allow_unicode=True),
+            "utf-8",
+        )

@@ -1,0 +1,317 @@
+"""mteb itself, on tiny tasks of each kind: what it asks of a model, and that its numbers are ours."""
+
+import copy
+import importlib
+import json
+import shutil
+import sys
+
+import mteb
+import numpy as np
+import pytest
+import tiny_mteb_tasks as tasks
+import torch
+from contracts import CAPTIONS, drawn_images
+from mteb.models.model_implementations.clip_models import CLIPModel as MtebClip
+from peft import get_peft_model
+from scipy.stats import spearmanr
+from tiny_native import saved, tiny_clip
+from tiny_text_encoders import saved_encoder
+
+from babelens.configuration.errors import (
+    InputError,
+    MissingExtraError,
+    MissingLanguageError,
+    ModelKindError,
+    UnknownLanguageError,
+)
+from babelens.data.batching.views import retrieval_set
+from babelens.evaluation import evaluate_mteb, evaluate_retrieval, mteb_model, mteb_model_meta, mteb_tasks
+from babelens.inference.embedder import Embedder
+from babelens.modeling.peft_mla import MlaAdapterConfig
+
+PAIRS = [("ein hund", "a dog"), ("zwei katzen", "two cats"), ("der rote ball", "the red ball"), ("haus", "house")]
+
+
+class Listening(Embedder):
+    """An embedder that remembers the language and the head of every text."""
+
+    def __init__(self, *parts, **options):
+        super().__init__(*parts, **options)
+        self.heard, self.tasks = {}, set()
+
+    def encode_text(self, texts, *, language, task=None, **options):
+        self.heard |= dict.fromkeys(texts, language)
+        self.tasks.add(task)
+        return super().encode_text(texts, language=language, task=task, **options)
+
+
+@pytest.fixture
+def clip(clip_parts):
+    return Listening(*clip_parts, batch_size=4)
+
+
+def model_of(embedder, **options):
+    """The model of mteb, which has not been asked for anything yet but its description."""
+    model = mteb_model(embedder, **options)
+    embedder.heard.clear()
+    embedder.tasks.clear()
+    return model
+
+
+def only_score(model, task, **options):
+    (score,) = evaluate_mteb(model, [task], **options)
+    return score
+
+
+@pytest.mark.parametrize("kind", ["mural", "etcl", "mla", "mla_on_mural", "mla_student", "smalr", "liwe"])
+def test_every_dual_encoder_is_a_model_of_mteb(request, kind):
+    """Its embeddings are those of the embedder, of the texts in the languages of the subset."""
+    embedder = Listening(*request.getfixturevalue(f"make_{kind}")())
+    model = model_of(embedder)
+    assert isinstance(model, mteb.EncoderProtocol)
+    images = drawn_images(4)
+    names = [CAPTIONS["de"], "ein roter Punkt"]
+    score = only_score(model, tasks.zero_shot(images, [0, 1, 0, 1], names))
+    assert {embedder.heard[name] for name in names} == {"de"}
+    cosines = embedder.encode_image(images) @ embedder.encode_text(names, language="de").T
+    assert score.scores["accuracy"] == np.mean(cosines.argmax(1) == [0, 1, 0, 1])
+
+
+def test_an_adapter_is_a_model_of_mteb(tmp_path, make_mla):
+    """It reads its own language and that of its base."""
+    native, processor = tiny_clip([word for pair in PAIRS for word in pair[1].split()])
+    saved((native, processor), tmp_path / "clip")
+    tokenizer = make_mla()[1].multilingual_tokenizer
+    sizes = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id, "embedding_size": 12}
+    adapter = get_peft_model(native, MlaAdapterConfig(language="de", acquirer_size=4, **sizes))
+    adapter.peft_config["default"].base_model_name_or_path = str(tmp_path / "clip")
+    adapter.save_pretrained(tmp_path / "german")
+    tokenizer.save_pretrained(tmp_path / "german")
+    embedder = Listening.from_pretrained(tmp_path / "german")
+    model = model_of(embedder, source=tmp_path / "german")
+    assert model.mteb_model_meta.name == "local/german"
+    assert model.mteb_model_meta.languages == ["deu-Latn", "eng-Latn"]
+    only_score(model, tasks.bitext(PAIRS))
+    assert set(embedder.heard.values()) == {"de", "en"}
+
+
+def test_hit_rates_are_our_recall(clip, caption_corpus):
+    """In both directions, on images with several captions and without any, in two languages."""
+    corpus = caption_corpus
+    sets = [retrieval_set(corpus, language) for language in ("en", "de")]
+    ours = evaluate_retrieval(clip, corpus, ["en", "de"])
+    judged = evaluate_mteb(model_of(clip), [tasks.text_to_image(sets), tasks.image_to_text(sets)])
+    assert [(score.task, score.subset) for score in judged] == [
+        (f"Tiny{way}Retrieval", language) for way in ("T2I", "I2T") for language in ("en", "de")
+    ]
+    for score in judged:
+        way = "t2i" if "T2I" in score.task else "i2t"
+        for k in (1, 5, 10):
+            assert 100 * score.scores[f"hit_rate_at_{k}"] == pytest.approx(ours[score.subset][f"{way}_r{k}"], abs=1e-3)
+    assert 0 < judged[0].scores["hit_rate_at_5"] < 1
+    assert all(clip.heard[text] == queries.language for queries in sets for text in queries.texts)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_sides_of_a_bitext_have_their_own_languages(clip, backwards):
+    score = only_score(model_of(clip), tasks.bitext(PAIRS, backwards=backwards))
+    assert clip.heard == {text: language for pair in PAIRS for text, language in zip(pair, ("de", "en"), strict=True)}
+    german, english = (clip.encode_text(texts, language="de") for texts in zip(*PAIRS, strict=True))
+    assert score.scores["accuracy"] == np.mean((german @ english.T).argmax(1) == np.arange(len(PAIRS)))
+
+
+def test_columns_may_be_languages(clip):
+    only_score(model_of(clip), tasks.parallel_bitext(PAIRS))
+    assert clip.heard == {text: language for pair in PAIRS for text, language in zip(pair, ("de", "en"), strict=True)}
+
+
+def test_similarity_is_spearmans_of_the_cosines(clip):
+    gold = [1.0, 4.0, 2.5, 0.5]
+    rows = [(*pair, score) for pair, score in zip(PAIRS, gold, strict=True)]
+    score = only_score(model_of(clip), tasks.similarity(rows))
+    german, english = (clip.encode_text(texts, language="de") for texts in zip(*PAIRS, strict=True))
+    assert score.scores["cosine_spearman"] == pytest.approx(spearmanr((german * english).sum(1), gold).statistic)
+    assert {clip.heard[first] for first, _ in PAIRS} == {"de"}
+
+
+def test_pairs_in_two_languages_need_their_task(clip):
+    """mteb does not tell a model which of the two languages it is given."""
+    task = tasks.bitext(PAIRS)
+    with pytest.raises(InputError, match=r"TinyBitext pairs texts in two languages.*tasks=tasks"):
+        mteb.evaluate(model_of(clip), task, cache=None)
+    mteb.evaluate(model_of(clip, tasks=[task]), task, cache=None)
+    with pytest.raises(InputError, match="sentence1 and sentence2 do not differ"):
+        only_score(model_of(clip), tasks.bitext([(text, text) for text, _ in PAIRS]))
+
+
+def test_a_language_that_is_open_is_refused_or_stated(clip):
+    rows = [(*pair, float(index)) for index, pair in enumerate(PAIRS)]
+    task = tasks.similarity(rows, ["deu-Latn", "eng-Latn", "fra-Latn"])
+    with pytest.raises(MissingLanguageError, match=r"TinySTS, subset 'default' has texts in de, en, fr"):
+        only_score(model_of(clip), task)
+    assert only_score(model_of(clip, language="fr"), task).subset == "default"
+    assert set(clip.heard.values()) == {"fr"}
+
+
+def test_a_language_goes_by_the_models_own_name(make_mla):
+    """mteb's Chinese is `cmn`, and the model has learned `zh`; one that it has not learned is an error."""
+    embedder = Listening(*make_mla())
+    known = embedder.processor.languages
+    assert "zh" in known and "sw" not in known
+    only_score(model_of(embedder), tasks.bitext([("狗", "a dog"), ("猫", "a cat")], "zh-en"))
+    assert embedder.heard == {"狗": "zh", "猫": "zh", "a dog": "en", "a cat": "en"}
+    with pytest.raises(UnknownLanguageError, match="has not learned 'sw'"):
+        only_score(model_of(embedder, language="sw"), tasks.bitext([("a", "b"), ("c", "d")], "zh-en"))
+
+
+def test_murals_head_for_texts_is_that_of_text_tasks_alone(make_mural, caption_corpus):
+    embedder = Listening(*make_mural())
+    model = model_of(embedder, text_task="text_text")
+    only_score(model, tasks.bitext(PAIRS))
+    assert embedder.tasks == {"text_text"}
+    embedder.tasks.clear()
+    only_score(model, tasks.text_to_image([retrieval_set(caption_corpus, "en")]))
+    assert embedder.tasks == {None}
+
+
+def test_texts_with_images_are_fused_as_in_mtebs_own_clip(clip, clip_parts, monkeypatch):
+    """Both give the same scores, of all kinds of inputs."""
+    reference = object.__new__(MtebClip)
+    reference.model, reference.processor = clip_parts
+    reference.device = "cpu"
+    reference.mteb_model_meta = mteb_model_meta(clip, name="reference/clip")
+    texts = [english for _, english in PAIRS]
+    task = tasks.images_with_texts(drawn_images(4), texts)
+    theirs = mteb.evaluate(reference, task, cache=None, show_progress_bar=False).task_results[0].scores["test"][0]
+    assert only_score(model_of(clip), task).scores["ndcg_at_10"] == pytest.approx(theirs["ndcg_at_10"], abs=1e-5)
+    batch = [{"text": texts, "image": drawn_images(4)}]
+    asked = {"task_metadata": task.metadata, "hf_split": "test", "hf_subset": "en"}
+    ours = torch.tensor(model_of(clip).encode(batch, **asked))
+    other = [reference.get_text_embeddings(batch), reference.get_image_embeddings(batch)]
+    torch.testing.assert_close(ours, sum(other), atol=1e-5, rtol=1e-5)
+
+
+def test_prompts_go_before_the_texts_they_are_for(clip, caption_corpus):
+    model = model_of(clip, prompts={"query": "find ", "document": "doc ", "STS": "like "})
+    queries = retrieval_set(caption_corpus, "en")
+    evaluate_mteb(model, [tasks.text_to_image([queries]), tasks.image_to_text([queries]), tasks.bitext(PAIRS)])
+    only_score(model, tasks.similarity([(*pair, 1.0 + index) for index, pair in enumerate(PAIRS)]))
+    given = {text for pair in PAIRS for text in pair}
+    assert set(clip.heard) == {
+        *(start + text for text in queries.texts for start in ("find ", "doc ")),
+        *given,
+        *(f"like {text}" for text in given),
+    }
+    with pytest.raises(InputError, match="Task name Nothing is not valid"), pytest.warns(UserWarning):
+        model_of(clip, prompts={"Nothing": "x"})
+
+
+def test_text_encoders_are_measured_on_texts_alone(tmp_path):
+    saved_encoder("bert", tmp_path / "bert", "mean_tokens")
+    model = mteb_model(tmp_path / "bert")
+    assert model.mteb_model_meta.modalities == ["text"] and model.mteb_model_meta.n_embedding_parameters > 0
+    assert model.mteb_model_meta.revision == mteb_model_meta(tmp_path / "bert").revision
+    assert "accuracy" in only_score(model, tasks.bitext(PAIRS)).scores
+    with pytest.raises(ModelKindError, match="TinyZeroShot has images, which local/bert does not read"):
+        only_score(model, tasks.zero_shot(drawn_images(2), [0, 1], ["a", "b"]))
+
+
+def test_inputs_of_neither_kind_are_refused(clip):
+    with pytest.raises(InputError, match="neither texts nor images"):
+        model_of(clip).encode([], task_metadata=tasks.bitext(PAIRS).metadata, hf_split="test", hf_subset="de-en")
+
+
+# ---- Descriptions ----
+
+
+@pytest.fixture
+def folder(make_mla, tmp_path):
+    folder = tmp_path / "mla-tiny"
+    for part in make_mla():
+        part.save_pretrained(folder)
+    (folder / "README.md").write_text(
+        "---\nlanguage: [en, de]\nlicense: apache-2.0\nbase_model: openai/clip\n---\n# The card\n"
+    )
+    return folder
+
+
+def test_the_description_comes_from_the_folder(folder, make_mla):
+    meta = mteb_model_meta(folder)
+    model, _ = make_mla()
+    assert meta.name == "local/mla-tiny" and meta.license == "apache-2.0" and meta.adapted_from == "openai/clip"
+    assert meta.n_parameters == sum(weight.numel() for weight in model.parameters())
+    assert meta.memory_usage_mb == pytest.approx(4 * meta.n_parameters / 2**20)
+    assert meta.embed_dim == 16 and meta.max_tokens == 64 and meta.modalities == ["image", "text"]
+    assert meta.n_embedding_parameters == model.get_input_embeddings().weight.numel()
+    assert {"eng-Latn", "deu-Latn"} <= set(meta.languages) and len(meta.languages) == len(CAPTIONS)
+    assert meta.public_training_code and meta.similarity_fn_name == "cosine"
+    assert len(meta.revision) == 24
+
+
+def test_the_description_loads_the_model(folder):
+    meta = mteb_model(folder, language="de").mteb_model_meta
+    loaded = meta.load_model()
+    assert loaded.mteb_model_meta == meta and loaded.language == "de"
+    with pytest.raises(InputError, match="embeddings of 16 numbers, not of 8"):
+        meta.load_model(embed_dim=8)
+    with pytest.raises(InputError, match="no folder and no repository"):
+        mteb_model(loaded.embedder).mteb_model_meta.load_model()
+    result = mteb.evaluate(mteb_model_meta(folder), tasks.zero_shot(drawn_images(2), [0, 1], ["a", "b"]), cache=None)
+    assert result.model_name == "local/mla-tiny"
+
+
+def test_a_repository_is_described_by_its_commit(folder, tmp_path, monkeypatch):
+    """In the layout of the Hub's cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    repository = tmp_path / "cache" / "models--someone--mla-tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0123abcd" * 5)
+    shutil.copytree(folder, repository / "snapshots" / ("0123abcd" * 5))
+    where = {"cache_dir": str(tmp_path / "cache"), "local_files_only": True}
+    meta = mteb_model_meta("someone/mla-tiny", **where)
+    assert (meta.name, meta.revision) == ("someone/mla-tiny", "0123abcd" * 5)
+    assert meta.reference == "https://huggingface.co/someone/mla-tiny" and meta.license == "apache-2.0"
+    assert meta.load_model().mteb_model_meta == meta
+
+
+# ---- Results ----
+
+
+def test_results_are_kept_for_the_same_weights(clip_parts, tmp_path):
+    first, second = Listening(*clip_parts), Listening(copy.deepcopy(clip_parts[0]), clip_parts[1])
+    task = tasks.bitext(PAIRS)
+    expected = only_score(model_of(first), task, cache=tmp_path)
+    (file,) = tmp_path.glob("results/*/*/TinyBitext.json")
+    assert json.loads(file.read_text())["task_name"] == "TinyBitext"
+    first.heard.clear()
+    kept = only_score(model_of(first), task, cache=tmp_path)
+    assert kept.scores == pytest.approx(expected.scores, abs=1e-6) and kept.date == expected.date and not first.heard
+    with torch.no_grad():
+        second.model.text_projection.weight.neg_()
+    only_score(model_of(second), task, cache=tmp_path)
+    assert second.heard
+    only_score(model_of(first, language="de"), task, cache=tmp_path)  # another experiment
+    assert set(first.heard.values()) == {"de"}
+
+
+def test_tasks_are_found_by_name_and_language():
+    retrieval, similarity, bitext = mteb_tasks(["XM3600T2IRetrieval", "STS17", "Tatoeba"], ["zh", "de", "en"])
+    assert retrieval.hf_subsets == ["de", "en", "zh"]
+    assert "en-de" in similarity.hf_subsets and "ko-ko" not in similarity.hf_subsets
+    assert {"cmn-eng", "deu-eng"} <= set(bitext.hf_subsets)
+    assert len(mteb_tasks(["STS17"])[0].hf_subsets) == 11
+    with pytest.raises(InputError, match="no such task: 'XM3600' not found"):
+        mteb_tasks(["XM3600"])
+    with pytest.raises(UnknownLanguageError, match="Multi30kT2IRetrieval has no texts in sw; its subsets are en, cs"):
+        mteb_tasks(["XM3600T2IRetrieval", "Multi30kT2IRetrieval"], ["sw"])
+    with pytest.raises(UnknownLanguageError, match="none of these tasks has texts in sw, yo"):
+        mteb_tasks(["Multi30kT2IRetrieval"], ["de", "sw", "yo"])
+
+
+def test_without_mteb_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mteb.models", None)
+    for name in ("mteb_meta", "mteb_models", "mteb_runs"):
+        monkeypatch.delitem(sys.modules, f"babelens.evaluation.{name}")
+    with pytest.raises(MissingExtraError, match=r"pip install babelens\[mteb\]"):
+        importlib.import_module("babelens.evaluation.mteb_runs")
