@@ -3,6 +3,7 @@
 from typing import Any
 
 import typer
+from transformers import PreTrainedModel, ProcessorMixin
 
 from ...configuration.errors import BabelensError, HubUnreachableError, ModelFolderError
 from ...configuration.pretrained import load_config
@@ -68,14 +69,26 @@ def load_cross_encoder(
     except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="--rerank") from error
     if regions:
-        most = cross_encoder.processor.max_regions
-        try:
-            finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=most, **code)
-        except (BabelensError, OSError) as error:
-            raise typer.BadParameter(str(error), param_hint="--regions") from error
-        finder.model.to(cross_encoder.model.device)
-        cross_encoder.find_regions = finder
+        cross_encoder.find_regions = load_region_finder(
+            regions, grid, cross_encoder.model, cross_encoder.processor, **code
+        )
     return cross_encoder
+
+
+def load_region_finder(
+    regions: str, grid: int | None, model: PreTrainedModel, processor: ProcessorMixin, **code: Any
+) -> RegionExtractor:
+    """The model of the options --regions and --grid that finds regions for another model, on the device of that one.
+
+    Raises:
+        typer.BadParameter: when there is no such model, or it finds no regions.
+    """
+    try:
+        finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=processor.max_regions, **code)
+    except (BabelensError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint="--regions") from error
+    finder.model.to(model.device)
+    return finder
 
 
 def load_reranker(
