@@ -13,6 +13,14 @@ from .distances import (
     joint_representations as joint_representations,
 )
 from .embedding_layout import EmbeddingMap as EmbeddingMap, embedding_map as embedding_map
+from .figures.distances import draw_distance_ratios as draw_distance_ratios
+from .figures.maps import draw_embedding_map as draw_embedding_map, draw_language_map as draw_language_map
+from .figures.recall import (
+    draw_agreement as draw_agreement,
+    draw_data_recall as draw_data_recall,
+    draw_forgetting as draw_forgetting,
+)
+from .figures.style import save_figure as save_figure
 from .forgotten import Forgetting as Forgetting, forgetting as forgetting
 from .language_similarity import LanguageMap as LanguageMap, language_map as language_map, svcca as svcca
 from .neighbours import (

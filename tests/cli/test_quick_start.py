@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from babelens.cli.analyze import ANALYSES
 from babelens.cli.evaluate import JOBS
 from babelens.cli.main import app
 
@@ -32,7 +33,7 @@ def answer(*arguments, **environment):
 
 
 def test_all_commands_are_here():
-    assert len(COMMANDS) == 11 and [group.name for group in app.registered_groups] == ["evaluate"]
+    assert len(COMMANDS) == 11 and [group.name for group in app.registered_groups] == ["evaluate", "analyze"]
     assert [job.__name__ for job in JOBS] == ["emoji", "captions", "task"]
 
 
@@ -43,6 +44,8 @@ def test_all_commands_are_here():
         *([command] for command in COMMANDS),
         ["evaluate"],
         *(["evaluate", job.__name__] for job in JOBS),
+        ["analyze"],
+        *(["analyze", analysis.__name__] for analysis in ANALYSES),
         ["evaluate", "MODEL"],
         ["evaluate", "MODEL", "--data", "photos"],
     ],
@@ -75,6 +78,7 @@ def test_neither_do_version_and_completion():
         ["train", "emoji/mural", "--seeds", "1,two"],
         ["compare", "a-run-that-is-missing"],
         ["embed", "MODEL", "--output", "x.npy"],
+        ["analyze", "languages", "MODEL", "--data", "photos", "--output", "x.pdf"],
         ["evaluate", "MODEL", "--data", "photos", "--languages", ","],
         ["demo", "--method", "nothing"],
         ["features", "MODEL", "--data", "photos", "--output", "out", "--crop", "1000"],

@@ -165,8 +165,10 @@ def _evaluated(
 
 
 def _restricted(run: RunResults, languages: Sequence[str]) -> RunResults:
-    """The results of a run in some languages."""
-    scores = {key: numbers for key, numbers in run.scores.items() if key[1] in languages}
+    """The results of a run in some languages, in their order."""
+    known = list(dict.fromkeys(language for _, language in run.scores))
+    _chosen(dict.fromkeys(known), list(languages))
+    scores = {key: run.scores[key] for language in languages for key in run.scores if key[1] == language}
     return RunResults(run.name, scores, run.ranks, run.groups)
 
 

@@ -78,7 +78,7 @@ def draw_forgetting(forgotten: Forgetting) -> Any:
     scores.set_title(f"{METRICS.get(forgotten.metric, forgotten.metric)}, %")
     stars = [[test.stars if test else "" for test in row] for row in forgotten.tests]
     texts = [
-        [f"{value:+.1f}{mark}" for value, mark in zip(values, marks, strict=True)]
+        [f"{value:+.1f}{mark}".replace("-", "−") for value, mark in zip(values, marks, strict=True)]
         for values, marks in zip(forgotten.differences, stars, strict=True)
     ]
     most = max(1e-9, float(np.abs(forgotten.differences).max()))
