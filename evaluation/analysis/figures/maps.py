@@ -35,7 +35,7 @@ def draw_language_map(languages: LanguageMap) -> Any:
     colored by family."""
     with analysis_extra():
         from scipy.cluster.hierarchy import dendrogram
-    side = min(6.0, max(2.4, 0.17 * len(languages.languages)))
+    side = min(6.0, max(2.8, 0.17 * len(languages.languages)))
     figure = new_figure(side * 2.4 + 0.9, side + 0.8)
     heat, layout = figure.subplots(1, 2, width_ratios=(1.3, 0.95))
     tree = heat.inset_axes((-0.36, 0, 0.28, 1))  # beside the rows, however the layout scales them
@@ -77,7 +77,8 @@ def _draw_eigenmap(axes: Any, languages: LanguageMap) -> None:
     axes.margins(0.1)
     for spine in axes.spines.values():
         spine.set_visible(True)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=3, handletextpad=0.1, columnspacing=1)
+    columns = 2 if len(points) < 20 else 3
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=columns, handletextpad=0.1, columnspacing=1)
     label_points(axes, points, languages.languages)
 
 

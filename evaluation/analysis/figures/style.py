@@ -23,7 +23,8 @@ SEQUENTIAL, DIVERGING = "viridis", "PuOr"
 
 _DOTS_PER_INCH = 200
 _SETTINGS = {
-    "font.family": "DejaVu Sans",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # the first comes with matplotlib; a browser has another
     "font.size": 8,
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
