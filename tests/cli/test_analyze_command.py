@@ -146,7 +146,7 @@ def test_recall_beside_the_texts_of_a_recipe(result, run, clip_folder, captioned
         run_raising(run, "data", *arguments, "--output", tmp_path / "x.svg")
 
 
-def test_distances_of_an_rc3_and_of_a_dual_encoder(result, captioned, clip_folder, tmp_path):
+def test_distances_of_an_rc3_and_of_a_dual_encoder(result, run, captioned, clip_folder, tmp_path):
     texts = [caption["text"] for row in load_captions(captioned)["captions"] for caption in row]
     judge, processor = tiny_cross_encoder(texts, TAGS)
     model = Rc3Model(judge.config).eval()
@@ -161,6 +161,14 @@ def test_distances_of_an_rc3_and_of_a_dual_encoder(result, captioned, clip_folde
     np.testing.assert_allclose(found["ratios"], 0.8, atol=1e-4)  # states are scaled by the last layer norm
     same = result("distances", clip_folder, "--baseline", clip_folder, "--data", captioned, "--languages", "de,sw")
     assert set(np.ravel(same["ratios"])) == {1.0}
+    wrong = [
+        (["--baseline", folders[0]], "only one of"),
+        (["--baseline", clip_folder, "--regions", clip_folder], "dual encoders read no regions"),
+        (["--baseline", tmp_path / "missing"], "Invalid value for --baseline"),
+    ]
+    for options, message in wrong:
+        arguments = ["distances", clip_folder, *options, "--data", captioned, "--output", tmp_path / "x.svg"]
+        assert message in run("analyze", *arguments, code=2).output
 
 
 # ---- Wrong arguments ----

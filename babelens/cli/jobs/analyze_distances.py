@@ -41,19 +41,27 @@ def analyze_distances(
 ) -> None:
     """Compares the distances by two models; arguments as the command's options."""
     check_numbers_file(output)
+    names = {"MODEL": model, "--baseline": baseline}
+    are_rc3 = [_is_rc3(name) for name in names.values()]
+    if len(set(are_rc3)) > 1:
+        raise typer.BadParameter(
+            f"only one of {model} and {baseline} is an RC3: a text with its image and a text alone have no distances "
+            "that could be compared",
+            param_hint="--baseline",
+        )
+    if regions and not any(are_rc3):
+        raise typer.BadParameter("dual encoders read no regions", param_hint="--regions")
     corpus = load_images(data, split, languages and [anchor, *languages])
     others = normalize_languages(languages or default_languages(corpus, data))
     texts = parallel_texts(corpus, [anchor, *others], limit=limit)
     options: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
-    given = []
-    for name, hint in ((model, "MODEL"), (baseline, "--baseline")):
-        if _is_rc3(name):
-            given.append(_joint(name, hint, corpus, texts, regions, grid, **options))
-        elif regions:
-            raise typer.BadParameter(f"{name} is a dual encoder, which reads no regions", param_hint="--regions")
-        else:
-            given.append(encode_parallel(load_embedder(name, **options), texts))
-    found = distance_ratios(given[0], given[1], texts.ids, anchor=anchor)
+    own, base = (
+        _joint(name, hint, corpus, texts, regions, grid, **options)
+        if are_rc3[0]
+        else encode_parallel(load_embedder(name, hint=hint, **options), texts)
+        for hint, name in names.items()
+    )
+    found = distance_ratios(own, base, texts.ids, anchor=anchor)
     save_figure(draw_distance_ratios(found), output)
     lines = [
         f"{language}: median ratio {found.median[language]:.3f}, below 1 for {found.nearer[language]:.0f} % of images"

@@ -14,8 +14,8 @@ from ...inference.reranking import Reranker
 from ...registry import METHODS
 
 
-def load_embedder(model: str, **options: Any) -> Embedder:
-    """The embedder of a command's MODEL; `options` are those of `Embedder.from_pretrained`.
+def load_embedder(model: str, *, hint: str = "MODEL", **options: Any) -> Embedder:
+    """The embedder of a command's MODEL, or of the option `hint`; `options` are those of `Embedder.from_pretrained`.
 
     Raises:
         typer.BadParameter: when there is no such model, or it is no dual encoder.
@@ -23,7 +23,7 @@ def load_embedder(model: str, **options: Any) -> Embedder:
     try:
         return Embedder.from_pretrained(model, **options)
     except (BabelensError, OSError) as error:
-        raise typer.BadParameter(str(error), param_hint="MODEL") from error
+        raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
 def load_retrieval_embedder(model: str, **options: Any) -> Embedder:
