@@ -6,7 +6,7 @@ from typing import Any
 import datasets
 import numpy as np
 import typer
-from transformers import AutoModel, AutoProcessor
+from transformers import AutoProcessor
 
 from ...configuration.errors import BabelensError, ModelFolderError, ModelKindError
 from ...configuration.languages import normalize_languages
@@ -17,6 +17,7 @@ from ...evaluation.analysis.figures.distances import draw_distance_ratios
 from ...evaluation.analysis.figures.style import save_figure
 from ...evaluation.analysis.parallel import ParallelTexts, encode_parallel, parallel_texts
 from ...inference.embedder import default_device
+from ...registry import METHODS
 from .analysis_files import check_numbers_file, default_languages, load_images, show_analysis
 from .models import load_embedder, load_region_finder
 
@@ -91,7 +92,10 @@ def _joint(
     """The representations of texts with their images by an RC3 model."""
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
-        rc3 = load_model(AutoModel, model, **code)
+        names = load_config(model, **code).architectures or []
+        # The class that was saved, so that no weight of its head is reported as unexpected; only the encoder is used.
+        saved = next((each for each in METHODS[_RC3].models if each.__name__ in names), METHODS[_RC3].model)
+        rc3: Any = load_model(saved, model, **code).base_model
         processor = load_processor(AutoProcessor, model, **code)
     except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint=hint) from error

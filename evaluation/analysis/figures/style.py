@@ -86,7 +86,7 @@ def save_figure(figure: Any, file: str | Path) -> None:
 @functools.cache
 def _families() -> dict[str, str]:
     """The family of each language, by its subtag."""
-    table = json.loads(files("babelens.evaluation.analysis").joinpath("language_families.json").read_text("utf-8"))
+    table = json.loads(files(__package__).joinpath("language_families.json").read_text("utf-8"))
     return {language: family for family, languages in table.items() for language in languages}
 
 
