@@ -14,6 +14,9 @@ M_BERT = "google-bert/bert-base-multilingual-cased"
 # Pixels of the shorter side of a resized image, and of the sides of each of its ten crops.
 RESIZE, CROP = 512, 448
 
+# The endings of the files that figures are written to.
+FIGURES = (".svg", ".png")
+
 # The groups of languages that the emoji benchmark's published numbers stand for: languages that had images in
 # training, languages that had translations only, and languages that were not in training.
 BENCHMARK_LANGUAGES = {

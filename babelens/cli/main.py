@@ -14,6 +14,7 @@ import typer
 
 from .. import __version__
 from .acquire import acquire
+from .analyze import analyze
 from .benchmarks import benchmarks
 from .compare import compare
 from .data import data
@@ -61,6 +62,7 @@ for panel, commands in _COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(evaluate, name="evaluate", rich_help_panel="Search and measure")
+app.add_typer(analyze, name="analyze", rich_help_panel="Search and measure")
 
 
 def main() -> None:

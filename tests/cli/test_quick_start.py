@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from babelens.cli.analyze import ANALYSES
 from babelens.cli.evaluate import JOBS
 from babelens.cli.main import app
 
@@ -44,7 +45,7 @@ def answer(*arguments, **environment):
 
 
 def test_all_commands_are_here():
-    assert len(COMMANDS) == 13 and [group.name for group in app.registered_groups] == ["evaluate"]
+    assert len(COMMANDS) == 13 and [group.name for group in app.registered_groups] == ["evaluate", "analyze"]
     assert [job.__name__ for job in JOBS] == ["emoji", "captions", "benchmark", "mteb", "texts", "task"]
 
 
@@ -55,6 +56,8 @@ def test_all_commands_are_here():
         *([command] for command in COMMANDS),
         ["evaluate"],
         *(["evaluate", job.__name__] for job in JOBS),
+        ["analyze"],
+        *(["analyze", analysis.__name__] for analysis in ANALYSES),
         ["evaluate", "MODEL"],
         ["evaluate", "MODEL", "--data", "photos"],
     ],
@@ -87,6 +90,7 @@ def test_neither_do_version_and_completion():
         ["train", "emoji/mural", "--seeds", "1,two"],
         ["compare", "a-run-that-is-missing"],
         ["embed", "MODEL", "--output", "x.npy"],
+        ["analyze", "languages", "MODEL", "--data", "photos", "--output", "x.pdf"],
         ["evaluate", "MODEL", "--data", "photos", "--languages", ","],
         ["evaluate", "MODEL", "--benchmark", "none", "--root", "."],
         ["benchmarks", "none"],

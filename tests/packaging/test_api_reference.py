@@ -27,7 +27,13 @@ PROMISED_LOSSES = [
     "relevance_regularization",
     "top_violation_triplet_loss",
 ]
-PACKAGES = ["babelens", "babelens.data", "babelens.inference", "babelens.evaluation"]
+PACKAGES = [
+    "babelens",
+    "babelens.data",
+    "babelens.inference",
+    "babelens.evaluation",
+    "babelens.evaluation.analysis",
+]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import typer
+from transformers import PreTrainedModel, ProcessorMixin
 
 from ...configuration.errors import BabelensError, HubUnreachableError, ModelFolderError
 from ...configuration.pretrained import load_config
@@ -13,8 +14,8 @@ from ...inference.reranking import Reranker
 from ...registry import METHODS
 
 
-def load_embedder(model: str, **options: Any) -> Embedder:
-    """The embedder of a command's MODEL; `options` are those of `Embedder.from_pretrained`.
+def load_embedder(model: str, *, hint: str = "MODEL", **options: Any) -> Embedder:
+    """The embedder of a command's MODEL, or of the option `hint`; `options` are those of `Embedder.from_pretrained`.
 
     Raises:
         typer.BadParameter: when there is no such model, or it is no dual encoder.
@@ -22,7 +23,7 @@ def load_embedder(model: str, **options: Any) -> Embedder:
     try:
         return Embedder.from_pretrained(model, **options)
     except (BabelensError, OSError) as error:
-        raise typer.BadParameter(str(error), param_hint="MODEL") from error
+        raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
 def load_retrieval_embedder(model: str, **options: Any) -> Embedder:
@@ -68,14 +69,26 @@ def load_cross_encoder(
     except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="--rerank") from error
     if regions:
-        most = cross_encoder.processor.max_regions
-        try:
-            finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=most, **code)
-        except (BabelensError, OSError) as error:
-            raise typer.BadParameter(str(error), param_hint="--regions") from error
-        finder.model.to(cross_encoder.model.device)
-        cross_encoder.find_regions = finder
+        cross_encoder.find_regions = load_region_finder(
+            regions, grid, cross_encoder.model, cross_encoder.processor, **code
+        )
     return cross_encoder
+
+
+def load_region_finder(
+    regions: str, grid: int | None, model: PreTrainedModel, processor: ProcessorMixin, **code: Any
+) -> RegionExtractor:
+    """The model of the options --regions and --grid that finds regions for another model, on the device of that one.
+
+    Raises:
+        typer.BadParameter: when there is no such model, or it finds no regions.
+    """
+    try:
+        finder = RegionExtractor.from_pretrained(regions, grid=grid, max_regions=processor.max_regions, **code)
+    except (BabelensError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint="--regions") from error
+    finder.model.to(model.device)
+    return finder
 
 
 def load_reranker(

@@ -1,0 +1,107 @@
+"""Distance ratios between two models, for `babelens analyze distances`."""
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import typer
+from transformers import AutoProcessor
+
+from ...configuration.errors import BabelensError, ModelFolderError, ModelKindError
+from ...configuration.languages import normalize_languages
+from ...configuration.pretrained import load_config, load_model, load_processor
+from ...data.batching.views import Images, images_of
+from ...evaluation.analysis.distances import distance_ratios, joint_representations
+from ...evaluation.analysis.figures.distances import draw_distance_ratios
+from ...evaluation.analysis.figures.style import save_figure
+from ...evaluation.analysis.parallel import ParallelTexts, encode_parallel, parallel_texts
+from ...inference.embedder import default_device
+from ...registry import METHODS
+from .analysis_files import check_numbers_file, default_languages, load_images, show_analysis
+from .models import load_embedder, load_region_finder
+
+_RC3 = "rc3"
+
+
+def analyze_distances(
+    model: str,
+    baseline: str,
+    data: str,
+    languages: list[str] | None,
+    *,
+    anchor: str,
+    split: str | None,
+    limit: int,
+    regions: str | None,
+    grid: int | None,
+    batch_size: int,
+    trust_remote_code: bool,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Compares the distances by two models; arguments as the command's options."""
+    check_numbers_file(output)
+    names = {"MODEL": model, "--baseline": baseline}
+    are_rc3 = [_is_rc3(name) for name in names.values()]
+    if len(set(are_rc3)) > 1:
+        raise typer.BadParameter(
+            f"only one of {model} and {baseline} is an RC3: a text with its image and a text alone have no distances "
+            "that could be compared",
+            param_hint="--baseline",
+        )
+    if regions and not any(are_rc3):
+        raise typer.BadParameter("dual encoders read no regions", param_hint="--regions")
+    corpus = load_images(data, split, languages and [anchor, *languages])
+    others = normalize_languages(languages or default_languages(corpus, data))
+    texts = parallel_texts(corpus, [anchor, *others], limit=limit)
+    options: dict[str, Any] = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    own, base = (
+        _joint(name, hint, corpus, texts, regions, grid, **options)
+        if are_rc3[0]
+        else encode_parallel(load_embedder(name, hint=hint, **options), texts)
+        for hint, name in names.items()
+    )
+    found = distance_ratios(own, base, texts.ids, anchor=anchor)
+    save_figure(draw_distance_ratios(found), output)
+    lines = [
+        f"{language}: median ratio {found.median[language]:.3f}, below 1 for {found.nearer[language]:.0f} % of images"
+        for language in found.languages
+    ]
+    show_analysis("distances", found, output, as_json, "\n".join(lines))
+
+
+def _is_rc3(model: str) -> bool:
+    try:
+        return load_config(model).model_type == _RC3
+    except ModelFolderError:  # such as an adapter; loading it tells what is wrong with it
+        return False
+
+
+def _joint(
+    model: str,
+    hint: str,
+    corpus: datasets.Dataset,
+    texts: ParallelTexts,
+    regions: str | None,
+    grid: int | None,
+    *,
+    batch_size: int,
+    trust_remote_code: bool,
+) -> dict[str, np.ndarray]:
+    """The representations of texts with their images by an RC3 model."""
+    code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    try:
+        names = load_config(model, **code).architectures or []
+        # The class that was saved, so that no weight of its head is reported as unexpected; only the encoder is used.
+        saved = next((each for each in METHODS[_RC3].models if each.__name__ in names), METHODS[_RC3].model)
+        rc3: Any = load_model(saved, model, **code).base_model
+        processor = load_processor(AutoProcessor, model, **code)
+    except (BabelensError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from error
+    rc3.to(default_device())
+    find_regions = load_region_finder(regions, grid, rc3, processor, **code) if regions else None
+    images = images_of(corpus.select(texts.rows))
+    if not isinstance(images, Images):
+        raise ModelKindError("RC3 reads images, and the data have features in their place")
+    return joint_representations(rc3, processor, texts.texts, images, find_regions=find_regions, batch_size=batch_size)

@@ -1,0 +1,37 @@
+from .agreement import (
+    LanguageAgreement as LanguageAgreement,
+    language_agreement as language_agreement,
+)
+from .data_recall import (
+    DataRecall as DataRecall,
+    TrainingTexts as TrainingTexts,
+    recall_by_data as recall_by_data,
+)
+from .distances import (
+    DistanceRatios as DistanceRatios,
+    distance_ratios as distance_ratios,
+    joint_representations as joint_representations,
+)
+from .embedding_layout import EmbeddingMap as EmbeddingMap, embedding_map as embedding_map
+from .figures.distances import draw_distance_ratios as draw_distance_ratios
+from .figures.maps import draw_embedding_map as draw_embedding_map, draw_language_map as draw_language_map
+from .figures.recall import (
+    draw_agreement as draw_agreement,
+    draw_data_recall as draw_data_recall,
+    draw_forgetting as draw_forgetting,
+)
+from .figures.style import save_figure as save_figure
+from .forgotten import Forgetting as Forgetting, forgetting as forgetting
+from .language_similarity import LanguageMap as LanguageMap, language_map as language_map, svcca as svcca
+from .neighbours import (
+    Neighbour as Neighbour,
+    Neighbours as Neighbours,
+    draw_neighbours as draw_neighbours,
+    nearest_neighbours as nearest_neighbours,
+)
+from .numbers import as_json as as_json
+from .parallel import (
+    ParallelTexts as ParallelTexts,
+    encode_parallel as encode_parallel,
+    parallel_texts as parallel_texts,
+)

@@ -1,0 +1,263 @@
+"""Maps of languages and of captions, distance ratios and neighbors: answers that are known beforehand."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from tiny_cross_encoder import tiny_cross_encoder
+
+from babelens import Rc3Model
+from babelens.configuration.errors import CorpusError, InputError, MissingExtraError
+from babelens.data.corpus.corpus import as_translation_corpus
+from babelens.data.emoji.benchmark import published_manifest
+from babelens.evaluation.analysis import (
+    as_json,
+    distance_ratios,
+    embedding_map,
+    encode_parallel,
+    joint_representations,
+    language_map,
+    nearest_neighbours,
+    parallel_texts,
+    svcca,
+)
+from babelens.evaluation.analysis.figures.style import family_of
+from babelens.evaluation.analysis.numbers import analysis_extra
+from babelens.inference.embedder import Embedder
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(0)
+
+
+def rotation(size, random):
+    return np.linalg.qr(random.standard_normal((size, size)))[0]
+
+
+def families(random, members=("en", "de", "sv"), others=("es", "fr", "it"), n=400):
+    """Embeddings of two families: the members of one resemble each other more than those of the other."""
+    shared = random.standard_normal((n, 8))
+    found = {}
+    for tags in (members, others):
+        own = shared + 0.8 * random.standard_normal((n, 8))
+        found |= {tag: own + 0.3 * random.standard_normal((n, 8)) for tag in tags}
+    return found
+
+
+def test_svcca_of_the_same_and_of_rotated_moved_and_scaled_embeddings_is_1(random):
+    x = random.standard_normal((200, 12))
+    assert svcca(x, x) == pytest.approx(1)
+    assert svcca(x, 3 * x @ rotation(12, random) + 5) == pytest.approx(1)
+
+
+def test_svcca_of_unrelated_embeddings_falls_with_the_number_of_texts(random):
+    few, many = (svcca(*random.standard_normal((2, n, 10))) for n in (100, 4000))
+    assert 0.1 < few < 0.4 and many < 0.06
+
+
+def test_svcca_is_the_mean_of_the_canonical_correlations_that_scikit_learn_finds(random):
+    from sklearn.cross_decomposition import CCA
+    from sklearn.decomposition import PCA
+
+    x = random.standard_normal((120, 6)) * [3, 2, 1, 1, 0.02, 0.01]
+    y = x[:, :4] @ random.standard_normal((4, 5)) + random.standard_normal((120, 5))
+    kept = [PCA(0.99, svd_solver="full").fit_transform(each) for each in (x, y)]
+    count = min(each.shape[1] for each in kept)
+    assert [each.shape[1] for each in kept] == [4, 5]
+    first, second = CCA(count, max_iter=5000, tol=1e-12).fit_transform(*kept)
+    expected = np.mean([np.corrcoef(first[:, i], second[:, i])[0, 1] for i in range(count)])
+    assert svcca(x, y) == pytest.approx(expected, abs=1e-6)
+
+
+def test_svcca_of_a_known_mixture(random):
+    """Columns that are the same for half of the dimensions and unrelated for the others: 1 and 0 on average."""
+    n = 20_000
+    x, y = random.standard_normal((2, n, 4))
+    y[:, :2] = x[:, :2]
+    assert svcca(x, y, variance=1.0) == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.ones((50, 3)), np.eye(50)[:, :3], "x: all texts have the same embedding"),
+        (np.eye(50)[:, :3], np.eye(40)[:, :3], "there are 50 and 40"),
+        (np.eye(8)[:, :4], np.eye(8)[:, 4:], "8 texts are too few: 99% of the variance takes 4 dimensions in x"),
+    ],
+)
+def test_embeddings_that_cannot_be_compared_are_refused(x, y, message):
+    with pytest.raises(InputError, match=message):
+        svcca(x, y)
+
+
+def test_the_tree_and_the_map_group_families(random):
+    found = language_map(families(random))
+    similarities = found.similarities
+    within = [similarities[i, j] for half in (range(3), range(3, 6)) for i in half for j in half if i != j]
+    assert min(within) > similarities[:3, 3:].max() > found.chance
+    assert {frozenset(found.order[:3]), frozenset(found.order[3:])} == {
+        frozenset(("en", "de", "sv")),
+        frozenset(("es", "fr", "it")),
+    }
+    assert found.tree[-1, 3] == 6 and found.tree[-1, 2] == found.tree[:, 2].max()
+    axis = found.coordinates[:, 0]  # the first coordinate separates the families
+    assert (axis[:3] > 0).all() != (axis[3:] > 0).all()
+    assert (np.sign(axis[:3]) == np.sign(axis[0])).all() and (np.sign(axis[3:]) == np.sign(axis[3])).all()
+
+
+def test_a_language_map_is_the_same_each_time_and_json_holds_it(random):
+    embeddings = families(random)
+    first, second = (json.dumps(as_json(language_map(embeddings, seed=3))) for _ in range(2))
+    assert first == second
+    read = json.loads(first)
+    assert np.allclose(read["similarities"], language_map(embeddings).similarities)
+    assert read["languages"] == list(embeddings) and read["n_texts"] == 400 and read["seed"] == 3
+
+
+def test_a_language_map_needs_languages_with_as_many_texts(random):
+    embeddings = families(random)
+    with pytest.raises(InputError, match="at least 4 languages, and there are 3"):
+        language_map({tag: embeddings[tag] for tag in ("en", "de", "fr")})
+    with pytest.raises(InputError, match=r"there are \[399, 400\]"):
+        language_map(embeddings | {"de": embeddings["de"][1:]})
+
+
+def test_the_languages_of_the_benchmark_have_families():
+    tags = list(published_manifest()["languages"])
+    assert family_of("zh-Hant") == "Sino-Tibetan" and family_of("sr-Latn") == "Slavic" and family_of("eu") == "other"
+    assert sum(family_of(tag) == "other" for tag in tags) <= 15
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """umap-learn without numba's compiler, which takes longer than the work on a few points."""
+    packages = ("umap", "pynndescent")
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("numba.config.DISABLE_JIT", True)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("method", ["tsne", "umap"])
+def test_an_embedding_map_brings_captions_of_one_image_together(random, method, uncompiled):
+    centers = random.standard_normal((6, 8)) * 5
+    embeddings = {tag: centers + 0.1 * random.standard_normal((6, 8)) for tag in ("en", "de", "fr", "ja")}
+    ids = [f"image-{index}" for index in range(6)]
+    found = embedding_map(embeddings, ids, method=method, seed=1)
+    assert found.coordinates.shape == (4, 6, 2) and np.isfinite(found.coordinates).all()
+    assert found.same_image == 100 and found.same_language == 0
+    assert found.chance_image == pytest.approx(100 * 3 / 23) and found.chance_language == pytest.approx(100 * 5 / 23)
+    middles = found.coordinates.mean(0)
+    spread = np.linalg.norm(found.coordinates - middles, axis=-1).mean()
+    assert spread < 0.5 * np.linalg.norm(middles - middles.mean(0), axis=-1).mean()
+    again = embedding_map(embeddings, ids, method=method, seed=1)
+    assert (again.coordinates == found.coordinates).all()
+
+
+def test_languages_that_are_kept_apart_show_in_the_numbers(random):
+    embeddings = {tag: random.standard_normal((30, 8)) + 50 * np.eye(8)[i] for i, tag in enumerate(("en", "de", "fr"))}
+    found = embedding_map(embeddings, [str(i) for i in range(30)])
+    assert found.same_language == 100 and found.same_image == 0
+    with pytest.raises(InputError, match="there are 29 ids"):
+        embedding_map(embeddings, [str(i) for i in range(29)])
+
+
+def test_distance_ratios_are_those_of_the_definition():
+    anchor = np.zeros((2, 2))
+    found = distance_ratios(
+        {"en": anchor, "de": np.array([[3.0, 4.0], [0.0, 1.0]]), "ja": np.array([[0.0, 2.0], [0.0, 6.0]])},
+        {"en": anchor, "de": np.array([[0.0, 10.0], [2.0, 0.0]]), "ja": np.array([[0.0, 1.0], [0.0, 0.0]])},
+        ["a", "b"],
+        anchor="en",
+    )
+    assert found.languages == ["de", "ja"] and found.ratios[0].tolist() == [0.5, 0.5]
+    assert found.ratios[1, 0] == 2 and np.isnan(found.ratios[1, 1])
+    assert found.median == {"de": 0.5, "ja": 2.0} and found.nearer == {"de": 100.0, "ja": 0.0}
+    assert as_json(found)["ratios"] == [[0.5, 0.5], [2.0, None]]
+
+
+def test_distance_ratios_need_the_anchor_and_different_texts():
+    same = {"en": np.zeros((2, 2)), "de": np.zeros((2, 2))}
+    other = same | {"de": np.ones((2, 2))}
+    with pytest.raises(InputError, match="the baseline does not tell de from en"):
+        distance_ratios(other, same, ["a", "b"], anchor="en")
+    with pytest.raises(InputError, match="the model has no representations in fr"):
+        distance_ratios(same, same, ["a", "b"], anchor="fr")
+    with pytest.raises(InputError, match="the baseline has no representations in de"):
+        distance_ratios(other, {"en": same["en"]}, ["a", "b"], anchor="en")
+
+
+def test_joint_representations_are_the_states_at_cls_of_texts_with_their_images():
+    texts = {"en": ["a dog", "two red cats", "a tree"], "de": ["ein Hund", "zwei rote Katzen", "ein Baum"]}
+    judge, processor = tiny_cross_encoder([text for each in texts.values() for text in each], ["en", "de"])
+    model = Rc3Model(judge.config).eval()
+    images = [np.full((16, 16, 3), value, dtype=np.uint8) for value in (10, 120, 250)]
+    found = joint_representations(model, processor, texts, images, batch_size=2)
+    assert list(found) == ["en", "de"] and found["de"].shape == (3, 16)
+    inputs = processor(text=texts["de"][2], images=images[2], language="de", return_tensors="pt")
+    with torch.no_grad():
+        expected = model.encode(**inputs).last_hidden_state[:, 0]
+    np.testing.assert_allclose(found["de"][2:], expected, atol=1e-5)
+    with pytest.raises(InputError, match="there are 2 images"):
+        joint_representations(model, processor, texts, images[:2])
+
+
+# ---- Parallel texts and neighbors ----
+
+
+def test_parallel_texts_are_the_first_captions_of_complete_rows(caption_corpus):
+    found = parallel_texts(caption_corpus, ["de", "EN"])
+    assert found.languages == ["de", "en"]
+    assert found.ids == [f"thing-{n}" for n in range(10)] and found.rows == list(range(10))
+    assert found.texts["de"][3] == "ding 30" and found.texts["en"][3] == "thing 30"
+    assert parallel_texts(caption_corpus, ["en", "de"], limit=2).ids == ["thing-0", "thing-5"]
+
+
+def test_rows_without_a_language_are_left_out():
+    corpus = as_translation_corpus(
+        Dataset.from_list([{"en": "one", "de": "eins", "fr": None}, {"en": "two", "de": "zwei", "fr": "deux"}])
+    )
+    assert parallel_texts(corpus, ["fr", "en"]).texts == {"fr": ["deux"], "en": ["two"]}
+    assert parallel_texts(corpus, ["en", "de"]).ids == ["0", "1"]
+    with pytest.raises(CorpusError, match="no captions in ja; the corpus has"):
+        parallel_texts(corpus, ["en", "ja"])
+
+
+def test_languages_that_no_row_has_together_are_refused():
+    rows = [{"en": "one", "de": "eins", "fr": None}, {"en": "two", "de": None, "fr": "deux"}]
+    corpus = as_translation_corpus(Dataset.from_list(rows))
+    with pytest.raises(CorpusError, match="no row has texts in all of en, de, fr; the fewest rows, 1, have"):
+        parallel_texts(corpus, ["en", "de", "fr"])
+
+
+def test_texts_are_encoded_in_their_languages(clip_folder, caption_corpus):
+    embedder = Embedder.from_pretrained(clip_folder)
+    texts = parallel_texts(caption_corpus, ["en", "de"])
+    found = encode_parallel(embedder, texts)
+    np.testing.assert_array_equal(found["de"], embedder.encode_text(texts.texts["de"], language="de"))
+
+
+def test_nearest_neighbours_are_images_and_captions_in_order(caption_corpus, color_embedder):
+    found = nearest_neighbours(
+        color_embedder(), caption_corpus, "ding 30", "de", languages=["en", "de"], image_id="thing-3", top=3
+    )
+    assert [each.image_id for each in found.images] == ["thing-3", "thing-2", "thing-4"]
+    assert found.images[0].score == pytest.approx(1) and found.images[0].row == 3
+    assert found.captions["en"][0].text == "thing 30"
+    german = [each.text for each in found.captions["de"]]
+    assert german[0] == "sache 30" and "ding 30" not in german  # which is the query itself
+    assert as_json(found)["captions"]["en"][0]["image_id"] == "thing-3"
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
+    with pytest.raises(MissingExtraError, match=r"analyses need sklearn.*: pip install babelens\[analysis\]"):
+        language_map({tag: np.eye(9) for tag in ("a", "b", "c", "d")})
+    with pytest.raises(MissingExtraError), analysis_extra():
+        raise ImportError
