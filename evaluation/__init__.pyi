@@ -1,3 +1,12 @@
+from .class_labels import ClassifiedImages as ClassifiedImages, read_labels as read_labels
+from .classification import (
+    class_embeddings as class_embeddings,
+    evaluate_classification as evaluate_classification,
+    group_means as group_means,
+    language_groups as language_groups,
+    linear_probe_accuracy as linear_probe_accuracy,
+    neighbor_accuracy as neighbor_accuracy,
+)
 from .comparison import (
     Difference as Difference,
     RunResults as RunResults,

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-import langcodes
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..configuration.errors import InputError, LanguageTagError, UnknownLanguageError
-from ..configuration.languages import normalize_language
+from ..configuration.languages import language_and_script, normalize_language
 from ..configuration.pretrained import load_model, load_processor
 
 LanguagePair = tuple[str, str]
@@ -113,11 +112,11 @@ class Seq2SeqTranslator:
                 )
             return {}
         for language in (source, target):
-            if _written(language) not in self._tokens:
+            if language_and_script(language) not in self._tokens:
                 raise UnknownLanguageError(f"this translation model has no token for {language!r}")
         # M2M100's token of a language is its code between underscores.
-        self.tokenizer.src_lang = self._tokens[_written(source)].strip("_")
-        return {"forced_bos_token_id": self.tokenizer.convert_tokens_to_ids(self._tokens[_written(target)])}
+        self.tokenizer.src_lang = self._tokens[language_and_script(source)].strip("_")
+        return {"forced_bos_token_id": self.tokenizer.convert_tokens_to_ids(self._tokens[language_and_script(target)])}
 
     def _check_lengths(self, texts: list[str], lengths: list[int]) -> None:
         longest = self.tokenizer.model_max_length
@@ -165,18 +164,10 @@ def _language_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[tuple[str, str]
     tokens: dict[tuple[str, str], str] = {}
     for token in tokenizer.all_special_tokens:
         try:
-            tokens.setdefault(_written(normalize_language(token.strip("_"))), token)
+            tokens.setdefault(language_and_script(normalize_language(token.strip("_"))), token)
         except LanguageTagError:  # <s>, [PAD] and the like
             continue
     return tokens
-
-
-def _written(tag: str) -> tuple[str, str]:
-    """Language and script of a tag: the macrolanguage, which tags without a region mean (`arb` is `ar`), and the
-    likely script."""
-    language = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True)).maximize()
-    # NLLB names Korean's script by its letters alone.
-    return language.language or "", {"Hang": "Kore"}.get(language.script or "", language.script or "")
 
 
 __all__ = ["Seq2SeqTranslator", "Translator", "TranslatorsByPair"]

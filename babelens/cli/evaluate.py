@@ -11,12 +11,14 @@ import typer
 from typer.core import TyperGroup
 
 from .evaluate_captions import captions
+from .evaluate_classes import classes
 from .evaluate_emoji import emoji
 from .evaluate_task import task
 
 Job = Callable[..., None]
 # The jobs, with the option that asks for each where the job is left out; the first is done without any such option.
-JOBS: dict[Job, str | None] = {emoji: None, captions: "--data", task: "--recipe"}
+# Of several such options, the one of the first job counts.
+JOBS: dict[Job, str | None] = {emoji: None, classes: "--labels", captions: "--data", task: "--recipe"}
 
 # `--data emoji` names the embedded benchmark instead of captioned images.
 _EMOJI = emoji.__name__
@@ -60,8 +62,8 @@ evaluate = typer.Typer(
     help="""Measure how well a model does, language by language.
 
     Each job below has arguments and a help of its own: `babelens evaluate captions --help`. The job may be left out:
-    with --data it is `captions`, with --recipe it is `task`, and else (and with `--data emoji`) it is `emoji`. A
-    folder that is called as a job is written as a path: `./emoji`.
+    with --labels it is `classes`, with --data `captions`, with --recipe `task`, and else (and with `--data emoji`) it
+    is `emoji`. A folder that is called as a job is written as a path: `./emoji`.
     """,
 )
 for job in JOBS:

@@ -17,6 +17,7 @@ from babelens.cli.evaluate import with_job
         ("MODEL --recipe rc3/xvnli", "task MODEL --recipe rc3/xvnli"),
         ("MODEL --data emoji --recipe rc3/xvnli", "task MODEL --recipe rc3/xvnli"),
         ("MODEL --data", "captions MODEL --data"),
+        ("MODEL --data photos --labels=labels.json", "classes MODEL --data photos --labels=labels.json"),
     ],
 )
 def test_the_key_option_picks_the_job(typed, meant):
@@ -33,4 +34,4 @@ def test_a_job_that_is_named_is_taken(run, model):
 def test_without_arguments_the_jobs_are_shown(run):
     for arguments, status in (((), 2), (("--help",), 0)):
         shown = run("evaluate", *arguments, code=status).output
-        assert all(job in shown for job in ("emoji", "captions", "task"))
+        assert all(job in shown for job in ("emoji", "classes", "captions", "task"))

@@ -33,7 +33,7 @@ def answer(*arguments, **environment):
 
 def test_all_commands_are_here():
     assert len(COMMANDS) == 11 and [group.name for group in app.registered_groups] == ["evaluate"]
-    assert [job.__name__ for job in JOBS] == ["emoji", "captions", "task"]
+    assert [job.__name__ for job in JOBS] == ["emoji", "classes", "captions", "task"]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,7 @@ def test_neither_do_version_and_completion():
         ["compare", "a-run-that-is-missing"],
         ["embed", "MODEL", "--output", "x.npy"],
         ["evaluate", "MODEL", "--data", "photos", "--languages", ","],
+        ["evaluate", "classes", "MODEL", "--data", "."],
         ["demo", "--method", "nothing"],
         ["features", "MODEL", "--data", "photos", "--output", "out", "--crop", "1000"],
         ["trim", "MODEL", "--output", "out"],
