@@ -7,3 +7,4 @@ from .translation import (
     Translator as Translator,
     TranslatorsByPair as TranslatorsByPair,
 )
+from .translation_cache import CachedTranslator as CachedTranslator
