@@ -21,3 +21,4 @@ from .consistency import (
 from .emoji import EmojiBenchmark as EmojiBenchmark
 from .query_ranks import QueryRanks as QueryRanks
 from .retrieval import RetrievalRecall as RetrievalRecall, evaluate_retrieval as evaluate_retrieval
+from .translate_test import evaluate_translate_test as evaluate_translate_test

@@ -27,6 +27,7 @@ def evaluate_retrieval(
     only_captioned: bool = False,
     reranker: Reranker | None = None,
     ranks: dict[str, QueryRanks] | None = None,
+    image_embeddings: np.ndarray | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
     """Retrieval between the images of a caption corpus and their captions in each language.
@@ -46,6 +47,7 @@ def evaluate_retrieval(
             (MURAL, section 4), where languages have images of their own.
         reranker: a cross-encoder that reorders the best candidates of every query.
         ranks: a dictionary to which the ranks of the single queries are added, by language.
+        image_embeddings: the embeddings of all images of the corpus [N, d], where they are at hand.
         show_progress: as in `Embedder.encode_image`.
 
     Returns:
@@ -70,7 +72,10 @@ def evaluate_retrieval(
     searched = np.unique(np.concatenate([queries.rows for queries in sets]))
     if len(searched) < len(corpus):
         corpus = corpus.select(searched)
-    images = embedder.encode_image(images_of(corpus), show_progress=show_progress)
+    if image_embeddings is None:
+        images = embedder.encode_image(images_of(corpus), show_progress=show_progress)
+    else:
+        images = image_embeddings[searched]
     results = {}
     for queries in sets:
         texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)

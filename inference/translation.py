@@ -134,7 +134,7 @@ class Seq2SeqTranslator:
             type(tokenizer).__name__,
             json.dumps(sorted(tokenizer.get_vocab().items())),
             json.dumps(backend),
-            repr(self.codes),
+            self.codes.prefix,
         ]
         return fingerprint(self.model, "\n".join(settings))
 
@@ -185,11 +185,19 @@ class TranslatorsByPair:
         Raises:
             UnknownLanguageError: when there is no translator of the pair.
         """
+        return self.of(source, target).translate(texts, source, target)
+
+    def of(self, source: str, target: str) -> Translator:
+        """The translator of a pair.
+
+        Raises:
+            UnknownLanguageError: when there is no translator of the pair.
+        """
         pair = normalize_language(source), normalize_language(target)
         if pair not in self._translators:
             known = ", ".join(f"{a} to {b}" for a, b in self._translators)
             raise UnknownLanguageError(f"no translator from {pair[0]} to {pair[1]}; there are {known}")
-        return self._translators[pair].translate(texts, *pair)
+        return self._translators[pair]
 
 
 __all__ = ["Seq2SeqTranslator", "Translator", "TranslatorsByPair"]

@@ -123,10 +123,6 @@ class LanguageCodes:
             return Request(self._prefixes[pair] + self.prefix)
         return Request(self.prefix)
 
-    def __repr__(self) -> str:
-        """The languages, for the fingerprint of a translator."""
-        return f"{self.pair} {self._source} {self.prefix!r} {self._option}"
-
 
 def _known(written: Written, tokens: Mapping[Written, str], language: str) -> None:
     if written not in tokens:

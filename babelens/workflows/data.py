@@ -36,10 +36,12 @@ class RecipeData:
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
         """The corpus of each task."""
-        return {
-            task: source.load(translations=task in self.translation_tasks)
-            for task, source in self.recipe.train.items()
-        }
+        return {task: self._corpus(task) for task in self.recipe.train}
+
+    def _corpus(self, task: str) -> Dataset | IterableDataset:
+        source = self.recipe.train[task]
+        corpus = source.load(translations=task in self.translation_tasks)
+        return source.translated.apply(corpus, f"train.{task}") if source.translated else corpus
 
     @cached_property
     def streams(self) -> list[str]:

@@ -40,6 +40,8 @@ def check_recipe(run: RunParts) -> None:
     for key, source in _sources(run):
         if run.recipe.task_name is None:
             _check_source(run, key, source)
+        elif source.translate is not None:
+            raise RecipeError(f"{key}.translate: the data of {run.recipe.task_name} are not translated; leave it out")
     _check_report(run)
     _check_licenses(run)
 
@@ -138,6 +140,11 @@ def _check_source(run: RunParts, key: str, source: DataSource) -> None:
     for name, value in source.options.items():
         check_known(name, known, f"{key}.options.")
         value_of(known[name], value, f"{key}.options.{name}")
+    if key == "validation" and source.translate is not None:
+        raise RecipeError(
+            f"{key}.translate: it is for training data; `babelens evaluate captions --translate-test` measures a "
+            "model on translated queries"
+        )
     if key == "validation" and source.loader_options().get("streaming"):
         raise RecipeError(f"{key}.options.streaming: evaluation ranks all images at once, and a stream has no end")
     if source.pairs is not None and task not in run.data.paired_tasks:

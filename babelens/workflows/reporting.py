@@ -122,6 +122,8 @@ class Reporting:
                 sources += emoji_sources([] if translations else sorted(set(self.data.corpora[task]["vendor"])))
             else:
                 role = "translations" if translations else "images and captions"
+                if source.translated is not None:
+                    role = f"{role}, {source.translated}"
                 sources.append(
                     CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution)
                 )

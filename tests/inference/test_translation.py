@@ -161,7 +161,7 @@ def test_marian_and_m2m100_as_they_are_published(tmp_path):
     names = ["<s>", "<pad>", "</s>", "<unk>", *names[2:-2]]
     (tmp_path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}), "utf-8")
     m2m = M2M100Tokenizer(str(tmp_path / "vocab.json"), spm, num_madeup_words=0)
-    save(M2M100ForConditionalGeneration, M2M100Config, m2m, tmp_path / "m2m")
+    save(M2M100ForConditionalGeneration, M2M100Config, m2m, tmp_path / "m2m", more_tokens=len(m2m.lang_code_to_id))
     translator = Seq2SeqTranslator.from_pretrained(tmp_path / "m2m", device="cpu")
     found = translator.translate(["red"], "en", "sw")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m2m", src_lang="en")

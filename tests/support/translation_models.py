@@ -20,11 +20,16 @@ SIZES = {
 }
 
 
-def save(model_class: Any, config_class: Any, tokenizer: Any, folder: Path) -> None:
+def save(model_class: Any, config_class: Any, tokenizer: Any, folder: Path, *, more_tokens: int = 0) -> None:
     """Saves a model with random weights that writes six letters about every text."""
     torch.manual_seed(0)
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    options = {"vocab_size": len(tokenizer), "eos_token_id": end, "pad_token_id": pad, "decoder_start_token_id": end}
+    options = {
+        "vocab_size": len(tokenizer) + more_tokens,
+        "eos_token_id": end,
+        "pad_token_id": pad,
+        "decoder_start_token_id": end,
+    }
     model = model_class(config_class(**SIZES, **options))
     with torch.no_grad():
         model.get_input_embeddings().weight[tokenizer.all_special_ids] *= 0.3  # so that letters are likelier

@@ -8,11 +8,16 @@ from ...data.corpus.loading import load_captions
 from ...evaluation.consistency import compare_consistency
 from ...evaluation.query_ranks import QueryRanks, of_captions
 from ...evaluation.retrieval import evaluate_retrieval
+from ...evaluation.translate_test import evaluate_translate_test
 from ...inference.embedder import Embedder
 from ...inference.reranking import Reranker
+from ...inference.translation import Translator
 from ...workflows.run_results import CONSISTENCY, RECALLS
 from .results import show_results
-from .tables import print_consistency, print_recalls
+from .tables import print_consistency, print_recalls, print_translate_test
+
+# The part of the results that compares captions with their translations.
+TRANSLATE_TEST = "translate_test"
 
 
 def evaluate_captions(
@@ -26,6 +31,8 @@ def evaluate_captions(
     reranker: Reranker | None,
     output: Path | None,
     as_json: bool,
+    translator: Translator | None = None,
+    translate_to: str = "en",
     consistency: bool = False,
     fit_on: tuple[str, str | None] | None = None,
 ) -> None:
@@ -33,12 +40,30 @@ def evaluate_captions(
 
     Args:
         embedder, data, languages, split, protocol, reranker, output, as_json: as the command's options.
+        translator: translates captions into `translate_to` before they search, as a second measurement.
+        translate_to: the language.
         consistency: whether to measure cross-lingual consistency as well.
         fit_on: source and split of the captions on which CLC-C is fitted.
     """
     corpus = load_captions(data, split=split)
+    report: dict[str, Any]
     tags = list(languages_of(corpus)) if languages is None else languages
     ranks: dict[str, QueryRanks] = {}
+    if translator is not None:
+        measured: dict[str, Any] = {"protocol": protocol, "only_captioned": only_captioned, "ranks": ranks}
+        compared = evaluate_translate_test(embedder, corpus, tags, translator, to=translate_to, **measured)
+        report = {
+            RECALLS: {tag: each["untranslated"] for tag, each in compared.items() if each["untranslated"]},
+            TRANSLATE_TEST: compared,
+        }
+        show_results(
+            report,
+            output,
+            as_json,
+            lambda: print_translate_test(data, compared, translate_to),
+            ranks=of_captions(ranks),
+        )
+        return
     results = evaluate_retrieval(
         embedder, corpus, tags, protocol=protocol, only_captioned=only_captioned, reranker=reranker, ranks=ranks
     )
@@ -47,7 +72,7 @@ def evaluate_captions(
         return
     validation = None if fit_on is None else load_captions(fit_on[0], split=fit_on[1])
     joined = compare_consistency(embedder, {data: corpus}, tags, validation=validation, protocol=protocol)
-    report: dict[str, Any] = {RECALLS: results, CONSISTENCY: joined}
+    report = {RECALLS: results, CONSISTENCY: joined}
 
     def show() -> None:
         print_recalls(data, results)
