@@ -140,11 +140,6 @@ def _check_source(run: RunParts, key: str, source: DataSource) -> None:
     for name, value in source.options.items():
         check_known(name, known, f"{key}.options.")
         value_of(known[name], value, f"{key}.options.{name}")
-    if key == "validation" and source.translate is not None:
-        raise RecipeError(
-            f"{key}.translate: it is for training data; `babelens evaluate captions --translate-test` measures a "
-            "model on translated queries"
-        )
     if key == "validation" and source.loader_options().get("streaming"):
         raise RecipeError(f"{key}.options.streaming: evaluation ranks all images at once, and a stream has no end")
     if source.pairs is not None and task not in run.data.paired_tasks:

@@ -110,7 +110,8 @@ class Reporting:
         ranks: dict[str, QueryRanks] = {}
         recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks)
         write_evaluation(self.output, "validation", recalls, of_captions(ranks))
-        dataset = f"Validation data ({self.recipe.validation.source})"
+        described = filter(None, [self.recipe.validation.source, self.recipe.validation.translated])
+        dataset = f"Validation data ({', '.join(map(str, described))})"
         return list(retrieval_results(recalls, dataset=dataset, command=self.command, note=validation_note(trainer)))
 
     def card_sources(self) -> list[CardSource]:

@@ -1,6 +1,6 @@
 """The key `translate` of a recipe's data: captions of one language that are translated by machine into others."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,31 +68,36 @@ class TranslatedSource:
         names = ", ".join(dict.fromkeys(self.models.values()))
         return f"translated by machine from {self.source} into {', '.join(self.models)} ({names})"
 
-    def apply(self, corpus: Any, where: str) -> Dataset:
+    def apply(self, corpus: Any, where: str, *, only: Collection[str] | None = None) -> Dataset:
         """The corpus with translations; each text is translated once for all runs.
 
         Args:
             corpus: the corpus.
             where: the recipe's key of its source, for error messages.
+            only: the languages that are used; others are not translated into.
 
         Raises:
             RecipeError: when a model cannot be loaded or does not translate these languages, or the corpus has nothing
                 to translate.
             SaveError: when translations cannot be kept on disk.
         """
+        targets = [tag for tag in self.models if only is None or tag in only]
+        if not targets:
+            return corpus
         try:
-            return translated_captions(corpus, self._translator(), source=self.source, targets=list(self.models))
+            return translated_captions(corpus, self._translator(targets), source=self.source, targets=targets)
         except SaveError:
             raise
         except BabelensError as error:
             raise RecipeError(f"{where}.translate: {error}") from error
 
-    def _translator(self) -> Translator:
-        targets: dict[str, list[str]] = {}
-        for target, model in self.models.items():
-            targets.setdefault(model, []).append(target)
+    def _translator(self, targets: list[str]) -> Translator:
+        """A translator into these languages; each model is loaded once."""
+        by_model: dict[str, list[str]] = {}
+        for target in targets:
+            by_model.setdefault(self.models[target], []).append(target)
         translators: dict[LanguagePair, Translator] = {}
-        for model, languages in targets.items():
+        for model, languages in by_model.items():
             pair = (self.source, languages[0]) if len(languages) == 1 else None
             loaded = Seq2SeqTranslator.from_pretrained(model, pair=pair, batch_size=self.batch_size)
             translators |= dict.fromkeys(((self.source, target) for target in languages), CachedTranslator(loaded))
