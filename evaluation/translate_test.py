@@ -86,7 +86,8 @@ def evaluate_translate_test(
             found = evaluate_retrieval(encoding, corpus, tag, ranks=translated_ranks, **options)[tag]
             results[tag]["translated"] = found
             if tag in untranslated:
-                recalls = [name for name in untranslated[tag] if not name.startswith("n_")]
+                # Captions may be equal, word for word, before the translation alone or after it alone.
+                recalls = [name for name in untranslated[tag] if name in found and not name.startswith("n_")]
                 results[tag]["gain"] = {name: found[name] - untranslated[tag][name] for name in recalls}
             thousands = translating.n_translated / 1000
             results[tag]["seconds_per_1000_texts"] = {

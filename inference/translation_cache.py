@@ -2,7 +2,7 @@
 
 Each model has an SQLite file of its own, which its fingerprint names, with a row for every pair of languages and text.
 Translations are written some hundred at a time, so that a process that is killed loses no more than these, and several
-processes may read and write one file at once.
+processes may share one file: none translates what another translates.
 """
 
 import sqlite3
@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from datasets import config
+from filelock import FileLock
 
 from ..configuration.errors import SaveError
 from ..configuration.files import errors_naming
@@ -77,22 +78,43 @@ class CachedTranslator:
             with progress_bar(len(missing), f"Translating {pair[0]} to {pair[1]}", self.show_progress) as bar:
                 for start in range(0, len(missing), _BLOCK):
                     block = missing[start : start + _BLOCK]
-                    began = time.perf_counter()
-                    translations = self.translator.translate(block, *pair)
-                    seconds = (time.perf_counter() - began) / len(block)
-                    rows = [(*pair, *both, seconds) for both in zip(block, translations, strict=True)]
-                    with database:
-                        database.executemany("INSERT OR IGNORE INTO translations VALUES (?, ?, ?, ?, ?)", rows)
-                    # Read again: if another process was first, both use what it wrote.
-                    known |= _find(database, pair, block)
+                    known |= self._translate(database, pair, block)
                     bar.update(len(block))
         return [known[text][0] for text in texts]
+
+    def _translate(
+        self, database: sqlite3.Connection, pair: tuple[str, str], texts: list[str]
+    ) -> dict[str, tuple[str, float]]:
+        """Translates some texts, and writes them; those that another process has written in the meantime are read."""
+        with self._locked():
+            found = _find(database, pair, texts)
+            if new := [text for text in texts if text not in found]:
+                began = time.perf_counter()
+                translations = self.translator.translate(new, *pair)
+                seconds = (time.perf_counter() - began) / len(new)
+                made = {text: (each, seconds) for text, each in zip(new, translations, strict=True)}
+                rows = [(*pair, text, *each) for text, each in made.items()]
+                with database:
+                    database.executemany("INSERT INTO translations VALUES (?, ?, ?, ?, ?)", rows)
+                found |= made
+        return found
 
     def seconds(self, texts: Sequence[str], source: str, target: str) -> float:
         """How long it took to translate texts, each once, whenever that was; what is not on disk took nothing."""
         pair = normalize_language(source), normalize_language(target)
         with self._open() as database:
             return sum(seconds for _, seconds in _find(database, pair, list(dict.fromkeys(texts))).values())
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Waits until no other process translates with this file, so that the processes of one run share the work."""
+        lock = FileLock(f"{self.file}.lock")
+        with errors_naming(self.file):
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

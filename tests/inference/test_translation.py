@@ -226,27 +226,29 @@ class Namer:
     """Translates a text to its own name and the text."""
 
     def __init__(self, name):
-        self.name = name
+        self.name, self.count = name, 0
 
     def translate(self, texts, source, target):
+        self.count += len(texts)
         return [f"{self.name} {text}" for text in texts]
 
 
 def _translate(name, folder, results):
     texts = [f"text {number}" for number in range(600)]
-    results.put(CachedTranslator(Namer(name), key="both", folder=folder).translate(texts, "en", "de"))
+    namer = Namer(name)
+    results.put((CachedTranslator(namer, key="both", folder=folder).translate(texts, "en", "de"), namer.count))
 
 
-def test_two_processes_agree(tmp_path):
+def test_two_processes_agree_and_share_the_work(tmp_path):
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     processes = [context.Process(target=_translate, args=(name, tmp_path, results)) for name in ("one", "two")]
     for process in processes:
         process.start()
-    first, second = results.get(timeout=60), results.get(timeout=60)
+    (first, one), (second, two) = results.get(timeout=60), results.get(timeout=60)
     for process in processes:
         process.join()
-    assert first == second
+    assert first == second and one + two == 600
     assert CachedTranslator(Namer("three"), key="both", folder=tmp_path).translate(["text 5"], "en", "de") == [
         first[5]
     ]
