@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..configuration.errors import InputError, UnknownLanguageError
+from ..configuration.errors import InputError, MissingExtraError, ModelFolderError, UnknownLanguageError
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import load_model, load_processor
 from .fingerprint import fingerprint
@@ -80,9 +80,22 @@ class Seq2SeqTranslator:
             pair, prefix, batch_size: as in `Seq2SeqTranslator`.
             device: where to run; by default the accelerator when there is one, else the CPU.
             loading: passed to the Auto classes: `revision`, `token`, `dtype`, ….
+
+        Raises:
+            ModelFolderError: when there is no such model, or it cannot be loaded.
+            MissingExtraError: without a library that its tokenizer needs.
+            InputError: as the class.
         """
         model = load_model(AutoModelForSeq2SeqLM, folder_or_repo, **loading)
-        tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
+        try:
+            tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
+        except ModelFolderError as error:
+            if not isinstance(error.__cause__, ImportError):
+                raise
+            raise MissingExtraError(
+                f"the tokenizer of {folder_or_repo} needs a library that is not installed: pip install "
+                f"babelens[translation] ({str(error.__cause__).strip().partition('. ')[0]})"
+            ) from error
         if device is None and torch.accelerator.is_available():
             device = torch.accelerator.current_accelerator()
         moved = model if device is None else model.to(device)

@@ -20,7 +20,13 @@ from transformers import (
 )
 from translation_models import save, save_nllb
 
-from babelens.configuration.errors import InputError, SaveError, UnknownLanguageError
+from babelens.configuration.errors import (
+    InputError,
+    MissingExtraError,
+    ModelFolderError,
+    SaveError,
+    UnknownLanguageError,
+)
 from babelens.inference import CachedTranslator, Seq2SeqTranslator
 from babelens.inference.translation_codes import LanguageCodes, Request
 
@@ -166,6 +172,19 @@ def test_marian_and_m2m100_as_they_are_published(tmp_path):
     found = translator.translate(["red"], "en", "sw")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m2m", src_lang="en")
     assert found == [asked(translator.model, tokenizer, "red", forced_bos_token_id=tokenizer.get_lang_id("sw"))]
+
+
+def test_without_a_library_of_the_tokenizer_the_extra_is_named(tmp_path, monkeypatch):
+    class Tokenizers:
+        @staticmethod
+        def from_pretrained(*arguments, **options):
+            raise ImportError("MarianTokenizer requires the SentencePiece library. Check out …")
+
+    monkeypatch.setattr("babelens.inference.translation.AutoTokenizer", Tokenizers)
+    with pytest.raises(MissingExtraError, match=r"babelens\[translation\] \(MarianTokenizer requires the Sent"):
+        Seq2SeqTranslator.from_pretrained(save_nllb(tmp_path), device="cpu")
+    with pytest.raises(ModelFolderError, match="nothing-here"):
+        Seq2SeqTranslator.from_pretrained("nothing-here")
 
 
 def test_translations_that_do_not_end_are_counted(caplog):
