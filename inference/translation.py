@@ -198,7 +198,8 @@ class TranslatorsByPair:
         Raises:
             UnknownLanguageError: when there is no translator of the pair.
         """
-        return self.of(source, target).translate(texts, source, target)
+        pair = normalize_language(source), normalize_language(target)
+        return self.of(*pair).translate(texts, *pair)
 
     def of(self, source: str, target: str) -> Translator:
         """The translator of a pair.
