@@ -33,6 +33,7 @@ from .configuration.presets import add_preset_folder
 from .inference.loading import register_adapter_loader
 from .inference.mla_adapters import load_mla_adapter
 from .inference.pipeline import register_pipeline
+from .inference.zero_shot_pipeline import register_zero_shot_pipeline
 from .modeling import peft_mla as peft_mla  # importing it registers the adapters with PEFT
 from .modeling.modeling_consistency import CrossLingualConsistency
 from .modeling.modeling_etcl import EtclModel
@@ -142,6 +143,7 @@ def imported(reference: str) -> Any:
 def register() -> None:
     """Makes transformers' Auto classes know every method, and its pipelines their tasks; harmless when repeated."""
     register_pipeline()
+    register_zero_shot_pipeline()
     register_adapter_loader(peft_mla.MLA.value, load_mla_adapter)
     AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)

@@ -107,6 +107,19 @@ def normalize_languages(tags: str | list[str] | tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(normalize_language(tag) for tag in ([tags] if isinstance(tags, str) else tags)))
 
 
+def language_and_script(tag: str) -> tuple[str, str]:
+    """Returns the language and the script of a tag: the macrolanguage, which tags without a region mean (`arb` is
+    `ar`), and the likely script (`zh-TW` is written in `Hant`). Only an installed package has the data for it."""
+    import langcodes
+
+    standard = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True))
+    if standard.language in (None, "und"):  # which the data would make English
+        return "und", standard.script or ""
+    language = standard.maximize()
+    # NLLB names Korean's script by its letters alone.
+    return language.language or "", {"Hang": "Kore"}.get(language.script or "", language.script or "")
+
+
 def language_for_each(language: str | Sequence[str], count: int) -> list[str]:
     """Returns one canonical tag for each of `count` texts, from one tag for all texts or one tag for each.
 

@@ -1,4 +1,4 @@
-"""Measurements of what models find: retrieval recall, consistent retrieval, and the emoji benchmark's four questions.
+"""Measurements of what models find: retrieval, consistent retrieval, classification, the emoji benchmark's questions.
 
 The public names stand in `__init__.pyi`; each is imported when it is first used.
 """

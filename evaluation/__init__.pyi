@@ -1,4 +1,13 @@
 from .benchmarks import LoadedBenchmark as LoadedBenchmark, load_benchmark as load_benchmark
+from .class_labels import ClassifiedImages as ClassifiedImages, read_labels as read_labels
+from .classification import (
+    class_embeddings as class_embeddings,
+    evaluate_classification as evaluate_classification,
+    group_means as group_means,
+    language_groups as language_groups,
+    linear_probe_accuracy as linear_probe_accuracy,
+    neighbor_accuracy as neighbor_accuracy,
+)
 from .comparison import (
     Difference as Difference,
     RunResults as RunResults,
@@ -17,3 +26,4 @@ from .mteb_runs import MtebScore as MtebScore, evaluate_mteb as evaluate_mteb, m
 from .query_ranks import QueryRanks as QueryRanks
 from .retrieval import RetrievalRecall as RetrievalRecall, evaluate_retrieval as evaluate_retrieval
 from .texts import evaluate_bitext as evaluate_bitext, evaluate_similarity as evaluate_similarity
+from .translate_test import evaluate_translate_test as evaluate_translate_test

@@ -10,8 +10,7 @@ from typing import Any
 import langcodes
 
 from ..configuration.errors import LanguageTagError, MissingLanguageError, UnknownLanguageError
-from ..configuration.languages import normalize_language, normalize_languages
-from ..inference.translation import language_and_script
+from ..configuration.languages import language_and_script, normalize_language, normalize_languages
 
 # The kinds of tasks whose rows are pairs of texts, of which a subset's languages name the first and the second.
 _PAIRS = ("BitextMining", "STS")

@@ -35,6 +35,7 @@ def evaluate_retrieval(
     reranker: Reranker | None = None,
     ranks: dict[str, QueryRanks] | None = None,
     gallery: list[GalleryRow] | None = None,
+    image_embeddings: np.ndarray | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
     """Retrieval between the images of a caption corpus and their captions in each language.
@@ -56,6 +57,7 @@ def evaluate_retrieval(
         ranks: a dictionary to which the ranks of the single queries are added, by language.
         gallery: a list to which some queries of each language are added, with the images that the model finds without
             reranking; of a corpus of features, none.
+        image_embeddings: the embeddings of all images of the corpus [N, d], where they are at hand.
         show_progress: as in `Embedder.encode_image`.
 
     Returns:
@@ -80,7 +82,10 @@ def evaluate_retrieval(
     searched = np.unique(np.concatenate([queries.rows for queries in sets]))
     if len(searched) < len(corpus):
         corpus = corpus.select(searched)
-    images = embedder.encode_image(images_of(corpus), show_progress=show_progress)
+    if image_embeddings is None:
+        images = embedder.encode_image(images_of(corpus), show_progress=show_progress)
+    else:
+        images = image_embeddings[searched]
     glosses = _english_captions(corpus) if gallery is not None else {}
     results = {}
     for queries in sets:

@@ -2,8 +2,11 @@ from .cross_encoder import CrossEncoder as CrossEncoder
 from .embedder import Embedder as Embedder
 from .image_index import ImageIndex as ImageIndex
 from .reranking import Reranker as Reranker
+from .translated_captions import translated_captions as translated_captions
+from .translating_embedder import TranslatingEmbedder as TranslatingEmbedder
 from .translation import (
     Seq2SeqTranslator as Seq2SeqTranslator,
     Translator as Translator,
     TranslatorsByPair as TranslatorsByPair,
 )
+from .translation_cache import CachedTranslator as CachedTranslator

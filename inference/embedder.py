@@ -25,7 +25,7 @@ from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.image_inputs import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
-from .loading import load_encoder
+from .loading import load_encoder, takes_language
 from .text_only import TextEncoder
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
@@ -79,7 +79,7 @@ class Embedder:
         self.model: Any = model
         self.processor = processor
         self.batch_size = batch_size
-        self._takes_language = "language" in inspect.signature(type(processor).__call__).parameters
+        self._takes_language = takes_language(processor)
         # As SigLIP was trained.
         self._is_padded_to_full_length = "siglip" in model.config.model_type or getattr(
             processor, "pad_to_max_length", False

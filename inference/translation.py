@@ -1,23 +1,26 @@
-"""Machine translation of queries, with any sequence-to-sequence model of transformers.
+"""Machine translation of queries and captions, with any sequence-to-sequence model of transformers.
 
-A translator has one method, `translate(texts, source, target)`, whose languages are BCP-47 tags. A model of many
-languages (NLLB, M2M100, mBART-50) has a token for each language in a spelling of its own (`deu_Latn`, `__de__`,
-`de_DE`), which is found from the tag. A model of two languages (Marian) is loaded with the pair that it translates.
+A translator has one method, `translate(texts, source, target)`, whose languages are BCP-47 tags. How a family of
+models is told the languages stands in `translation_codes`; `translation_cache` keeps translations on disk.
 """
 
+import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-import langcodes
 import torch
+from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..configuration.errors import InputError, LanguageTagError, UnknownLanguageError
+from ..configuration.errors import InputError, MissingExtraError, ModelFolderError, UnknownLanguageError
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import load_model, load_processor
+from .fingerprint import fingerprint
+from .translation_codes import LanguageCodes, LanguagePair
 
-LanguagePair = tuple[str, str]
+logger = logging.getLogger(__name__)
 
 
 class Translator(Protocol):
@@ -28,18 +31,21 @@ class Translator(Protocol):
 
 
 class Seq2SeqTranslator:
-    """A translation model of transformers.
+    """A translation model of transformers: Marian, M2M100, NLLB, mBART, MADLAD-400, T5 and their like.
 
-    The model's own `generation_config` sets how it generates: beams, length and so on.
+    The model's own `generation_config` sets how it generates: beams, length and so on. Without a length there, a
+    translation may have twice as many tokens as the longest text of its batch, and 20 more.
 
     Args:
         model: a sequence-to-sequence model.
         tokenizer: its tokenizer.
-        pair: source and target language of a model that has no tokens for languages.
+        pair: source and target language of a model that translates one pair and does not say which.
+        prefix: what is put before every text, for a model that was fine-tuned with it, such as a T5 with
+            `"translate English to Swahili: "`; what models of a known family read is put there without it.
         batch_size: number of texts that are translated at a time.
 
     Raises:
-        ValueError: without `pair`, when the tokenizer has no tokens for languages.
+        InputError: when neither the tokenizer nor `pair` says which languages the model translates.
     """
 
     def __init__(
@@ -48,18 +54,13 @@ class Seq2SeqTranslator:
         tokenizer: PreTrainedTokenizerBase,
         *,
         pair: LanguagePair | None = None,
+        prefix: str = "",
         batch_size: int = 32,
     ) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        self.pair = None if pair is None else (normalize_language(pair[0]), normalize_language(pair[1]))
-        self._tokens = _language_tokens(tokenizer) if hasattr(tokenizer, "src_lang") else {}
-        if pair is None and not self._tokens:
-            raise ValueError(
-                f"{type(tokenizer).__name__} has no tokens for languages: say which the model translates, as in "
-                "pair=('en', 'de')"
-            )
+        self.codes = LanguageCodes(model, tokenizer, pair=pair, prefix=prefix)
 
     @classmethod
     def from_pretrained(
@@ -67,6 +68,7 @@ class Seq2SeqTranslator:
         folder_or_repo: str | Path,
         *,
         pair: LanguagePair | None = None,
+        prefix: str = "",
         batch_size: int = 32,
         device: str | torch.device | None = None,
         **loading: Any,
@@ -75,49 +77,92 @@ class Seq2SeqTranslator:
 
         Args:
             folder_or_repo: what `AutoModelForSeq2SeqLM.from_pretrained` takes.
-            pair, batch_size: as in `Seq2SeqTranslator`.
+            pair, prefix, batch_size: as in `Seq2SeqTranslator`.
             device: where to run; by default the accelerator when there is one, else the CPU.
             loading: passed to the Auto classes: `revision`, `token`, `dtype`, ….
+
+        Raises:
+            ModelFolderError: when there is no such model, or it cannot be loaded.
+            MissingExtraError: without a library that its tokenizer needs.
+            InputError: as the class.
         """
         model = load_model(AutoModelForSeq2SeqLM, folder_or_repo, **loading)
-        tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
+        try:
+            tokenizer = load_processor(AutoTokenizer, folder_or_repo, **loading)
+        except ModelFolderError as error:
+            if not isinstance(error.__cause__, ImportError):
+                raise
+            raise MissingExtraError(
+                f"the tokenizer of {folder_or_repo} needs a library that is not installed: pip install "
+                f"babelens[translation] ({str(error.__cause__).strip().partition('. ')[0]})"
+            ) from error
         if device is None and torch.accelerator.is_available():
             device = torch.accelerator.current_accelerator()
-        return cls(model if device is None else model.to(device), tokenizer, pair=pair, batch_size=batch_size)
+        moved = model if device is None else model.to(device)
+        return cls(moved, tokenizer, pair=pair, prefix=prefix, batch_size=batch_size)
 
     def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
-        """Translates texts, in their order.
+        """Translates texts, in their order. A warning counts translations that ended at the greatest length.
 
         Raises:
             LanguageTagError: for a string that names no language.
             UnknownLanguageError: for a language that the model does not translate.
             InputError: for a text that is longer than the model reads.
         """
-        source, target = normalize_language(source), normalize_language(target)
-        options = self._towards(source, target)
-        translations: list[str] = []
+        request = self.codes.request(normalize_language(source), normalize_language(target))
+        if request.source_code is not None:
+            self.tokenizer.src_lang = request.source_code
+        translations = [""] * len(texts)
+        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))  # little of a batch is padding
+        cut = 0
         for start in range(0, len(texts), self.batch_size):
-            batch = list(texts[start : start + self.batch_size])
+            indices = order[start : start + self.batch_size]
+            batch = [request.prefix + texts[index] for index in indices]
             inputs = self.tokenizer(batch, padding=True, return_tensors="pt", verbose=False)  # checked below
             self._check_lengths(batch, inputs["attention_mask"].sum(1).tolist())
-            generated = self.model.generate(**inputs.to(self.model.device), **options)
-            translations += self.tokenizer.batch_decode(generated, skip_special_tokens=True)
+            # Not what some tokenizers make beside them, such as the segments of BERT's.
+            read = {name: inputs[name].to(self.model.device) for name in ("input_ids", "attention_mask")}
+            options = self._length(read["input_ids"]) | dict(request.options)
+            generated = self.model.generate(**read, **options)
+            cut += self._unfinished(generated)
+            for index, text in zip(
+                indices, self.tokenizer.batch_decode(generated, skip_special_tokens=True), strict=True
+            ):
+                translations[index] = text
+        if cut:
+            logger.warning(
+                "%d of %d translations from %s to %s were cut at the greatest length", cut, len(texts), source, target
+            )
         return translations
 
-    def _towards(self, source: str, target: str) -> dict[str, int]:
-        """Sets the tokenizer to `source`, and returns the options by which `generate` writes in `target`."""
-        if self.pair is not None:
-            if (source, target) != self.pair:
-                raise UnknownLanguageError(
-                    f"this model translates {self.pair[0]} to {self.pair[1]}, not {source} to {target}"
-                )
-            return {}
-        for language in (source, target):
-            if language_and_script(language) not in self._tokens:
-                raise UnknownLanguageError(f"this translation model has no token for {language!r}")
-        # M2M100's token of a language is its code between underscores.
-        self.tokenizer.src_lang = self._tokens[language_and_script(source)].strip("_")
-        return {"forced_bos_token_id": self.tokenizer.convert_tokens_to_ids(self._tokens[language_and_script(target)])}
+    def fingerprint(self) -> str:
+        """A digest of everything that a translation depends on, beside the text and its languages."""
+        tokenizer = self.tokenizer
+        backend = json.loads(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else {}
+        for changing in ("padding", "post_processor", "truncation"):  # with every call, and with the source language
+            backend.pop(changing, None)
+        settings = [
+            self.model.config.to_json_string(),
+            self.model.generation_config.to_json_string(),
+            type(tokenizer).__name__,
+            json.dumps(sorted(tokenizer.get_vocab().items())),
+            json.dumps(backend),
+            self.codes.prefix,
+        ]
+        return fingerprint(self.model, "\n".join(settings))
+
+    def _length(self, input_ids: Tensor) -> dict[str, int]:
+        """The greatest length of translations, where the model states none: transformers would take 20 tokens."""
+        stated = self.model.generation_config
+        has_length = stated.max_length is not None or stated.max_new_tokens is not None
+        return {} if has_length else {"max_new_tokens": 2 * input_ids.shape[1] + 20}
+
+    def _unfinished(self, generated: Tensor) -> int:
+        """The number of translations that do not end."""
+        ends = self.model.generation_config.eos_token_id
+        ends = [*(ends if isinstance(ends, list) else [ends]), self.tokenizer.pad_token_id]
+        last = torch.tensor([each for each in ends if each is not None], device=generated.device)
+        return int((~torch.isin(generated[:, -1], last)).sum())
 
     def _check_lengths(self, texts: list[str], lengths: list[int]) -> None:
         longest = self.tokenizer.model_max_length
@@ -154,29 +199,19 @@ class TranslatorsByPair:
             UnknownLanguageError: when there is no translator of the pair.
         """
         pair = normalize_language(source), normalize_language(target)
+        return self.of(*pair).translate(texts, *pair)
+
+    def of(self, source: str, target: str) -> Translator:
+        """The translator of a pair.
+
+        Raises:
+            UnknownLanguageError: when there is no translator of the pair.
+        """
+        pair = normalize_language(source), normalize_language(target)
         if pair not in self._translators:
             known = ", ".join(f"{a} to {b}" for a, b in self._translators)
             raise UnknownLanguageError(f"no translator from {pair[0]} to {pair[1]}; there are {known}")
-        return self._translators[pair].translate(texts, *pair)
-
-
-def _language_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[tuple[str, str], str]:
-    """The tokenizer's tokens of languages, by language and script."""
-    tokens: dict[tuple[str, str], str] = {}
-    for token in tokenizer.all_special_tokens:
-        try:
-            tokens.setdefault(language_and_script(normalize_language(token.strip("_"))), token)
-        except LanguageTagError:  # <s>, [PAD] and the like
-            continue
-    return tokens
-
-
-def language_and_script(tag: str) -> tuple[str, str]:
-    """Language and script of a tag: the macrolanguage, which tags without a region mean (`arb` is `ar`), and the
-    likely script."""
-    language = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True)).maximize()
-    # NLLB names Korean's script by its letters alone.
-    return language.language or "", {"Hang": "Kore"}.get(language.script or "", language.script or "")
+        return self._translators[pair]
 
 
 __all__ = ["Seq2SeqTranslator", "Translator", "TranslatorsByPair"]

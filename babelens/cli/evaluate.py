@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from .evaluate_benchmark import benchmark
 from .evaluate_captions import captions
+from .evaluate_classes import classes
 from .evaluate_emoji import emoji
 from .evaluate_mteb import mteb
 from .evaluate_task import task
@@ -19,8 +20,10 @@ from .evaluate_texts import texts
 
 Job = Callable[..., None]
 # The jobs, with the option that asks for each where the job is left out; the first is done without any such option.
+# Of several such options, the one of the first job counts.
 JOBS: dict[Job, str | None] = {
     emoji: None,
+    classes: "--labels",
     captions: "--data",
     benchmark: "--benchmark",
     mteb: "--mteb",

@@ -24,6 +24,8 @@ from .options import (
     split_tags,
 )
 
+_TRANSLATION = "Translation before the search"
+
 
 def captions(
     model: Model,
@@ -61,6 +63,20 @@ def captions(
         str | None,
         typer.Option(help="The split of these images on which CLC-C is fitted.", rich_help_panel=CONSISTENCY),
     ] = None,
+    translate_test: Annotated[
+        str | None,
+        typer.Option(
+            "--translate-test",
+            help="A translation model of transformers: captions in other languages are also translated by it, before "
+            "they search. A folder, or a name on the Hub; or, for models of one pair each, such as "
+            "`de=Helsinki-NLP/opus-mt-de-en,fr=Helsinki-NLP/opus-mt-fr-en`.",
+            metavar="TRANSLATOR",
+            rich_help_panel=_TRANSLATION,
+        ),
+    ] = None,
+    translate_to: Annotated[
+        str, typer.Option(help="The language that captions are translated into.", rich_help_panel=_TRANSLATION)
+    ] = "en",
     rerank: Rerank = None,
     top_k: TopK = 50,
     regions: Regions = None,
@@ -78,6 +94,9 @@ def captions(
     --top-k passes of the cross-encoder for every caption and for every image.
 
     With --consistency, recall is also measured for captions that search together with those in the other languages.
+
+    With --translate-test, recall is also measured for captions that are translated by machine before the search, with
+    the time that the translations took. They are kept on disk, so that each caption is translated once.
     """
     tags = None if languages is None else split_tags(languages)
     if tags == []:
@@ -89,14 +108,20 @@ def captions(
             "captions in all languages search together, and --only-captioned gives each language images of its own",
             param_hint="--consistency",
         )
+    if translate_test and (consistency or rerank):
+        raise typer.BadParameter(
+            "it is measured without --consistency and without --rerank", param_hint="--translate-test"
+        )
     from .jobs.evaluate_captions import evaluate_captions
-    from .jobs.models import load_reranker, load_retrieval_embedder
+    from .jobs.models import load_reranker, load_retrieval_embedder, load_translator
 
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     evaluate_captions(
         load_retrieval_embedder(model, **code),
         data,
         tags,
+        translator=load_translator(translate_test, translate_to, trust_remote_code) if translate_test else None,
+        translate_to=translate_to,
         split=split,
         protocol=protocol,
         only_captioned=only_captioned,

@@ -36,10 +36,22 @@ class RecipeData:
     @cached_property
     def corpora(self) -> dict[str, Dataset | IterableDataset]:
         """The corpus of each task."""
-        return {
-            task: source.load(translations=task in self.translation_tasks)
-            for task, source in self.recipe.train.items()
-        }
+        return {task: self._corpus(task) for task in self.recipe.train}
+
+    def _corpus(self, task: str) -> Dataset | IterableDataset:
+        source = self.recipe.train[task]
+        corpus = source.load(translations=task in self.translation_tasks)
+        if source.translated is None:
+            return corpus
+        return source.translated.apply(corpus, f"train.{task}", only=self._named_languages(task))
+
+    def _named_languages(self, task: str) -> set[str] | None:
+        """The languages that the recipe names for a task, in any stage; None where it takes those of the data."""
+        source, stages = self.recipe.train[task], [stage for stage in self.recipe.all_stages if task in stage.tasks]
+        if source.language_pairs is not None:
+            return {tag for pair in source.language_pairs for tag in pair}
+        named = [source.tags if task in self.translation_tasks else stage.tags or source.tags for stage in stages]
+        return None if None in named else {tag for tags in named for tag in tags or ()}
 
     @cached_property
     def streams(self) -> list[str]:
@@ -58,7 +70,10 @@ class RecipeData:
     @cached_property
     def validation(self) -> Any:
         """The data on which the model is evaluated during training; None when the recipe names none."""
-        return self.recipe.validation.load() if self.recipe.validation else None
+        source = self.recipe.validation
+        if source is None or source.translated is None:
+            return source and source.load()
+        return source.translated.apply(source.load(), "validation")
 
     def digests(self) -> dict[str, str]:
         """The digest of each corpus that is no stream, by the recipe's key: other data have other digests."""

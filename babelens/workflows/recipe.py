@@ -28,6 +28,7 @@ from ..data.readers.bitext_files import is_bitext
 from .published_sources import PUBLISHED
 from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe
 from .recipe_types import as_meant
+from .translated_source import TranslatedSource
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
@@ -52,6 +53,8 @@ class DataSource:
         options: keyword arguments of the loader, such as `streaming: true`; of a stream, the recipe needs `max_steps`,
             an existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
         languages: languages of image-text pairs; default: all.
+        translate: captions to translate by machine before training, `{model: …, from: en, to: [de, fr]}`: `model` is a
+            translation model of transformers, a folder or Hub id, or a mapping with one for each language in `to`.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
             combinations.
         license: SPDX identifier of the data's license, for the card; not needed for the emoji benchmark.
@@ -64,6 +67,7 @@ class DataSource:
     pairs: list[list[str]] | dict[str, list[str]] | None = None
     license: str = "unknown"
     attribution: str = ""
+    translate: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.source:
@@ -80,11 +84,18 @@ class DataSource:
             check_languages(pair, "pairs")
         if self.pairs is not None and not self.language_pairs:
             raise RecipeError(f"pairs: {self.pairs} has no pair of two languages")
+        if self.translated is not None and self.loader_options().get("streaming"):
+            raise RecipeError("translate: captions are translated before training, and a stream is read meanwhile")
 
     @property
     def tags(self) -> list[str] | None:
         """`languages` in their canonical spelling, each once."""
         return None if self.languages is None else normalize_languages(self.languages)
+
+    @property
+    def translated(self) -> TranslatedSource | None:
+        """What `translate` describes."""
+        return None if self.translate is None else TranslatedSource.of(self.translate)
 
     @property
     def language_pairs(self) -> list[tuple[str, str]] | None:

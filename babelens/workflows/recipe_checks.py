@@ -40,6 +40,8 @@ def check_recipe(run: RunParts) -> None:
     for key, source in _sources(run):
         if run.recipe.task_name is None:
             _check_source(run, key, source)
+        elif source.translate is not None:
+            raise RecipeError(f"{key}.translate: the data of {run.recipe.task_name} are not translated; leave it out")
     _check_report(run)
     _check_licenses(run)
 

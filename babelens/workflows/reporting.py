@@ -123,7 +123,8 @@ class Reporting:
         gallery: list[GalleryRow] = []
         recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks, gallery=gallery)
         write_evaluation(self.output, "validation", recalls, of_captions(ranks), gallery)
-        dataset = f"Validation data ({self.recipe.validation.source})"
+        described = filter(None, [self.recipe.validation.source, self.recipe.validation.translated])
+        dataset = f"Validation data ({', '.join(map(str, described))})"
         return list(retrieval_results(recalls, dataset=dataset, command=self.command, note=validation_note(trainer)))
 
     def card_sources(self) -> list[CardSource]:
@@ -135,6 +136,8 @@ class Reporting:
                 sources += emoji_sources([] if translations else sorted(set(self.data.corpora[task]["vendor"])))
             else:
                 role = "translations" if translations else "images and captions"
+                if source.translated is not None:
+                    role = f"{role}, {source.translated}"
                 sources.append(
                     CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution)
                 )

@@ -17,8 +17,9 @@ from .seeds import is_finished_run, seed_folders
 logger = logging.getLogger(__name__)
 
 MEAN = "mean"
-# The parts of a report of `evaluate --consistency`; of the emoji benchmark, the questions take the place of RECALLS.
-RECALLS, CONSISTENCY = "recalls", "consistency"
+# The parts of a report of `evaluate --consistency` (with the emoji benchmark, its questions take the place of RECALLS)
+# and of `--translate-test`. What is beside the recalls is of captions that search together, or translated.
+RECALLS, CONSISTENCY, TRANSLATE_TEST = "recalls", "consistency", "translate_test"
 # The key of a report of `evaluate --benchmark` that names the benchmark.
 BENCHMARK = "benchmark"
 
@@ -114,8 +115,8 @@ def _test_sets(report: Any) -> dict[str, dict[str, dict[str, dict[str, float]]]]
     as `evaluation/tokenizer.json`."""
     if isinstance(report, dict) and BENCHMARK in report:
         report = report["results"]
-    if isinstance(report, dict) and CONSISTENCY in report:  # its recalls are of captions that search together
-        report = {name: part for name, part in report.items() if name != CONSISTENCY}
+    if isinstance(report, dict) and not report.keys().isdisjoint((CONSISTENCY, TRANSLATE_TEST)):
+        report = {name: part for name, part in report.items() if name not in (CONSISTENCY, TRANSLATE_TEST)}
         report = report.get(RECALLS, report)
     if (
         not isinstance(report, dict)

@@ -90,6 +90,18 @@ def parse_object(text: str) -> dict[str, Any]:
     return record
 
 
+def parse_file(file: str | Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        CorpusError: as `parse_object`, and for a file that cannot be read; the message names the file.
+    """
+    try:
+        return parse_object(Path(file).read_text("utf-8-sig"))
+    except (CorpusError, OSError, UnicodeDecodeError) as error:
+        raise CorpusError(f"{file}: {error}") from error
+
+
 def parse_json(text: str, make_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """The value that a JSON text holds.
 

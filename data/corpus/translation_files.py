@@ -67,15 +67,23 @@ def _translations(file: Path, rules: CaptionRules, with_ids: bool) -> Iterator[d
 
 def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, {language: text, or None for an empty one}) of a translation file."""
-    for line, record in _tsv_records(file) if file.suffix == ".tsv" else read_json_lines(file):
+    for line, record in tsv_records(file) if file.suffix == ".tsv" else read_json_lines(file):
         yield line, {name: None if text in ("", []) else text for name, text in record.items()}
 
 
-def _tsv_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, {column: cell}) of a tab-separated file with a header. Cells are not quoted."""
+def tsv_records(file: Path, key: str = "image_id") -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, {column: cell}) of a tab-separated file with a header. Cells are not quoted.
+
+    Args:
+        file: the file.
+        key: the name that a column may have beside those of languages.
+
+    Raises:
+        CorpusError, LanguageTagError: for a header or a line that cannot be used.
+    """
     lines = read_lines(file)
     header = next(lines, (1, "en"))[1].split("\t")
-    _check_header(header, f"{file} line 1")
+    _check_header(header, key, f"{file} line 1")
     for line, text in lines:
         cells = text.split("\t")
         if len(cells) < len(header):
@@ -88,12 +96,12 @@ def _tsv_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield line, dict(zip(header, cells, strict=True))
 
 
-def _check_header(header: list[str], place: str) -> None:
-    """Every column is called by its language, or `image_id`."""
+def _check_header(header: list[str], key: str, place: str) -> None:
+    """Every column is called by its language, or as the key."""
     spellings: dict[str, str] = {}
     for number, name in enumerate(header, 1):
         try:
-            language = name if name == "image_id" else normalize_language(name)
+            language = name if name == key else normalize_language(name)
         except LanguageTagError as error:
             raise LanguageTagError(f"{place}: column {number} of the header: {error}") from None
         if language in spellings:

@@ -23,6 +23,7 @@ from babelens.cli.evaluate import JOBS, with_job
         ),
         ("MODEL --texts sts.tsv", "texts MODEL --texts sts.tsv"),
         ("MODEL --data", "captions MODEL --data"),
+        ("MODEL --data photos --labels=labels.json", "classes MODEL --data photos --labels=labels.json"),
     ],
 )
 def test_the_key_option_picks_the_job(typed, meant):

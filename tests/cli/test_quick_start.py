@@ -46,7 +46,7 @@ def answer(*arguments, **environment):
 
 def test_all_commands_are_here():
     assert len(COMMANDS) == 13 and [group.name for group in app.registered_groups] == ["evaluate", "analyze"]
-    assert [job.__name__ for job in JOBS] == ["emoji", "captions", "benchmark", "mteb", "texts", "task"]
+    assert [job.__name__ for job in JOBS] == ["emoji", "classes", "captions", "benchmark", "mteb", "texts", "task"]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,7 @@ def test_neither_do_version_and_completion():
         ["benchmarks", "none"],
         ["evaluate", "MODEL", "--mteb", ","],
         ["evaluate", "MODEL", "--texts", "x.tsv", "--languages", "de"],
+        ["evaluate", "classes", "MODEL", "--data", "."],
         ["demo", "--method", "nothing"],
         ["features", "MODEL", "--data", "photos", "--output", "out", "--crop", "1000"],
         ["trim", "MODEL", "--output", "out"],

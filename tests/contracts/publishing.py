@@ -15,6 +15,8 @@ from transformers import (
     pipeline,
 )
 
+from babelens.inference.prompts import filled, photo_template
+
 from .common import LANGUAGES, TEXTS, assert_equal, drawn_images, embeddings
 from .loading import LoadingContract
 
@@ -137,6 +139,20 @@ class PublishingContract(PublishedModelContract):
             found = {entry["label"]: entry["score"] for entry in ranking}
             expected = self.scores(*parts, image, "{}")
             torch.testing.assert_close(torch.tensor([found[text] for text in TEXTS]), expected)
+
+    @torch.no_grad()
+    def test_zero_shot_classification_in_the_language_of_the_labels(self, published, model, processor):
+        """By the template of each label's language, and the processor, which is told the languages."""
+        if not self.in_pipelines:
+            pytest.skip("without a tokenizer")
+        classify = pipeline("zero-shot-image-classification", model=str(published))
+        image = drawn_images(1)[0]
+        ranking = classify(image, candidate_labels=TEXTS, language=LANGUAGES)
+        found = {entry["label"]: entry["score"] for entry in ranking}
+        prompts = [filled(photo_template(tag), text) for tag, text in zip(LANGUAGES, TEXTS, strict=True)]
+        inputs = processor(images=image, text=prompts, language=LANGUAGES, return_tensors="pt")
+        expected = model(**inputs).logits_per_image[0].softmax(0)
+        torch.testing.assert_close(torch.tensor([found[text] for text in TEXTS]), expected)
 
     def test_feature_extraction(self, published, model, processor, batch):
         if not self.in_pipelines:

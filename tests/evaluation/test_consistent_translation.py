@@ -2,16 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    M2M100Config,
-    M2M100ForConditionalGeneration,
     MarianConfig,
     MarianMTModel,
-    NllbTokenizer,
 )
+from translation_models import save, save_nllb
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.configuration.errors import InputError, LanguageTagError, UnknownLanguageError
@@ -20,42 +17,14 @@ from babelens.evaluation import evaluate_consistent_retrieval
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference import Seq2SeqTranslator, TranslatorsByPair
 from babelens.inference.embedder import Embedder
+from babelens.inference.translation_codes import Request
 
 TEXTS = ["a thing 7", "abc", "the face of another thing 90", "b"]
-LETTERS = "▁abcdefghijklmnopqrstuvwxyz0123456789"
-SIZES = {
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16,
-    "max_position_embeddings": 40,
-    "init_std": 0.7,
-}
-
-
-def save(model_class, config_class, tokenizer, folder) -> None:
-    """A model with random weights that writes six letters about every text."""
-    torch.manual_seed(0)
-    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    options = {"vocab_size": len(tokenizer), "eos_token_id": end, "pad_token_id": pad, "decoder_start_token_id": end}
-    model = model_class(config_class(**SIZES, **options))
-    with torch.no_grad():
-        model.get_input_embeddings().weight[tokenizer.all_special_ids] *= 0.3  # so that letters are likelier
-    model.generation_config.update(max_length=None, max_new_tokens=7, num_beams=1, forced_eos_token_id=None)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
 def nllb_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("nllb")
-    words = ["<s>", "<pad>", "</s>", "<unk>", *LETTERS]
-    tokenizer = NllbTokenizer(vocab={word: i for i, word in enumerate(words)}, merges=[], model_max_length=36)
-    save(M2M100ForConditionalGeneration, M2M100Config, tokenizer, folder)
-    return folder
+    return save_nllb(tmp_path_factory.mktemp("nllb"))
 
 
 @pytest.fixture
@@ -111,8 +80,7 @@ def test_other_spellings_of_languages_are_found_too(nllb_folder):
         (["__en__", "__de__", "__zh__"], "zh"),
     ):
         translator = Seq2SeqTranslator(model, Tokenizer(*tokens))
-        assert translator._towards("zh", "de") == {"forced_bos_token_id": 103}
-        assert translator.tokenizer.src_lang == source
+        assert translator.codes.request("zh", "de") == Request("", source, {"forced_bos_token_id": 103})
 
 
 def test_languages_without_a_token_are_refused(nllb_folder):

@@ -8,12 +8,14 @@ from ...data.corpus.loading import load_captions
 from ...evaluation.consistency import compare_consistency
 from ...evaluation.query_ranks import QueryRanks, of_captions
 from ...evaluation.retrieval import evaluate_retrieval
+from ...evaluation.translate_test import evaluate_translate_test
 from ...inference.embedder import Embedder
 from ...inference.gallery import GalleryRow
 from ...inference.reranking import Reranker
-from ...workflows.run_results import CONSISTENCY, RECALLS
+from ...inference.translation import Translator
+from ...workflows.run_results import CONSISTENCY, RECALLS, TRANSLATE_TEST
 from .results import show_results
-from .tables import print_consistency, print_recalls
+from .tables import print_consistency, print_recalls, print_translate_test
 
 
 def evaluate_captions(
@@ -28,6 +30,8 @@ def evaluate_captions(
     output: Path | None,
     as_json: bool,
     report: bool = True,
+    translator: Translator | None = None,
+    translate_to: str = "en",
     consistency: bool = False,
     fit_on: tuple[str, str | None] | None = None,
 ) -> None:
@@ -35,12 +39,30 @@ def evaluate_captions(
 
     Args:
         embedder, data, languages, split, protocol, reranker, output, as_json, report: as the command's options.
+        translator: translates captions into `translate_to` before they search, as a second measurement.
+        translate_to: the language.
         consistency: whether to measure cross-lingual consistency as well.
         fit_on: source and split of the captions on which CLC-C is fitted.
     """
     corpus = load_captions(data, split=split)
     tags = list(languages_of(corpus)) if languages is None else languages
     ranks: dict[str, QueryRanks] = {}
+    if translator is not None:
+        measured: dict[str, Any] = {"protocol": protocol, "only_captioned": only_captioned, "ranks": ranks}
+        compared = evaluate_translate_test(embedder, corpus, tags, translator, to=translate_to, **measured)
+        found = {
+            RECALLS: {tag: each["untranslated"] for tag, each in compared.items() if each["untranslated"]},
+            TRANSLATE_TEST: compared,
+        }
+        show_results(
+            found,
+            output,
+            as_json,
+            lambda: print_translate_test(data, compared, translate_to),
+            ranks=of_captions(ranks),
+            report=report,
+        )
+        return
     gallery: list[GalleryRow] | None = [] if output and report else None
     results = evaluate_retrieval(
         embedder,

@@ -11,6 +11,8 @@ from ...inference.cross_encoder import CrossEncoder
 from ...inference.embedder import Embedder
 from ...inference.region_extraction import RegionExtractor
 from ...inference.reranking import Reranker
+from ...inference.translation import Seq2SeqTranslator, Translator, TranslatorsByPair
+from ...inference.translation_cache import CachedTranslator
 from ...registry import METHODS
 
 
@@ -97,3 +99,29 @@ def load_reranker(
     """The reranker of the options of reranking; arguments and errors are those of `load_cross_encoder`."""
     cross_encoder = load_cross_encoder(rerank, regions, grid, **options)
     return Reranker(cross_encoder, top_k) if cross_encoder else None
+
+
+def load_translator(given: str, to: str, trust_remote_code: bool) -> Translator:
+    """The translator of the option --translate-test, which keeps its translations on disk.
+
+    Args:
+        given: one model, or `de=MODEL,fr=MODEL`.
+        to: the language that texts are translated into.
+        trust_remote_code: whether to run code that comes with the models.
+
+    Raises:
+        typer.BadParameter: when a model is not there, or of another kind, or does not state its languages.
+    """
+    code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    try:
+        if "=" not in given:
+            return CachedTranslator(Seq2SeqTranslator.from_pretrained(given, **code))
+        models = dict(part.split("=", 1) for part in given.split(","))
+        return TranslatorsByPair(
+            {
+                (tag, to): CachedTranslator(Seq2SeqTranslator.from_pretrained(name, pair=(tag, to), **code))
+                for tag, name in models.items()
+            }
+        )
+    except (BabelensError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint="--translate-test") from error

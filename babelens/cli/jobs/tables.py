@@ -70,6 +70,29 @@ def print_recalls(data: str, results: Mapping[str, Mapping[str, float]]) -> None
             )
 
 
+def print_translate_test(data: str, compared: Mapping[str, Mapping[str, Any]], to: str) -> None:
+    """Prints what `evaluate_translate_test` returns: recall without and with translation, and what that costs."""
+    table = Table(box=SIMPLE_HEAD, title=f"{data}, recall in %, translated into {to}", title_justify="left")
+    table.add_column("language")
+    for heading in ("t→i R@10\nas it is", "\ntranslated", "mean recall\nas it is", "\ntranslated", "\ngain"):
+        table.add_column(heading, justify="right")
+    for heading in ("s per 1000 texts\ntranslation", "\nencoding"):
+        table.add_column(heading, justify="right")
+    for language, each in compared.items():
+        cells = []
+        for name in ("t2i_r10", "mean_recall"):
+            cells += [f"{each[way][name]:.1f}" if each[way] else "" for way in ("untranslated", "translated")]
+        cells.append(f"{each['gain']['mean_recall']:+.1f}" if "gain" in each else "")
+        seconds = each.get("seconds_per_1000_texts", {})
+        cells += [f"{seconds[part]:.2f}" if part in seconds else "" for part in ("translation", "encoding")]
+        table.add_row(language, *cells)
+    console = plain_console()
+    console.print(table)
+    for language, each in compared.items():
+        if count := each.get("n_empty"):
+            console.print(f"{language}: {count:,} captions were translated to nothing; they search as they are")
+
+
 def print_consistency(joined: Mapping[str, Any]) -> None:
     """Prints what `compare_consistency` returns: the recalls of CLC-A and CLC-C, and the weights that CLC-C has
     learned."""

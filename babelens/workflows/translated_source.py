@@ -1,0 +1,104 @@
+"""The key `translate` of a recipe's data: captions of one language that are translated by machine into others."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from datasets import Dataset
+
+from ..configuration.errors import BabelensError, RecipeError, SaveError
+from ..configuration.languages import normalize_language, normalize_languages
+from ..inference.translated_captions import translated_captions
+from ..inference.translation import Seq2SeqTranslator, Translator, TranslatorsByPair
+from ..inference.translation_cache import CachedTranslator
+from ..inference.translation_codes import LanguagePair
+from .recipe_types import check_known, value_of
+
+_KEYS: dict[str, Any] = {"model": str | dict[str, str], "from": str, "to": list[str], "batch_size": int}
+
+
+@dataclass(frozen=True)
+class TranslatedSource:
+    """Captions of one language to translate into others.
+
+    Args:
+        models: the translation model of each language that is translated into, a folder or Hub id.
+        source: the language of the captions that are translated.
+        batch_size: number of texts that are translated at a time.
+    """
+
+    models: Mapping[str, str]
+    source: str
+    batch_size: int = 32
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "TranslatedSource":
+        """The source that the mapping of a recipe describes: `{model: …, from: en, to: [de, fr]}`, where `model` is
+        one model of many languages, or a mapping with a model for each language in `to`.
+
+        Raises:
+            RecipeError: for a key that is unknown or missing, and a value that cannot be meant.
+        """
+        for key in given:
+            check_known(key, _KEYS, "translate.")
+        for key in ("model", "from", "to"):
+            if key not in given:
+                raise RecipeError(f"translate.{key} is missing")
+        values = {key: value_of(_KEYS[key], value, f"translate.{key}") for key, value in given.items()}
+        try:
+            source, targets = normalize_language(values["from"]), normalize_languages(values["to"])
+            model = values["model"]
+            models = (
+                {normalize_language(tag): name for tag, name in model.items()}
+                if isinstance(model, dict)
+                else dict.fromkeys(targets, model)
+            )
+        except BabelensError as error:
+            raise RecipeError(f"translate: {error}") from error
+        if not targets or source in targets:
+            raise RecipeError(f"translate.to: name other languages than {source}, from which captions are translated")
+        if set(models) != set(targets):
+            raise RecipeError(f"translate.model: give one model, or one for each of {', '.join(targets)}")
+        if values.get("batch_size", 1) < 1:
+            raise RecipeError(f"translate.batch_size must be at least 1, not {values['batch_size']}")
+        return cls({tag: models[tag] for tag in targets}, source, values.get("batch_size", cls.batch_size))
+
+    def __str__(self) -> str:
+        """For model cards, such as `translated by machine from en into de, fr (facebook/nllb-200-distilled-600M)`."""
+        names = ", ".join(dict.fromkeys(self.models.values()))
+        return f"translated by machine from {self.source} into {', '.join(self.models)} ({names})"
+
+    def apply(self, corpus: Any, where: str, *, only: Collection[str] | None = None) -> Dataset:
+        """The corpus with translations; each text is translated once for all runs.
+
+        Args:
+            corpus: the corpus.
+            where: the recipe's key of its source, for error messages.
+            only: the languages that are used; others are not translated into.
+
+        Raises:
+            RecipeError: when a model cannot be loaded or does not translate these languages, or the corpus has nothing
+                to translate.
+            SaveError: when translations cannot be kept on disk.
+        """
+        targets = [tag for tag in self.models if only is None or tag in only]
+        if not targets:
+            return corpus
+        try:
+            return translated_captions(corpus, self._translator(targets), source=self.source, targets=targets)
+        except SaveError:
+            raise
+        except BabelensError as error:
+            raise RecipeError(f"{where}.translate: {error}") from error
+
+    def _translator(self, targets: list[str]) -> Translator:
+        """A translator into these languages; each model is loaded once."""
+        by_model: dict[str, list[str]] = {}
+        for target in targets:
+            by_model.setdefault(self.models[target], []).append(target)
+        translators: dict[LanguagePair, Translator] = {}
+        for model, languages in by_model.items():
+            pair = (self.source, languages[0]) if len(languages) == 1 else None
+            loaded = Seq2SeqTranslator.from_pretrained(model, pair=pair, batch_size=self.batch_size)
+            translators |= dict.fromkeys(((self.source, target) for target in languages), CachedTranslator(loaded))
+        return TranslatorsByPair(translators)

@@ -1,0 +1,200 @@
+"""What zero-shot classification is given: images by their classes, and the labels of the classes in each language."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..configuration.errors import CorpusError
+from ..configuration.languages import did_you_mean_language, normalize_language, normalize_languages
+from ..data.corpus.text_files import parse_file
+from ..data.corpus.translation_files import tsv_records
+from ..inference.image_index import images_in
+
+# Language -> index of a class -> its label. A class that a language lacks is not in it.
+Labels = dict[str, dict[int, str]]
+
+IMAGENET_CLASSES = 1000
+_WORDNET_ID = re.compile(r"n\d{8}")
+_CLASS = "class"  # the column of a table of labels that names the classes
+
+# Babel-ImageNet names languages as BabelNet does, which follows Wikipedia where it departs from BCP 47. Two of the
+# names are tags of other languages: ALS is Alemannic (and the tag als Tosk Albanian), NRM is Norman (and nrm Narom).
+_BABELNET = {
+    "ALS": "gsw",
+    "BAT_SMG": "sgs",
+    "BE_X_OLD": "be-tarask",
+    "EML": "egl",
+    "FIU_VRO": "vro",
+    "NRM": "nrf",
+    "ROA_RUP": "rup",
+    "SIMPLE": "en-simple",
+    "ZH_CLASSICAL": "lzh",
+    "ZH_MIN_NAN": "nan",
+}
+
+
+@dataclass(frozen=True)
+class ClassifiedImages:
+    """Images with the class of each.
+
+    Attributes:
+        images: the files [N].
+        targets: for each image the index of its class [N].
+        classes: the names of the classes [C].
+    """
+
+    images: list[Path]
+    targets: np.ndarray
+    classes: list[str]
+
+    @classmethod
+    def of_folder(cls, folder: str | Path) -> "ClassifiedImages":
+        """The images of a folder that has a folder for each class, as ImageNet's validation images are usually kept.
+
+        The names of the folders are those of the classes, whose order is that of the names.
+
+        Raises:
+            CorpusError: for a folder without such folders, and a class without an image.
+        """
+        folders = sorted(path for path in Path(folder).glob("*") if path.is_dir()) if Path(folder).is_dir() else []
+        if not folders:
+            raise CorpusError(f"{folder}: a folder is expected that has a folder of images for each class")
+        files = [images_in(each) for each in folders]
+        for each, found in zip(folders, files, strict=True):
+            if not found:
+                raise CorpusError(f"{each}: no image of the class {each.name!r}")
+        targets = np.repeat(np.arange(len(folders)), [len(found) for found in files])
+        return cls([file for found in files for file in found], targets, [each.name for each in folders])
+
+    def targets_among(self, classes: Sequence[str]) -> np.ndarray:
+        """For each image the index of its class among other classes, found by name, [N].
+
+        Raises:
+            CorpusError: for a class that is not among them.
+        """
+        indices = {name: index for index, name in enumerate(classes)}
+        if missing := [name for name in self.classes if name not in indices]:
+            raise CorpusError(
+                f"the training images have none of the class {missing[0]!r} ({len(missing)} such classes)"
+            )
+        return np.array([indices[name] for name in self.classes])[self.targets]
+
+
+def read_labels(
+    file: str | Path, classes: Sequence[str], languages: str | list[str] | tuple[str, ...] | None = None
+) -> Labels:
+    """Reads the labels of classes in each language.
+
+    Args:
+        file: one of
+
+            - a JSON file `{"de": {"cat": "Katze", "dog": "Hund"}, …}`, with the names of the classes;
+            - a TSV file with the header `class`, `en`, `de` and so on, and a line for each class. A cell is empty
+              where a language has no label;
+            - Babel-ImageNet's `babel_imagenet-298.json` as it is published: `{"DE": [[0, 2, …], ["Schleie", …]], …}`,
+              with the indices of ImageNet's classes.
+        classes: the names of the classes, in the order of their indices.
+        languages: BCP-47 tags of the languages to read; by default all.
+
+    Returns:
+        The label of each class that a language has, by language and index. Languages that have a label of none of the
+        classes are absent.
+
+    Raises:
+        CorpusError: for a file of another form, a class that does not exist, an empty label, and a language that the
+            file lacks.
+        LanguageTagError: for a name that is no language tag.
+    """
+    path = Path(file)
+    wanted = None if languages is None else normalize_languages(languages)
+    table: dict[str, Any] = _table(path) if path.suffix == ".tsv" else parse_file(path)
+    if not table:
+        raise CorpusError(f"{path}: there are no labels")
+    labels: Labels = {}
+    for name, given in table.items():
+        is_published = isinstance(given, list)
+        language = normalize_language(_BABELNET.get(name, name) if is_published else name)
+        if wanted is not None and language not in wanted:
+            continue
+        if language in labels:
+            raise CorpusError(f"{path}: {name}: the labels in {language!r} are given twice")
+        place = f"{path}: {name}"
+        labels[language] = _by_index(given, classes, place) if is_published else _by_name(given, classes, place)
+    for language in wanted or ():
+        if language not in labels:
+            known = [normalize_language(_BABELNET.get(name, name)) for name in table]
+            near = did_you_mean_language(language, known)
+            raise CorpusError(f"{path}: no labels in {language!r}{near or ', only in ' + ', '.join(known)}")
+    found = {language: labels[language] for language in wanted or labels if labels[language]}
+    if not found:
+        raise CorpusError(f"{path}: no class has a label")
+    return found
+
+
+def _table(file: Path) -> dict[str, dict[str, str]]:
+    """Language -> class -> label, of a table; empty cells are left out."""
+    labels: dict[str, dict[str, str]] = {}
+    for line, record in tsv_records(file, _CLASS):
+        name = record.pop(_CLASS, None)
+        if not name:
+            raise CorpusError(f"{file} line {line}: no class: the header begins with {_CLASS!r}")
+        for language, label in record.items():
+            column = labels.setdefault(language, {})
+            if name in column:
+                raise CorpusError(f"{file} line {line}: the class {name!r} is given twice")
+            if label and not label.isspace():
+                column[name] = label
+    return labels
+
+
+def _by_name(given: Any, classes: Sequence[str], place: str) -> dict[int, str]:
+    if not isinstance(given, dict):
+        raise CorpusError(f'{place}: labels are expected by class, such as {{"cat": "Katze"}}')
+    indices = {name: index for index, name in enumerate(classes)}
+    for name in given:
+        if name not in indices:
+            raise CorpusError(f"{place}: there are no images of the class {name!r}")
+    return _checked(((indices[name], label) for name, label in given.items()), place)
+
+
+def _by_index(given: list[Any], classes: Sequence[str], place: str) -> dict[int, str]:
+    """The labels in the form of Babel-ImageNet."""
+    if len(given) != 2 or not all(isinstance(part, list) for part in given) or len(given[0]) != len(given[1]):
+        raise CorpusError(f"{place}: two lists of the same length are expected, indices of classes and their labels")
+    if len(classes) != IMAGENET_CLASSES and all(map(_WORDNET_ID.fullmatch, classes)):
+        raise CorpusError(
+            f"{place}: the labels are by index among ImageNet's {IMAGENET_CLASSES:,} classes, and the folder has "
+            f"{len(classes):,} of them; give labels by name"
+        )
+    for index in given[0]:
+        if type(index) is not int or not 0 <= index < len(classes):
+            raise CorpusError(f"{place}: there is no class {index!r} among {len(classes):,} (0 to {len(classes) - 1})")
+    if len(set(given[0])) < len(given[0]):
+        raise CorpusError(f"{place}: a class is given twice")
+    return _checked(zip(*given, strict=True), place)
+
+
+def _checked(labels: Iterable[tuple[int, Any]], place: str) -> dict[int, str]:
+    checked = {}
+    for index, label in labels:
+        if not isinstance(label, str) or not label or label.isspace():
+            raise CorpusError(f"{place}: {label!r} is no label of a class")
+        checked[index] = label
+    return dict(sorted(checked.items()))
+
+
+def babel_imagenet_group(count: int) -> str:
+    """The group of a language in Babel-ImageNet's paper (Geigle et al. 2024), by how many of ImageNet's classes have a
+    label: `low` up to 333, `mid` up to 667, `high` above."""
+    return "low" if count <= 333 else "mid" if count <= 667 else "high"
+
+
+# The groups of ETCL's paper (Lee et al. 2022, section 4.1), beside all languages.
+ETCL_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "well-resourced": ("en", "de", "fr", "cs", "ja", "zh", "ru", "pl", "tr"),
+    "under-resourced": ("uz", "ga", "be", "mg", "ceb"),
+}

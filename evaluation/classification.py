@@ -1,0 +1,229 @@
+"""Image classification with a dual encoder: zero-shot in any language, by nearest neighbours, and by a linear probe.
+
+    data = ClassifiedImages.of_folder("imagenet/val")
+    labels = read_labels("babel_imagenet-298.json", data.classes, ["de", "sw"])
+    evaluate_classification(Embedder.from_pretrained("runs/mural"), data, labels)["de"]["top1"]
+
+Zero-shot, the embedding of a class is the mean of the unit embeddings of its texts, one for each template, divided by
+its length (Radford et al. 2021, section 3.1.4); an image belongs to the class whose embedding is nearest. Classes that
+a language has no label for are left out of that language, with their images, as in Babel-ImageNet, so that languages
+with few labels have an easier task: compare them within a group of languages, or among models. The ranks are those of
+`ranking`: a class that ties with the right one is ranked before it.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..configuration.errors import InputError, MissingExtraError
+from ..inference.embedder import Embedder
+from ..inference.prompts import LABEL_ALONE, PHOTO, Prompts, filled, prompt_set, templates_of
+from .class_labels import ETCL_GROUPS, IMAGENET_CLASSES, ClassifiedImages, Labels, babel_imagenet_group
+from .ranking import embedding_ranks
+
+Numbers = dict[str, Any]
+
+logger = logging.getLogger(__name__)
+
+
+def evaluate_classification(
+    embedder: Embedder,
+    data: ClassifiedImages,
+    labels: Labels,
+    *,
+    prompts: Prompts | str = PHOTO,
+    image_embeddings: np.ndarray | None = None,
+    show_progress: bool | None = None,
+) -> dict[str, Numbers]:
+    """Classifies images by the labels of their classes, language by language.
+
+    Args:
+        embedder: the model.
+        data: the images and their classes.
+        labels: the labels of the classes in each language (`read_labels`).
+        prompts: the templates of each language, or the name of a set of `inference.prompts`: `photo`, `clip` or
+            `label`. A language without a template is asked by its labels alone, which a warning says.
+        image_embeddings: the embeddings of the images [N, d], where they are at hand.
+        show_progress: as in `Embedder.encode_image`.
+
+    Returns:
+        For each language `top1` and `top5`, the share of images in percent whose class is the nearest, or among the
+        five nearest (without `top5` where there are no more than five classes); `n_classes` and `n_images`, those that
+        the language has; `n_templates`, 0 for labels alone; and, if classes of the language share a label, word for
+        word, `n_equal_labels`, the number of such classes, whose images are never found.
+
+    Raises:
+        InputError: for an unknown set of prompts.
+        BadImageError: for an image that cannot be read.
+        UnknownLanguageError: for a language that the model has not learned.
+        NonFiniteError: when embeddings are not finite.
+    """
+    given = prompt_set(prompts) if isinstance(prompts, str) else prompts
+    templates = {language: templates_of(language, given) for language in labels}
+    if prompts != "label" and (missing := [language for language in labels if not templates[language]]):
+        logger.warning("there is no template in %s: labels are read alone", ", ".join(missing))
+    if image_embeddings is None:
+        image_embeddings = embedder.encode_image(data.images, show_progress=show_progress)
+    results = {}
+    for language, named in labels.items():
+        classes = class_embeddings(
+            embedder, list(named.values()), templates[language] or [LABEL_ALONE], language, show_progress=show_progress
+        )
+        row_of = {index: row for row, index in enumerate(named)}
+        rows = np.flatnonzero(np.isin(data.targets, list(named)))
+        right = [[row_of[index]] for index in data.targets[rows].tolist()]
+        ranks = embedding_ranks(classes, image_embeddings[rows], right).text_to_image  # the images are the queries
+        results[language] = _accuracies(ranks, len(named)) | {
+            "n_classes": len(named),
+            "n_images": len(rows),
+            "n_templates": len(templates[language]),
+        }
+        if equal := sum(count for count in Counter(named.values()).values() if count > 1):
+            results[language]["n_equal_labels"] = equal
+    return results
+
+
+def class_embeddings(
+    embedder: Embedder,
+    labels: Sequence[str],
+    templates: Sequence[str],
+    language: str,
+    *,
+    show_progress: bool | None = None,
+) -> np.ndarray:
+    """The embeddings of classes, [C, d] of unit length: for each the mean of its texts' unit embeddings, normalised.
+
+    Args:
+        embedder: the model.
+        labels: the labels of the classes [C].
+        templates: the templates of their texts, in which `{}` stands for the label.
+        language: the BCP-47 tag of labels and templates.
+        show_progress: as in `Embedder.encode_text`.
+    """
+    texts = [filled(template, label) for label in labels for template in templates]
+    embeddings = embedder.encode_text(texts, language=language, show_progress=show_progress)
+    means = embeddings.reshape(len(labels), len(templates), -1).mean(1)  # [C * T, d] -> [C, d]
+    return means / np.linalg.norm(means, axis=1, keepdims=True).clip(min=np.finfo(np.float32).tiny)
+
+
+def group_means(results: Mapping[str, Numbers], groups: Mapping[str, Sequence[str]]) -> Numbers:
+    """The mean over the languages of each group.
+
+    Args:
+        results: what `evaluate_classification` returns.
+        groups: the languages of each group, such as those of `language_groups`.
+
+    Returns:
+        For `all` and each group of which there are results: `top1`, `top5` and `languages`, those that the mean is of.
+    """
+    means: Numbers = {}
+    for name, languages in ({"all": list(results)} | dict(groups)).items():
+        present = [language for language in languages if language in results]
+        if present:
+            each = [results[language] for language in present]
+            measures = [measure for measure in ("top1", "top5") if all(measure in numbers for numbers in each)]
+            mean = {measure: float(np.mean([one[measure] for one in each])) for measure in measures}
+            means[name] = mean | {"languages": present}
+    return means
+
+
+def language_groups(labels: Labels, n_classes: int) -> dict[str, Sequence[str]]:
+    """The groups of languages in the papers: ETCL's `well-resourced` and `under-resourced`; for the labels of
+    ImageNet's 1,000 classes also Babel-ImageNet's `low`, `mid` and `high`, by how many classes have a label, without
+    English.
+
+    Args:
+        labels: the labels of the classes in each language.
+        n_classes: number of classes of the data.
+    """
+    groups: dict[str, Sequence[str]] = dict(ETCL_GROUPS)
+    if n_classes == IMAGENET_CLASSES:
+        for name in ("low", "mid", "high"):
+            groups[name] = [
+                tag for tag, named in labels.items() if tag != "en" and babel_imagenet_group(len(named)) == name
+            ]
+    return groups
+
+
+def neighbor_accuracy(
+    train: np.ndarray, train_targets: np.ndarray, test: np.ndarray, test_targets: np.ndarray, *, neighbors: int
+) -> Numbers:
+    """Classifies images by a vote of the nearest images of known class, by cosine; no text takes part.
+
+    ETCL's paper (appendix A.3) takes the class of the nearest image, `neighbors=1`. Of classes with as many votes, the
+    one of the lower index is taken, as scikit-learn does.
+
+    Args:
+        train, train_targets: the embeddings of images [N, d] and their classes [N].
+        test, test_targets: those of the images that are classified.
+        neighbors: number of images that vote.
+
+    Returns:
+        `top1` in percent, `neighbors`, `n_train` and `n_images`.
+
+    Raises:
+        InputError: for more neighbours than images.
+        MissingExtraError: without scikit-learn.
+    """
+    if not 1 <= neighbors <= len(train):
+        raise InputError(f"there are {len(train):,} images to be neighbors, and {neighbors:,} were asked for")
+    classifier = _sklearn("neighbors").KNeighborsClassifier(neighbors, metric="cosine", algorithm="brute")
+    found = classifier.fit(train, train_targets).predict(test)
+    return {
+        "top1": 100.0 * float(np.mean(found == test_targets)),
+        "neighbors": neighbors,
+        "n_train": len(train),
+        "n_images": len(test),
+    }
+
+
+def linear_probe_accuracy(
+    train: np.ndarray, train_targets: np.ndarray, test: np.ndarray, test_targets: np.ndarray
+) -> Numbers:
+    """Classifies images by a logistic regression that is trained on frozen features, as CLIP's paper probes them.
+
+    It is scikit-learn's with L-BFGS and its default penalty (C = 1), on features that are scaled to variance 1. The
+    paper chooses the penalty on validation data for each data set.
+
+    Args:
+        train, train_targets, test, test_targets: as in `neighbor_accuracy`; features need not have unit length.
+
+    Returns:
+        `top1` and, with more than five classes, `top5` in percent, `n_train` and `n_images`.
+
+    Raises:
+        InputError: when the training images are of one class.
+        MissingExtraError: without scikit-learn.
+    """
+    if len(np.unique(train_targets)) < 2:
+        raise InputError("a linear probe needs training images of two classes or more")
+    probe = _sklearn("pipeline").make_pipeline(
+        _sklearn("preprocessing").StandardScaler(), _sklearn("linear_model").LogisticRegression(max_iter=1000)
+    )
+    probe.fit(train, train_targets)
+    scores = probe.predict_log_proba(test)  # [N, classes of the training images]
+    row_of = {index: row for row, index in enumerate(probe.classes_.tolist())}
+    ranks = np.full(len(test), len(row_of) + 1)  # an image of a class that was not trained is never right
+    for image, target in enumerate(test_targets.tolist()):
+        if target in row_of:
+            ranks[image] = int(np.sum(scores[image] >= scores[image, row_of[target]]))
+    return _accuracies(ranks, len(row_of)) | {"n_train": len(train), "n_images": len(test)}
+
+
+def _accuracies(ranks: np.ndarray, n_classes: int) -> Numbers:
+    """The share of ranks within the first and the first five, in percent."""
+    return {f"top{k}": 100.0 * float(np.mean(ranks <= k)) for k in (1, 5) if k == 1 or n_classes > k}
+
+
+def _sklearn(module: str) -> Any:
+    """A module of scikit-learn; raises a `MissingExtraError` without it."""
+    try:
+        return import_module(f"sklearn.{module}")
+    except ImportError as error:
+        raise MissingExtraError(
+            "neighbors and linear probes are scikit-learn's: pip install babelens[analysis]"
+        ) from error

@@ -1,0 +1,93 @@
+"""Captions of a corpus, translated by machine into further languages: the baseline translate-train."""
+
+import logging
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from datasets import Dataset, Features, concatenate_datasets
+
+from ..configuration.errors import CorpusError
+from ..configuration.languages import normalize_language, normalize_languages
+from ..data.corpus.captions import Caption
+from ..data.corpus.corpus import CAPTIONS, describe, languages_of
+from .translation import Translator
+
+_PART = 10_000  # number of rows that are held as Python objects
+
+logger = logging.getLogger(__name__)
+
+
+def translated_captions(
+    corpus: Dataset, translator: Translator, *, source: str, targets: str | list[str] | tuple[str, ...]
+) -> Dataset:
+    """Adds translations of the captions in one language as captions of other languages.
+
+    They stand in the order of what they translate. A row that already has captions in a language keeps these, and gets
+    no translations into it: machine translation stands in where people wrote nothing (Burns et al. 2020, SMALR,
+    section 7.1). A row of which a caption was translated to nothing gets no captions in that language, which a warning
+    counts.
+
+    Args:
+        corpus: a caption corpus or a translation corpus.
+        translator: translates from `source` to each target; a `CachedTranslator` keeps what it has translated.
+        source: the language of the captions that are translated.
+        targets: the languages that they are translated into.
+
+    Returns:
+        The corpus with more captions, and the same rows and other columns.
+
+    Raises:
+        CorpusError: when the corpus is a stream, has no caption in `source`, or `source` is among the targets.
+        UnknownLanguageError, InputError: as the translator.
+    """
+    source, wanted = normalize_language(source), normalize_languages(targets)
+    if not isinstance(corpus, Dataset):
+        raise CorpusError("captions are translated before they are read, not while: load the stream as a Dataset")
+    if source in wanted:
+        raise CorpusError(f"captions in {source} are not translated into {source}")
+    if source not in (present := languages_of(corpus)):
+        raise CorpusError(f"no captions in {source} to translate; the corpus has {describe(present)}")
+    captions: Iterable[list[Caption]] = corpus.with_format(None)["captions"]
+    found = {target: _translations(captions, translator, source, target) for target in wanted}
+    rows = ({"captions": [*row, *_added(row, source, found)]} for row in captions)
+    parts = []
+    while part := list(islice(rows, _PART)):  # stored compactly in Arrow before more rows are made
+        parts.append(Dataset.from_list(part, features=Features(captions=CAPTIONS)))
+    columns = corpus.column_names
+    others = corpus.remove_columns("captions")
+    made = concatenate_datasets(parts)
+    return (concatenate_datasets([others, made], axis=1) if others.column_names else made).select_columns(columns)
+
+
+def _translations(
+    captions: Iterable[list[Caption]], translator: Translator, source: str, target: str
+) -> dict[str, str]:
+    """The translation of each caption in `source` of the rows without captions in `target`."""
+    texts = dict.fromkeys(
+        caption["text"]
+        for row in captions
+        if all(caption["language"] != target for caption in row)
+        for caption in row
+        if caption["language"] == source
+    )
+    translations = dict(zip(texts, translator.translate(list(texts), source, target), strict=True)) if texts else {}
+    if empty := [text for text, translation in translations.items() if not translation.strip()]:
+        logger.warning(
+            "%d of %d captions were translated from %s to nothing in %s, such as %r: their rows get no captions in %s",
+            *(len(empty), len(texts), source, target, empty[0], target),
+        )
+    return translations
+
+
+def _added(row: list[Caption], source: str, found: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
+    """The translations that a row gets."""
+    present = {caption["language"] for caption in row}
+    texts = [caption["text"] for caption in row if caption["language"] == source]
+    added: list[dict[str, Any]] = []
+    for target, translations in found.items():
+        if target not in present:
+            translated = [translations[text] for text in texts]
+            if all(text.strip() for text in translated):
+                added += [{"language": target, "text": text} for text in translated]
+    return added

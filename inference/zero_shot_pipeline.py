@@ -1,0 +1,89 @@
+"""transformers' pipeline `zero-shot-image-classification` with a language.
+
+    classify = pipeline("zero-shot-image-classification", model="runs/mural")
+    classify("cat.jpg", candidate_labels=["猫", "犬"], language="ja")  # "これは猫の写真です。", …
+    classify("cat.jpg", candidate_labels=["eine Katze"], language="de", hypothesis_template="{}")
+
+Without `language`, it is transformers' own pipeline, whose template is English. Its code is no part of saved models:
+where babelens is not imported, transformers' pipeline runs them, and knows no language.
+"""
+
+import logging
+from typing import Any
+
+from transformers.pipelines import PIPELINE_REGISTRY
+from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
+
+from ..configuration.languages import language_for_each
+from .loading import takes_language
+from .prompts import LABEL_ALONE, check_templates, filled, photo_template
+
+TASK = "zero-shot-image-classification"
+
+logger = logging.getLogger(__name__)
+
+
+class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
+    """Classifies images by labels in any language.
+
+    It takes what transformers' pipeline takes, and `language`: the BCP-47 tag of all labels, or a list with one tag
+    for each. The template is then one of that language (`inference.prompts`) unless `hypothesis_template` is given;
+    labels in a language without a template are read alone, which a warning says. The texts are prepared by the model's
+    own processor, which is told their language: MLA reads acquired languages, and prompts such as E5's are not left
+    out.
+    """
+
+    _load_processor = None  # where the model has one
+
+    def _sanitize_parameters(self, **given: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        preprocessing, forward, postprocessing = super()._sanitize_parameters(**given)
+        read = {name: given[name] for name in ("language", "tokenizer_kwargs") if given.get(name) is not None}
+        return preprocessing | read, forward, postprocessing
+
+    def preprocess(
+        self,
+        image: Any,
+        candidate_labels: list[str],
+        hypothesis_template: str | None = None,
+        timeout: float | None = None,
+        tokenizer_kwargs: dict[str, Any] | None = None,
+        language: str | list[str] | None = None,
+    ) -> Any:
+        """The model's inputs.
+
+        Raises:
+            InputError: for a template without `{}`, and a list of languages that is not as long as the labels.
+            LanguageTagError: for a tag that names no language.
+            UnknownLanguageError: for a language that the model has not learned.
+        """
+        options = {"timeout": timeout, "tokenizer_kwargs": tokenizer_kwargs}
+        if language is None:
+            given = {} if hypothesis_template is None else {"hypothesis_template": hypothesis_template}
+            return super().preprocess(image, candidate_labels, **given, **options)
+        languages = language_for_each(language, len(candidate_labels))
+        texts = _texts(candidate_labels, languages, hypothesis_template)
+        inputs = super().preprocess(image, texts, hypothesis_template=LABEL_ALONE, **options)
+        inputs["candidate_labels"] = candidate_labels
+        if takes_language(self.processor):
+            prepared = self.processor(text=texts, language=languages, return_tensors="pt", **tokenizer_kwargs or {})
+            inputs["text_inputs"] = [prepared]
+        return inputs
+
+
+def _texts(labels: list[str], languages: list[str], template: str | None) -> list[str]:
+    """The text of each label, by the user's template or that of the label's language."""
+    if template is not None:
+        check_templates([template], "hypothesis_template")
+        return [filled(template, label) for label in labels]
+    templates = {language: photo_template(language) for language in languages}
+    if missing := [language for language, found in templates.items() if found is None]:
+        logger.warning(
+            "there is no template in %s: its labels are read alone; hypothesis_template= gives one", ", ".join(missing)
+        )
+    return [filled(templates[tag] or LABEL_ALONE, label) for label, tag in zip(labels, languages, strict=True)]
+
+
+def register_zero_shot_pipeline() -> None:
+    """Gives the task of transformers the pipeline with languages; has no effect when repeated."""
+    tasks = PIPELINE_REGISTRY.supported_tasks
+    tasks[TASK] = tasks[TASK] | {"impl": MultilingualZeroShotPipeline}

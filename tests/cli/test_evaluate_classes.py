@@ -1,0 +1,84 @@
+"""`babelens evaluate classes` on a tiny CLIP and folders of images."""
+
+import json
+
+import pytest
+from contracts import drawn_images
+
+from babelens.configuration.errors import CorpusError, InputError
+from babelens.evaluation import ClassifiedImages, evaluate_classification, read_labels
+from babelens.inference.embedder import Embedder
+
+CLASSES = ["car", "cat", "dog", "house", "sea", "sun"]
+LABELS = {"en": {name: name for name in CLASSES}, "de": {"car": "Auto", "cat": "Katze", "dog": "Hund"}}
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Images to train and to test on."""
+    for number, image in enumerate(drawn_images(24)):
+        place = tmp_path / ("train" if number < 12 else "test") / CLASSES[number % 6]
+        place.mkdir(parents=True, exist_ok=True)
+        image.save(place / f"{number:02}.png")
+    (tmp_path / "labels.json").write_text(json.dumps(LABELS), "utf-8")
+    (tmp_path / "prompts.json").write_text('{"de": ["ein {}", "das {}"], "en": ["a {}"]}', "utf-8")
+    return tmp_path
+
+
+def test_all_ways_of_classifying(run, model, photos):
+    data, labels = photos / "test", photos / "labels.json"
+    arguments = ["evaluate", model, "--data", data, "--labels", labels, "--output", photos / "out" / "classes.json"]
+    shown = run(*arguments, "--train-data", photos / "train", "--knn", 3, "--linear-probe").output
+    report = json.loads((photos / "out" / "classes.json").read_text("utf-8"))
+    assert list(report) == ["zero_shot", "groups", "knn", "linear_probe"]
+    images = ClassifiedImages.of_folder(data)
+    expected = evaluate_classification(Embedder.from_pretrained(model), images, read_labels(labels, images.classes))
+    assert report["zero_shot"] == expected
+    assert report["groups"]["well-resourced"]["languages"] == ["en", "de"]
+    assert report["knn"]["neighbors"] == 3 and report["linear_probe"]["n_train"] == 12
+    for text in ("accuracy in %", "mean, all (2)", "3 nearest neighbors: top 1", "linear probe: top 1"):
+        assert text in " ".join(shown.split())
+
+
+def test_languages_and_a_file_of_prompts(run, model, photos):
+    arguments = ["evaluate", model, "--data", photos / "test", "--labels", photos / "labels.json", "--json"]
+    found = json.loads(run(*arguments, "--languages", "DE", "--prompts", photos / "prompts.json").stdout)
+    assert list(found["zero_shot"]) == ["de"]
+    assert {name: found["zero_shot"]["de"][name] for name in ("n_classes", "n_images", "n_templates")} == {
+        "n_classes": 3,
+        "n_images": 6,
+        "n_templates": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "give --labels, --knn or --linear-probe"),
+        (["--knn", "1"], "there are no images of known class: give --train-data"),
+        (["--labels", "LABELS", "--train-data", "DATA"], "give --knn or --linear-probe"),
+        (["--knn", "1", "--train-data", "DATA", "--languages", "de"], "there are no labels in any language"),
+        (["--labels", "LABELS", "--languages", ","], "names no language"),
+    ],
+)
+def test_options_that_do_not_go_together(run, model, photos, options, message):
+    names = {"LABELS": photos / "labels.json", "DATA": photos / "train"}
+    given = [names.get(option, option) for option in options]
+    shown = run("evaluate", "classes", model, "--data", photos / "test", *given, code=2).output
+    assert message in " ".join(shown.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (["--labels", "labels.json", "--languages", "fr"], CorpusError, "no labels in 'fr', only in en, de"),
+        (["--labels", "labels.json", "--prompts", "labels.json"], InputError, "a list of templates is expected"),
+        (["--labels", "labels.json", "--prompts", "photos"], CorpusError, "photos: .*No such file"),
+        (["--knn", "13", "--train-data", "train"], InputError, "there are 12 images to be neighbors"),
+    ],
+)
+def test_files_that_do_not_fit(run, model, photos, monkeypatch, options, error, message):
+    monkeypatch.chdir(photos)
+    failed = run("evaluate", "classes", model, "--data", "test", *options, code=1)
+    with pytest.raises(error, match=message):
+        raise failed.exception

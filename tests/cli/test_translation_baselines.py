@@ -1,0 +1,190 @@
+"""Machine translation before training (`translate` in a recipe) and before the search (`--translate-test`)."""
+
+import copy
+import json
+
+import pytest
+import yaml
+from PIL import Image
+from tiny_recipes import mural
+from tiny_training import write_shapes
+from translation_models import save_nllb
+from typer.testing import CliRunner
+
+from babelens.cli.main import app
+from babelens.configuration.errors import RecipeError
+from babelens.data.corpus.corpus import languages_of
+from babelens.data.corpus.loading import load_captions
+from babelens.evaluation import evaluate_retrieval
+from babelens.inference import Embedder, Seq2SeqTranslator
+from babelens.workflows.base import recipe_run
+from babelens.workflows.loading import load_recipe
+
+
+@pytest.fixture(scope="module", autouse=True)
+def translations(tmp_path_factory):
+    """Translations are kept here."""
+    with pytest.MonkeyPatch.context() as patched:
+        folder = tmp_path_factory.mktemp("translations")
+        patched.setattr("babelens.inference.translation_cache.DEFAULT_CACHE", folder)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def nllb(tmp_path_factory):
+    return save_nllb(tmp_path_factory.mktemp("nllb"))
+
+
+# ---- Before the search ----
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    lines = []
+    for n in range(6):
+        Image.new("RGB", (20, 20), (40 * n, 255 - 40 * n, 10)).save(folder / f"{n}.png")
+        lines.append(
+            {"file_name": f"{n}.png", "captions": {"en": [f"number {n}"], "de": [f"nummer {n}", f"bild {n}"]}}
+        )
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+def test_recall_with_and_without_translation_and_its_time(run, model, photos, nllb, translations, tmp_path):
+    options = ("--data", photos, "--translate-test", nllb, "--output", tmp_path / "photos.json")
+    report = json.loads(run("evaluate", model, *options, "--json").stdout)
+    corpus, embedder = load_captions(photos), Embedder.from_pretrained(model)
+    assert report["recalls"] == evaluate_retrieval(embedder, corpus, ["de", "en"])
+    german = report["translate_test"]["de"]
+    assert german["untranslated"] == report["recalls"]["de"] and report["translate_test"]["en"]["translated"] is None
+    assert german["gain"]["mean_recall"] == german["translated"]["mean_recall"] - german["untranslated"]["mean_recall"]
+    assert len(list(translations.glob("*.sqlite"))) == 1 and (tmp_path / "photos.ranks.npz").is_file()
+    shown = run("evaluate", model, *options).stdout
+    seconds = german["seconds_per_1000_texts"]["translation"]
+    assert "translated into en" in shown and f"{seconds:.2f}" in shown  # as it was when they were translated
+
+
+def test_one_model_for_each_language_and_another_target(run, model, photos, nllb):
+    options = ("--data", photos, "--languages", "en", "--translate-to", "de", "--json")
+    found = json.loads(run("evaluate", model, *options, "--translate-test", f"en={nllb}").stdout)
+    assert found["translate_test"]["en"]["translated"]["n_texts"] == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--translate-test", "nothing-here"], "nothing-here"),
+        (["--translate-test", "MODEL"], "Invalid value for --translate-test"),
+        (["--translate-test", "NLLB", "--consistency"], "it is measured without --consistency"),
+    ],
+)
+def test_a_translator_that_cannot_be_used(run, model, photos, nllb, options, message):
+    given = [{"MODEL": model, "NLLB": nllb}.get(option, option) for option in options]
+    shown = run("evaluate", model, "--data", photos, *given, code=2).output
+    assert message in " ".join(shown.replace("│", " ").split())
+
+
+# ---- Before training ----
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory, nllb):
+    """MURAL on captions in English and German, the English ones also in Spanish and Czech by translation."""
+    folder = write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de"))
+    content = mural(folder)
+    content["train"] = {"image_text": content["train"]["image_text"]}
+    content["train"]["image_text"] |= {
+        "languages": ["en", "es", "cs"],
+        "translate": {"model": str(nllb), "from": "en", "to": ["es", "cs"]},
+    }
+    return content
+
+
+def prepared(content, folder, **translate):
+    content = copy.deepcopy(content)
+    content["train"]["image_text"]["translate"] |= translate
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def test_captions_are_translated_before_training_and_the_card_says_so(content, nllb, tmp_path):
+    file = prepared(content, tmp_path)
+    result = CliRunner().invoke(app, ["train", str(file), "--output", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    corpus = recipe_run(load_recipe(file), tmp_path / "again", "").data.corpora["image_text"]
+    languages = languages_of(corpus)
+    assert languages.keys() == {"en", "de", "es", "cs"} and len(set(languages.values())) == 1
+    row = {caption["language"]: caption["text"] for caption in corpus["captions"][0]}
+    translator = Seq2SeqTranslator.from_pretrained(nllb, device="cpu")
+    assert row["cs"] == translator.translate([row["en"]], "en", "cs")[0]
+    card = (tmp_path / "run" / "README.md").read_text("utf-8")
+    assert f"translated by machine from en into es, cs ({nllb})" in card
+
+
+def test_models_of_one_pair_each(content, nllb, tmp_path):
+    run = recipe_run(load_recipe(prepared(content, tmp_path, model={"es": str(nllb), "CS": str(nllb)})), tmp_path, "")
+    assert {"es", "cs"} < languages_of(run.data.corpora["image_text"]).keys()
+
+
+def test_only_languages_that_are_trained_on_are_translated_into(content, tmp_path):
+    file = prepared(content, tmp_path)
+
+    def languages(*named, stages=()):
+        overrides = {"train.image_text.languages": list(named) or None, "stages": list(stages)}
+        run = recipe_run(load_recipe(file, overrides), tmp_path, "")
+        return set(languages_of(run.data.corpora["image_text"]))
+
+    assert languages("en", "cs") == {"en", "de", "cs"}
+    assert languages("en") == {"en", "de"}
+    assert languages() == {"en", "de", "es", "cs"}
+    staged = {"name": "a", "tasks": ["image_text"], "languages": ["es"]}
+    assert languages("en", stages=[staged]) == {"en", "de", "es"}
+
+
+def test_validation_data_may_be_translated_and_the_card_says_so(content, nllb, tmp_path):
+    file = prepared(content, tmp_path)
+    overrides = {"validation.translate": {"model": str(nllb), "from": "de", "to": ["fr"]}}
+    run = recipe_run(load_recipe(file, overrides), tmp_path, "")
+    assert set(languages_of(run.data.validation)) == {"en", "de", "fr"}
+    assert "from de into fr" in str(run.recipe.validation.translated)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"form": "en"}, "train.image_text: unknown key translate.form; did you mean 'from'"),
+        ({"from": "english"}, "translate: 'english' is not a language tag"),
+        ({"to": ["en"]}, "translate.to: name other languages than en"),
+        ({"to": []}, "translate.to: name other languages than en"),
+        ({"to": "de"}, "translate.to must be a list of texts"),
+        ({"model": {"es": "x"}}, "translate.model: give one model, or one for each of es, cs"),
+        ({"batch_size": 0}, "translate.batch_size must be at least 1"),
+        ({"model": "nothing-here"}, "train.image_text.translate: .*nothing-here"),
+        ({"from": "ja"}, "train.image_text.translate: no captions in ja to translate"),
+    ],
+)
+def test_wrong_keys(content, tmp_path, changed, message):
+    with pytest.raises(RecipeError, match=message):
+        recipe_run(load_recipe(prepared(content, tmp_path, **changed)), tmp_path / "run", "").train()
+
+
+def test_a_language_that_the_model_does_not_translate(content, tmp_path):
+    recipe = load_recipe(prepared(content, tmp_path, to=["es", "la"]), {"train.image_text.languages": None})
+    message = r"train.image_text.translate: this translation model has no token for 'la'"
+    with pytest.raises(RecipeError, match=message):
+        recipe_run(recipe, tmp_path / "run", "").train()
+
+
+def test_where_captions_are_not_translated(content, tmp_path):
+    streamed = copy.deepcopy(content)
+    streamed["train"]["image_text"]["options"] = {"streaming": True}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(streamed))
+    with pytest.raises(RecipeError, match=r"train.image_text: translate: captions are translated before training"):
+        load_recipe(tmp_path / "recipe.yaml")
+    without = copy.deepcopy(content)
+    del without["train"]["image_text"]["translate"]["to"]
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(without))
+    with pytest.raises(RecipeError, match=r"translate.to is missing"):
+        load_recipe(tmp_path / "recipe.yaml")

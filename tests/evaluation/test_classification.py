@@ -1,0 +1,271 @@
+"""Classification: labels in each form, and accuracies against brute force with a tiny real model."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from contracts import drawn_images
+
+from babelens.configuration.errors import CorpusError, InputError, LanguageTagError, MissingExtraError
+from babelens.evaluation import (
+    ClassifiedImages,
+    class_embeddings,
+    evaluate_classification,
+    group_means,
+    language_groups,
+    linear_probe_accuracy,
+    neighbor_accuracy,
+    read_labels,
+)
+from babelens.inference.embedder import Embedder
+
+CLASSES = ["car", "cat", "dog", "house", "sea", "sun", "tree"]
+ENGLISH = dict(enumerate(CLASSES))
+GERMAN = {0: "Auto", 1: "Katze", 2: "Hund", 3: "Haus", 5: "Sonne", 6: "Baum"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("classes")
+    for number, image in enumerate(drawn_images(20)):
+        place = root / CLASSES[number % 7]
+        place.mkdir(exist_ok=True)
+        image.save(place / f"{number:02}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return ClassifiedImages.of_folder(folder)
+
+
+@pytest.fixture
+def embedder(clip_parts):
+    return Embedder(*clip_parts, batch_size=6)
+
+
+def written(path, content) -> str:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+    return str(path)
+
+
+# ---- Images and labels ----
+
+
+def test_a_folder_of_classes(data):
+    assert data.classes == CLASSES and len(data.images) == 20
+    assert [CLASSES[target] for target in data.targets] == [file.parent.name for file in data.images]
+
+
+def test_a_folder_without_classes(tmp_path):
+    for place in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(CorpusError, match="a folder of images for each class"):
+            ClassifiedImages.of_folder(place)
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(CorpusError, match="no image of the class 'cat'"):
+        ClassifiedImages.of_folder(tmp_path)
+
+
+def test_labels_in_the_published_form_by_name_and_as_a_table(tmp_path):
+    published = {"EN": [list(ENGLISH), CLASSES], "DE": [list(GERMAN), list(GERMAN.values())], "ZH_MIN_NAN": [[], []]}
+    by_name = {"en": {name: name for name in CLASSES}, "de": {CLASSES[i]: label for i, label in GERMAN.items()}}
+    table = "\n".join(["class\ten\tde", *(f"{name}\t{name}\t{GERMAN.get(i, '')}" for i, name in ENGLISH.items())])
+    expected = {"en": ENGLISH, "de": GERMAN}
+    for file in (
+        written(tmp_path / "published.json", published),
+        written(tmp_path / "names.json", by_name),
+        written(tmp_path / "labels.tsv", table),
+    ):
+        assert read_labels(file, CLASSES) == expected
+        assert read_labels(file, CLASSES, "DE") == {"de": GERMAN}
+        with pytest.raises(CorpusError, match="no labels in 'fr', only in en, de"):
+            read_labels(file, CLASSES, ["de", "fr"])
+
+
+def test_the_published_names_of_languages(tmp_path):
+    names = {
+        "ALS": "gsw",
+        "ZH_CLASSICAL": "lzh",
+        "SIMPLE": "en-simple",
+        "NDS_NL": "nds-NL",
+        "NO": "no",
+        "SH": "sr-Latn",
+    }
+    file = written(tmp_path / "labels.json", {name: [[1], ["x"]] for name in names})
+    assert list(read_labels(file, CLASSES)) == list(names.values())
+    file = written(tmp_path / "labels.json", {"als": {"cat": "mace"}})  # Tosk Albanian, in one's own file
+    assert list(read_labels(file, CLASSES)) == ["als"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "there are no labels"),
+        ({"de": [[], []]}, "no class has a label"),
+        ({"de": [[0, 1], ["Auto"]]}, "de: two lists of the same length"),
+        ({"de": [0, 1]}, "de: two lists of the same length"),
+        ({"de": [[7], ["Auto"]]}, r"there is no class 7 among 7 \(0 to 6\)"),
+        ({"de": [[True], ["Auto"]]}, "there is no class True"),
+        ({"de": [[1, 1], ["Auto", "Katze"]]}, "a class is given twice"),
+        ({"de": "Auto"}, "labels are expected by class"),
+        ({"de": {"lion": "Löwe"}}, "there are no images of the class 'lion'"),
+        ({"de": {"cat": " "}}, "' ' is no label"),
+        ({"de": {"cat": ["Katze"]}}, "is no label"),
+        ({"de": {"cat": "Katze"}, "DE": {"dog": "Hund"}}, "DE: the labels in 'de' are given twice"),
+        ("no JSON", "labels.json: no JSON"),
+    ],
+)
+def test_wrong_labels(tmp_path, content, message):
+    with pytest.raises(CorpusError, match=message):
+        read_labels(written(tmp_path / "labels.json", content), CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("en\tde\ncat\tKatze", "line 2: no class: the header begins with 'class'"),
+        ("class\tde\ncat\tKatze\ncat\tKater", "line 3: the class 'cat' is given twice"),
+        ("class\tde\ncat", "column 'de' is missing"),
+    ],
+)
+def test_wrong_tables(tmp_path, table, message):
+    with pytest.raises(CorpusError, match=message):
+        read_labels(written(tmp_path / "labels.tsv", table), CLASSES)
+
+
+def test_a_language_that_is_none(tmp_path):
+    with pytest.raises(LanguageTagError, match="deutsch"):
+        read_labels(written(tmp_path / "labels.json", {"deutsch": {"cat": "Katze"}}), CLASSES)
+
+
+def test_indices_of_imagenet_need_all_of_its_classes(tmp_path):
+    file = written(tmp_path / "labels.json", {"DE": [[0], ["Schleie"]]})
+    with pytest.raises(CorpusError, match="among ImageNet's 1,000 classes, and the folder has 2 of them"):
+        read_labels(file, ["n01440764", "n01443537"])
+    assert read_labels(file, [f"n{number:08}" for number in range(1000)]) == {"de": {0: "Schleie"}}
+
+
+# ---- Zero-shot ----
+
+
+def brute_force(embedder, data, named, templates, language) -> dict[str, float]:
+    images = embedder.encode_image(data.images).astype(np.float64)
+    rows = []
+    for label in named.values():
+        texts = embedder.encode_text([t.replace("{}", label) for t in templates], language=language).astype(np.float64)
+        rows.append(texts.mean(0) / np.linalg.norm(texts.mean(0)))
+    kept = [index for index, target in enumerate(data.targets) if target in named]
+    ranks = []
+    for index in kept:
+        scores = np.array(rows) @ images[index]
+        right = list(named).index(data.targets[index])
+        ranks.append(1 + int(np.sum(np.delete(scores, right) >= scores[right] - 1e-6)))
+    return {f"top{k}": 100 * np.mean(np.array(ranks) <= k) for k in (1, 5)} | {"n_images": len(kept)}
+
+
+@pytest.mark.parametrize("prompts", ["photo", "label", {"de": ["ein {}.", "das {} hier", "{}"], "en": ["a {}"]}])
+def test_a_real_model_equals_brute_force(embedder, data, prompts):
+    labels = {"en": ENGLISH, "de": GERMAN}
+    results = evaluate_classification(embedder, data, labels, prompts=prompts)
+    templates = {
+        "photo": {"en": ["This is a photo of {}."], "de": ["Auf diesem Foto ist {} zu sehen."]},
+        "label": {"en": ["{}"], "de": ["{}"]},
+    }.get(str(prompts), prompts)
+    for language, named in labels.items():
+        expected = brute_force(embedder, data, named, templates[language], language)
+        found = {name: results[language][name] for name in expected}
+        assert found == pytest.approx(expected), language
+        assert results[language]["n_classes"] == len(named)
+        assert results[language]["n_templates"] == (0 if prompts == "label" else len(templates[language]))
+    assert results["de"]["n_images"] == 17  # without those of the sea, which has no label
+
+
+def test_an_ensemble_is_the_mean_of_unit_vectors(embedder):
+    templates = ["ein {}", "hier ist {}"]
+    found = class_embeddings(embedder, ["auto", "haus"], templates, "de")
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    mean = embedder.encode_text(["ein haus", "hier ist haus"], language="de").mean(0)
+    np.testing.assert_allclose(found[1], mean / np.linalg.norm(mean), atol=1e-6)
+
+
+def test_a_language_without_templates_is_asked_by_labels_alone(embedder, data, caplog):
+    labels = {"de": GERMAN, "yo": ENGLISH}
+    results = evaluate_classification(embedder, data, labels, prompts="clip")
+    assert "there is no template in de, yo: labels are read alone" in caplog.text
+    assert results == evaluate_classification(embedder, data, labels, prompts="label")
+    with pytest.raises(InputError, match="no prompts called 'photos'"):
+        evaluate_classification(embedder, data, labels, prompts="photos")
+
+
+def test_equal_labels_are_counted_and_few_classes_have_no_top_5(embedder, data):
+    same = {0: "Ding", 1: "Ding", 2: "Hund"}
+    results = evaluate_classification(embedder, data, {"de": same})["de"]
+    assert results["n_equal_labels"] == 2 and "top5" not in results
+    right = {0: "a", 1: "b"}
+    assert "n_equal_labels" not in evaluate_classification(embedder, data, {"de": right})["de"]
+
+
+def test_means_of_groups():
+    results = {
+        "en": {"top1": 90.0, "top5": 99.0},
+        "de": {"top1": 70.0, "top5": 80.0},
+        "mg": {"top1": 20.0, "top5": 30.0},
+        "sw": {"top1": 40.0},
+    }
+    groups = language_groups({}, 7)
+    assert list(groups) == ["well-resourced", "under-resourced"]
+    means = group_means(results, groups)
+    assert means["all"] == {"top1": 55.0, "languages": ["en", "de", "mg", "sw"]}
+    assert means["well-resourced"] == {"top1": 80.0, "top5": 89.5, "languages": ["en", "de"]}
+    assert means["under-resourced"]["languages"] == ["mg"]
+    counts = {"en": 1000, "de": 668, "fr": 667, "sw": 334, "mg": 333}
+    groups = language_groups({tag: dict.fromkeys(range(count), "x") for tag, count in counts.items()}, 1000)
+    assert [groups[name] for name in ("low", "mid", "high")] == [["mg"], ["fr", "sw"], ["de"]]
+
+
+# ---- By images ----
+
+
+def test_nearest_neighbors_by_cosine_equal_brute_force():
+    random = np.random.default_rng(0)
+    train, test = random.normal(size=(30, 4)), random.normal(size=(12, 4))
+    train_targets, targets = random.integers(0, 3, 30), random.integers(0, 3, 12)
+    cosines = (test / np.linalg.norm(test, axis=1, keepdims=True)) @ (train / np.linalg.norm(train, axis=1)[:, None]).T
+    for k in (1, 5):
+        votes = [np.bincount(train_targets[np.argsort(-row)[:k]], minlength=3).argmax() for row in cosines]
+        found = neighbor_accuracy(train, train_targets, test, targets, neighbors=k)
+        assert found == {
+            "top1": pytest.approx(100 * np.mean(votes == targets)),
+            "neighbors": k,
+            "n_train": 30,
+            "n_images": 12,
+        }
+    with pytest.raises(InputError, match="there are 30 images to be neighbors, and 31"):
+        neighbor_accuracy(train, train_targets, test, targets, neighbors=31)
+
+
+def test_a_linear_probe_separates_what_a_line_separates():
+    random = np.random.default_rng(0)
+    centers = 8 * random.normal(size=(7, 6)) * [1, 1, 1, 1, 100, 0.01]  # features of very different scales
+    targets = np.arange(70) % 7
+    spread = random.normal(size=(70, 6)) * [1, 1, 1, 1, 100, 0.01]
+    features = centers[targets] + spread / 5
+    found = linear_probe_accuracy(features[:35], targets[:35], features[35:], targets[35:])
+    assert found == {"top1": 100.0, "top5": 100.0, "n_train": 35, "n_images": 35}
+    unseen = linear_probe_accuracy(features[:35], targets[:35], features[35:], np.full(35, 9))
+    assert unseen["top1"] == unseen["top5"] == 0.0
+    with pytest.raises(InputError, match="two classes or more"):
+        linear_probe_accuracy(features[:5], np.zeros(5), features, targets)
+
+
+def test_classes_of_the_training_images_are_found_by_name(data):
+    assert (data.targets_among(["lion", *reversed(CLASSES)]) == 7 - data.targets).all()
+    with pytest.raises(CorpusError, match=r"none of the class 'sun' \(2 such classes\)"):
+        data.targets_among(CLASSES[:5])
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.neighbors", None)
+    with pytest.raises(MissingExtraError, match=r"pip install babelens\[analysis\]"):
+        neighbor_accuracy(np.eye(2), np.arange(2), np.eye(2), np.arange(2), neighbors=1)

@@ -1,0 +1,102 @@
+"""Captions translated by machine: as captions of further languages, and before they are encoded."""
+
+import logging
+
+import datasets
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from babelens.configuration.errors import CorpusError, UnknownLanguageError
+from babelens.data.batching.views import translation_pairs
+from babelens.data.corpus.corpus import languages_of
+from babelens.inference import CachedTranslator, TranslatingEmbedder, TranslatorsByPair, translated_captions
+
+WORDS = {"en": "thing", "de": "ding", "fr": "chose"}
+
+
+def captions_in(corpus: Dataset, language: str) -> list[list[str]]:
+    return [[c["text"] for c in row if c["language"] == language] for row in corpus["captions"]]
+
+
+@pytest.fixture
+def translator(word_translator):
+    return word_translator(WORDS)
+
+
+def test_captions_of_people_stay_and_others_are_added(caption_corpus, translator):
+    found = translated_captions(caption_corpus, translator, source="EN", targets=["fr", "de"])
+    assert found.column_names == caption_corpus.column_names and found.features == caption_corpus.features
+    english = captions_in(caption_corpus, "en")
+    assert captions_in(found, "en") == english and captions_in(found, "de") == captions_in(caption_corpus, "de")
+    assert captions_in(found, "fr") == [[text.replace("thing", "chose") for text in row] for row in english]
+    assert translator.asked == [("en", "fr", 10)]  # each text once, and nothing into German
+    assert list(found["image_id"]) == list(caption_corpus["image_id"])
+    assert np.array_equal(np.asarray(found[7]["image"]), np.asarray(caption_corpus[7]["image"]))
+
+
+def test_translations_stand_in_the_order_of_what_they_translate(translator):
+    rows = [{"captions": [{"language": "en", "text": f"thing {n}"} for n in (3, 1, 3)]}]
+    rows += [{"captions": [{"language": "fr", "text": "chose 9"}, {"language": "de", "text": "ding 9"}]}]
+    corpus = Dataset.from_list(rows)
+    found = translated_captions(corpus, translator, source="en", targets="de")
+    assert captions_in(found, "de") == [["ding 3", "ding 1", "ding 3"], ["ding 9"]]
+    pairs = [(pair["text_a"], pair["text_b"]) for pair in translation_pairs(found, [("en", "de")])]
+    assert set(pairs) == {("thing 3", "ding 3"), ("thing 1", "ding 1")}
+    assert languages_of(found) == {"de": 4, "en": 3, "fr": 1}
+
+
+class Silent:
+    """Has no translation of some texts."""
+
+    def translate(self, texts, source, target):
+        return ["" if text.endswith(" 1") else f"{target} {text}" for text in texts]
+
+
+def test_a_row_that_was_translated_to_nothing_gets_no_captions(caplog):
+    rows = [{"captions": [{"language": "en", "text": f"thing {n}"} for n in numbers]} for numbers in ((0, 1), (2,))]
+    found = translated_captions(Dataset.from_list(rows), Silent(), source="en", targets=["de"])
+    assert captions_in(found, "de") == [[], ["de thing 2"]]
+    assert "1 of 3 captions were translated from en to nothing in de, such as 'thing 1'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("source", "targets", "message"),
+    [("en", ["de", "en"], "not translated into en"), ("ja", ["de"], "no captions in ja to translate; the corpus has")],
+)
+def test_what_cannot_be_translated(caption_corpus, translator, source, targets, message):
+    with pytest.raises(CorpusError, match=message):
+        translated_captions(caption_corpus, translator, source=source, targets=targets)
+    with pytest.raises(CorpusError, match="load the stream as a Dataset"):
+        translated_captions(caption_corpus.to_iterable_dataset(), translator, source=source, targets=["de"])
+
+
+# ---- Before encoding ----
+
+
+def test_texts_are_encoded_by_their_translations(color_embedder, translator, tmp_path, caplog):
+    embedder = color_embedder()
+    cached = CachedTranslator(translator, key="words", folder=tmp_path)
+    translating = TranslatingEmbedder(embedder, cached)
+    found = translating.encode_text(["ding 1", "thing 2", "chose 3"], language=["de", "en", "fr"])
+    assert embedder.texts == [("thing 1", "en"), ("thing 2", "en"), ("thing 3", "en")]
+    assert np.array_equal(found, embedder.encode_text(["thing 1", "thing 2", "thing 3"], language="en"))
+    assert translating.n_translated == 2 and translating.n_empty == 0
+    spent = translating.translation_seconds
+    assert spent > 0
+    again = TranslatingEmbedder(embedder, TranslatorsByPair({("de", "en"): cached}))
+    again.encode_text("ding 1", language="de")
+    assert 0 < again.translation_seconds < spent  # as it was when it was translated
+    with pytest.raises(UnknownLanguageError, match="no translator from fr to en"):
+        again.encode_text("chose 1", language="fr")
+    silent = TranslatingEmbedder(embedder, Silent(), to="en")
+    with caplog.at_level(logging.WARNING):
+        silent.encode_text(["ding 1"], language="de")
+    assert embedder.texts[-1] == ("ding 1", "en") and silent.n_empty == 1
+    assert "1 of 1 texts were translated from de to nothing in en, such as 'ding 1'" in caplog.text
+
+
+def test_images_are_encoded_as_they_are(color_embedder, translator, caption_corpus):
+    images = caption_corpus.cast_column("image", datasets.Image())["image"]
+    translating = TranslatingEmbedder(color_embedder(), translator)
+    assert np.array_equal(translating.encode_image(images), color_embedder().encode_image(images))

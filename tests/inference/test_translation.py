@@ -1,0 +1,309 @@
+"""Translation models of each family are told the languages in its way, and translations are kept on disk."""
+
+import json
+import multiprocessing
+import sqlite3
+
+import pytest
+import torch
+from contracts import TEXTS
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import (
+    AutoTokenizer,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+from translation_models import save, save_nllb
+
+from babelens.configuration.errors import (
+    InputError,
+    MissingExtraError,
+    ModelFolderError,
+    SaveError,
+    UnknownLanguageError,
+)
+from babelens.inference import CachedTranslator, Seq2SeqTranslator
+from babelens.inference.translation_codes import LanguageCodes, Request
+
+WORDS = ["a", "red", "car", "ein", "rotes", "auto", "translate", "English", "to", "German:"]
+
+
+def words_tokenizer(*more: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of whole words, and of these tokens."""
+    vocabulary = ["<pad>", "</s>", "<unk>", *WORDS, *more]
+    backend = Tokenizer(WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="</s>", pad_token="<pad>", unk_token="<unk>", model_max_length=30
+    )
+
+
+def t5(tokenizer, **settings) -> T5ForConditionalGeneration:
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "initializer_factor": 5.0}
+    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **sizes, **settings)
+    return T5ForConditionalGeneration(config).eval()
+
+
+def asked(model, tokenizer, text: str, **options) -> str:
+    """The model's translation of a text that is complete."""
+    inputs = tokenizer(text, return_tensors="pt")
+    read = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    return tokenizer.decode(model.generate(**read, **options)[0], skip_special_tokens=True)
+
+
+# ---- Families ----
+
+
+def test_madlad_reads_a_token_of_the_target_before_the_text():
+    tokenizer = words_tokenizer("<2de>", "<2zh>", "<2translate>")
+    model = t5(tokenizer)
+    model.generation_config.max_new_tokens = 9
+    translator = Seq2SeqTranslator(model, tokenizer)
+    found = translator.translate(["a red car", "a"], "en", "de")
+    assert found == [asked(model, tokenizer, "<2de> a red car"), asked(model, tokenizer, "<2de> a")]
+    assert translator.translate(["a red car"], "fr", "zh-CN") == [asked(model, tokenizer, "<2zh> a red car")]
+    with pytest.raises(UnknownLanguageError, match="no token for 'zh-Hant'"):
+        translator.translate(["a"], "en", "zh-Hant")
+
+
+def test_t5_reads_the_sentence_that_its_configuration_has(tmp_path):
+    tokenizer = words_tokenizer()
+    tasks = {
+        "translation_en_to_de": {"prefix": "translate English to German: ", "num_beams": 4},
+        "summarization": {"prefix": "summarize: "},
+    }
+    model = t5(tokenizer, task_specific_params=tasks)
+    model.generation_config.max_new_tokens = 9
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path)
+    translator = Seq2SeqTranslator.from_pretrained(tmp_path, device="cpu")
+    expected = asked(model, tokenizer, "translate English to German: a red car")
+    assert translator.translate(["a red car"], "en", "de-AT") == [expected]
+    with pytest.raises(UnknownLanguageError, match="no task from de to en"):
+        translator.translate(["ein auto"], "de", "en")
+
+
+def test_a_prefix_of_the_user():
+    tokenizer = words_tokenizer()
+    model = t5(tokenizer)
+    model.generation_config.max_new_tokens = 9
+    translator = Seq2SeqTranslator(model, tokenizer, pair=("en", "de"), prefix="translate to ")
+    assert translator.translate(["a car"], "en", "de") == [asked(model, tokenizer, "translate to a car")]
+    with pytest.raises(InputError, match="say which the model translates"):
+        Seq2SeqTranslator(model, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "tokens", "asked_for", "prefix"),
+    [
+        ("en", "de", (), ("en", "de"), ""),
+        ("eng", "deu", (), ("en-GB", "de"), ""),
+        ("en", "ROMANCE", (">>fra<<", ">>por<<"), ("en", "pt-BR"), ">>por<< "),
+        ("en", "zh", (">>cmn_Hans<<", ">>cmn_Hant<<"), ("en", "zh-TW"), ">>cmn_Hant<< "),
+        ("mul", "en", (), ("sw", "en"), ""),
+    ],
+)
+def test_marian_states_its_languages(source, target, tokens, asked_for, prefix):
+    tokenizer = words_tokenizer(*tokens)
+    tokenizer.source_lang, tokenizer.target_lang = source, target
+    codes = LanguageCodes(t5(tokenizer), tokenizer)
+    assert codes.request(*asked_for) == Request(prefix)
+    with pytest.raises(UnknownLanguageError):
+        codes.request(asked_for[0], "ja")
+    if source != "mul":
+        with pytest.raises(UnknownLanguageError, match="this model translates en"):
+            codes.request("ja", asked_for[1])
+
+
+def test_a_family_of_source_languages_needs_a_pair():
+    tokenizer = words_tokenizer()
+    tokenizer.source_lang, tokenizer.target_lang = "ROMANCE", "en"
+    with pytest.raises(InputError, match="say which the model translates"):
+        LanguageCodes(t5(tokenizer), tokenizer)
+    codes = LanguageCodes(t5(tokenizer), tokenizer, pair=("fr", "en"))
+    assert codes.request("fr-CA", "en") == Request()
+
+
+def test_the_decoder_of_mbart_starts_with_the_language():
+    class MBartTokenizer:
+        src_lang = "en_XX"
+        all_special_tokens = ("<s>", "en_XX", "ro_RO")
+
+        def convert_tokens_to_ids(self, token):
+            return self.all_special_tokens.index(token)
+
+    codes = LanguageCodes(t5(words_tokenizer()), MBartTokenizer())
+    assert codes.request("en", "ro") == Request("", "en_XX", {"decoder_start_token_id": 2})
+
+
+def test_marian_and_m2m100_as_they_are_published(tmp_path):
+    """Their tokenizers' files, made by sentencepiece."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    from transformers import M2M100Config, M2M100ForConditionalGeneration, M2M100Tokenizer, MarianTokenizer
+
+    (tmp_path / "texts").write_text("\n".join(TEXTS * 20), "utf-8")
+    options = {"vocab_size": 60, "character_coverage": 1.0, "hard_vocab_limit": False, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "texts"), model_prefix=str(tmp_path / "spm"), model_type="char", **options
+    )
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
+    names = ["</s>", "<unk>", *(pieces.id_to_piece(i) for i in range(3, len(pieces))), ">>deu<<", "<pad>"]
+    (tmp_path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}), "utf-8")
+    spm = str(tmp_path / "spm.model")
+    marian = MarianTokenizer(spm, spm, str(tmp_path / "vocab.json"), source_lang="en", target_lang="gmw")
+    save(MarianMTModel, MarianConfig, marian, tmp_path / "marian")
+    translator = Seq2SeqTranslator.from_pretrained(tmp_path / "marian", device="cpu")
+    found = translator.translate(["a red car", "red"], "en", "de")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "marian")
+    assert found == [asked(translator.model, tokenizer, f">>deu<< {text}") for text in ("a red car", "red")]
+    assert any(found) and len(translator.fingerprint()) == 24
+
+    names = ["<s>", "<pad>", "</s>", "<unk>", *names[2:-2]]
+    (tmp_path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}), "utf-8")
+    m2m = M2M100Tokenizer(str(tmp_path / "vocab.json"), spm, num_madeup_words=0)
+    save(M2M100ForConditionalGeneration, M2M100Config, m2m, tmp_path / "m2m", more_tokens=len(m2m.lang_code_to_id))
+    translator = Seq2SeqTranslator.from_pretrained(tmp_path / "m2m", device="cpu")
+    found = translator.translate(["red"], "en", "sw")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m2m", src_lang="en")
+    assert found == [asked(translator.model, tokenizer, "red", forced_bos_token_id=tokenizer.get_lang_id("sw"))]
+
+
+def test_without_a_library_of_the_tokenizer_the_extra_is_named(tmp_path, monkeypatch):
+    class Tokenizers:
+        @staticmethod
+        def from_pretrained(*arguments, **options):
+            raise ImportError("MarianTokenizer requires the SentencePiece library. Check out …")
+
+    monkeypatch.setattr("babelens.inference.translation.AutoTokenizer", Tokenizers)
+    with pytest.raises(MissingExtraError, match=r"babelens\[translation\] \(MarianTokenizer requires the Sent"):
+        Seq2SeqTranslator.from_pretrained(save_nllb(tmp_path), device="cpu")
+    with pytest.raises(ModelFolderError, match="nothing-here"):
+        Seq2SeqTranslator.from_pretrained("nothing-here")
+
+
+def test_translations_that_do_not_end_are_counted(caplog):
+    tokenizer = words_tokenizer()
+    translator = Seq2SeqTranslator(t5(tokenizer), tokenizer, pair=("en", "de"))
+    model = translator.model
+    model.generation_config.max_length = model.generation_config.max_new_tokens = None
+    with torch.no_grad():  # it never ends
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
+        model.lm_head.weight[:2] = 0
+    lengths = [len(tokenizer(text)["input_ids"]) for text in translator.translate(["a red car", "a"], "en", "de")]
+    assert max(lengths) == 2 * 3 + 20  # not transformers' 20
+    assert "2 of 2 translations from en to de were cut at the greatest length" in caplog.text
+
+
+# ---- On disk ----
+
+
+@pytest.fixture
+def counting(word_translator):
+    return word_translator({"en": "thing", "de": "ding", "fr": "chose"})
+
+
+def test_each_text_is_translated_once(counting, tmp_path):
+    cached = CachedTranslator(counting, key="words", folder=tmp_path)
+    texts = ["thing 1", "thing 2", "thing 1"]
+    assert cached.translate(texts, "EN", "de") == ["ding 1", "ding 2", "ding 1"]
+    assert cached.translate(["thing 2", "thing 3"], "en", "de") == ["ding 2", "ding 3"]
+    assert cached.translate(["thing 1"], "en", "fr") == ["chose 1"]
+    assert cached.translate([], "en", "fr") == []
+    assert counting.asked == [("en", "de", 2), ("en", "de", 1), ("en", "fr", 1)]
+    again = CachedTranslator(counting, key="words", folder=tmp_path)
+    assert again.translate(texts, "en", "de") == ["ding 1", "ding 2", "ding 1"] and len(counting.asked) == 3
+    assert again.seconds(texts, "en", "de") == again.seconds(texts[:2], "en", "de") > 0
+    assert again.seconds(["thing 9"], "en", "de") == 0
+    other = CachedTranslator(counting, key="others", folder=tmp_path)
+    assert other.translate(["thing 1"], "en", "de") == ["ding 1"] and len(counting.asked) == 4
+
+
+def test_what_was_translated_before_an_error_is_kept(counting, tmp_path, monkeypatch):
+    monkeypatch.setattr("babelens.inference.translation_cache._BLOCK", 2)
+    texts = [f"thing {number}" for number in range(5)]
+
+    class Breaking:
+        def translate(self, block, source, target):
+            if len(counting.asked) == 2:
+                raise KeyboardInterrupt
+            return counting.translate(block, source, target)
+
+    with pytest.raises(KeyboardInterrupt):
+        CachedTranslator(Breaking(), key="words", folder=tmp_path).translate(texts, "en", "de")
+    cached = CachedTranslator(counting, key="words", folder=tmp_path)
+    assert cached.translate(texts, "en", "de") == [f"ding {number}" for number in range(5)]
+    assert [count for *_, count in counting.asked] == [2, 2, 1]
+
+
+class Namer:
+    """Translates a text to its own name and the text."""
+
+    def __init__(self, name):
+        self.name, self.count = name, 0
+
+    def translate(self, texts, source, target):
+        self.count += len(texts)
+        return [f"{self.name} {text}" for text in texts]
+
+
+def _translate(name, folder, results):
+    texts = [f"text {number}" for number in range(600)]
+    namer = Namer(name)
+    results.put((CachedTranslator(namer, key="both", folder=folder).translate(texts, "en", "de"), namer.count))
+
+
+def test_two_processes_agree_and_share_the_work(tmp_path):
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    processes = [context.Process(target=_translate, args=(name, tmp_path, results)) for name in ("one", "two")]
+    for process in processes:
+        process.start()
+    (first, one), (second, two) = results.get(timeout=60), results.get(timeout=60)
+    for process in processes:
+        process.join()
+    assert first == second and one + two == 600
+    assert CachedTranslator(Namer("three"), key="both", folder=tmp_path).translate(["text 5"], "en", "de") == [
+        first[5]
+    ]
+
+
+def test_other_weights_or_settings_have_another_file(tmp_path):
+    folder = save_nllb(tmp_path / "nllb")
+    translator = Seq2SeqTranslator.from_pretrained(folder, device="cpu")
+    name = translator.fingerprint()
+    cached = CachedTranslator(translator, folder=tmp_path)
+    assert cached.translate(["a thing"], "en", "de") == translator.translate(["a thing"], "en", "de")
+    assert cached.file == tmp_path / f"{name}.sqlite" and cached.file.is_file()
+    assert translator.fingerprint() == name == Seq2SeqTranslator.from_pretrained(folder, device="cpu").fingerprint()
+    translator.model.generation_config.num_beams = 3
+    beams = translator.fingerprint()
+    with torch.no_grad():
+        translator.model.get_input_embeddings().weight[5] += 1
+    assert len({name, beams, translator.fingerprint()}) == 3
+
+
+def test_a_damaged_file_and_a_missing_key(counting, tmp_path):
+    (tmp_path / "words.sqlite").write_bytes(b"no database at all, but long enough to be one" * 40)
+    with pytest.raises(SaveError, match=r"words.sqlite is damaged .* delete it"):
+        CachedTranslator(counting, key="words", folder=tmp_path).translate(["thing 1"], "en", "de")
+    (tmp_path / "file").touch()
+    with pytest.raises(SaveError, match="could not be written"):
+        CachedTranslator(counting, key="words", folder=tmp_path / "file").translate(["thing 1"], "en", "de")
+    with pytest.raises(ValueError, match="has no fingerprint: give a key"):
+        CachedTranslator(counting, folder=tmp_path)
+
+
+def test_a_busy_file_is_waited_for(counting, tmp_path, monkeypatch):
+    cached = CachedTranslator(counting, key="words", folder=tmp_path)
+    cached.translate(["thing 1"], "en", "de")
+    monkeypatch.setattr("babelens.inference.translation_cache._PATIENCE", 0.05)
+    with sqlite3.connect(cached.file) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SaveError, match="database is locked"):
+            cached.translate(["thing 1"], "en", "de")

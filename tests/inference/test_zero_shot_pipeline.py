@@ -1,0 +1,122 @@
+"""The pipeline `zero-shot-image-classification` with labels in a language; the contracts of the methods run it too."""
+
+import pytest
+import torch
+from contracts import drawn_images
+from tiny_native import saved, tiny_clip
+from transformers import pipeline
+from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
+
+from babelens.configuration.errors import InputError, LanguageTagError
+from babelens.inference.prompts import photo_template, prompt_set, read_prompts, templates_of
+from babelens.inference.zero_shot_pipeline import TASK, MultilingualZeroShotPipeline
+
+LABELS = ["ein auto", "ein haus"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(saved(tiny_clip(), tmp_path_factory.mktemp("clip") / "clip"))
+
+
+@pytest.fixture(scope="module")
+def classify(folder):
+    return pipeline(TASK, model=folder)
+
+
+@pytest.fixture(scope="module")
+def stock(folder):
+    return pipeline(TASK, model=folder, pipeline_class=ZeroShotImageClassificationPipeline)
+
+
+def test_without_a_language_it_is_that_of_transformers(classify, stock):
+    assert type(classify) is MultilingualZeroShotPipeline
+    image = drawn_images(1)[0]
+    for options in ({}, {"hypothesis_template": "ein {}"}):
+        asked = {"candidate_labels": LABELS} | options
+        assert classify(image, **asked) == stock(image, **asked)
+
+
+def test_the_template_of_the_language_and_one_of_the_user(classify, stock):
+    image = drawn_images(1)[0]
+    german = stock(image, candidate_labels=LABELS, hypothesis_template=photo_template("de"))
+    assert classify(image, candidate_labels=LABELS, language="de-AT") == german
+    own = stock(image, candidate_labels=LABELS, hypothesis_template="hier: {}")
+    assert classify(image, candidate_labels=LABELS, language="de", hypothesis_template="hier: {}") == own
+    assert german != own
+
+
+def test_labels_of_several_languages_and_several_images(classify):
+    images = drawn_images(3)
+    found = classify(images, candidate_labels=LABELS, language=["de", "en"], batch_size=2)
+    alone = classify(images[2], candidate_labels=LABELS, language=["de", "en"])
+    assert [entry["label"] for entry in found[2]] == [entry["label"] for entry in alone]
+    torch.testing.assert_close(*(torch.tensor([entry["score"] for entry in each]) for each in (found[2], alone)))
+
+
+def test_a_language_without_a_template_is_asked_by_labels_alone(classify, stock, caplog):
+    image = drawn_images(1)[0]
+    found = classify(image, candidate_labels=LABELS, language="yo")
+    assert found == stock(image, candidate_labels=LABELS, hypothesis_template="{}")
+    assert "no template in yo: its labels are read alone" in caplog.text
+
+
+def test_wrong_calls(classify):
+    image = drawn_images(1)[0]
+    with pytest.raises(InputError, match=r"has no \{\}"):
+        classify(image, candidate_labels=LABELS, language="de", hypothesis_template="ein Foto")
+    with pytest.raises(InputError, match="2 texts came with 1 language tags"):
+        classify(image, candidate_labels=LABELS, language=["de"])
+    with pytest.raises(LanguageTagError, match="names no registered language"):
+        classify(image, candidate_labels=LABELS, language="jp")
+
+
+# ---- Prompts ----
+
+
+def test_the_templates_of_the_package():
+    photo, clip = prompt_set("photo"), prompt_set("clip")
+    assert len(photo) >= 40 and photo["en"] == ["This is a photo of {}."]
+    assert len(set(clip["en"])) == 80 and list(clip) == ["en"]
+    for templates in (*photo.values(), *clip.values()):
+        assert all(template.count("{}") == 1 and template == template.strip() for template in templates)
+    with pytest.raises(InputError, match="there are photo, clip, label"):
+        prompt_set("photos")
+
+
+@pytest.mark.parametrize(
+    ("language", "like"),
+    [("pt-BR", "pt"), ("zh-TW", "zh-Hant"), ("zh-Hans", "zh"), ("sr-Latn", "sr-Latn"), ("fil", "tl"), ("EN", "en")],
+)
+def test_a_template_of_the_same_language_and_script(language, like):
+    assert photo_template(language) == prompt_set("photo")[like][0]
+
+
+@pytest.mark.parametrize("language", ["und", "yo", "uz-Cyrl", "hi-Latn"])
+def test_no_template_of_another_language_or_script(language):
+    assert photo_template(language) is None
+
+
+def test_a_file_of_prompts(tmp_path):
+    file = tmp_path / "prompts.json"
+    file.write_text('{"DE": ["ein Foto von {}.", "{} {"], "zh_tw": ["{}"]}', "utf-8")
+    prompts = read_prompts(file)
+    assert prompts == {"de": ["ein Foto von {}.", "{} {"], "zh-TW": ["{}"]}
+    assert templates_of("de-CH", prompts) == prompts["de"] and templates_of("fr", prompts) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ('{"de": ["ein Foto"]}', InputError, "prompts.json: the template 'ein Foto' has no .}"),
+        ('{"de": "ein {}"}', InputError, "de: a list of templates is expected"),
+        ('{"deutsch": ["{}"]}', LanguageTagError, "deutsch"),
+        ("[]", ValueError, "prompts.json: a JSON object is expected"),
+        (None, ValueError, "prompts.json: .*No such file"),
+    ],
+)
+def test_a_wrong_file_of_prompts(tmp_path, text, error, message):
+    if text is not None:
+        (tmp_path / "prompts.json").write_text(text, "utf-8")
+    with pytest.raises(error, match=message):
+        read_prompts(tmp_path / "prompts.json")

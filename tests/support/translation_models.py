@@ -1,0 +1,46 @@
+"""Tiny translation models with random weights, and translators that look words up, for tests."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
+
+LETTERS = "▁abcdefghijklmnopqrstuvwxyz0123456789"
+SIZES = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "max_position_embeddings": 40,
+    "init_std": 0.7,
+}
+
+
+def save(model_class: Any, config_class: Any, tokenizer: Any, folder: Path, *, more_tokens: int = 0) -> None:
+    """Saves a model with random weights that writes six letters about every text."""
+    torch.manual_seed(0)
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    options = {
+        "vocab_size": len(tokenizer) + more_tokens,
+        "eos_token_id": end,
+        "pad_token_id": pad,
+        "decoder_start_token_id": end,
+    }
+    model = model_class(config_class(**SIZES, **options))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[tokenizer.all_special_ids] *= 0.3  # so that letters are likelier
+    model.generation_config.update(max_length=None, max_new_tokens=7, num_beams=1, forced_eos_token_id=None)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def save_nllb(folder: Path) -> Path:
+    """Saves a model of many languages whose texts have at most 36 tokens."""
+    words = ["<s>", "<pad>", "</s>", "<unk>", *LETTERS]
+    tokenizer = NllbTokenizer(vocab={word: i for i, word in enumerate(words)}, merges=[], model_max_length=36)
+    save(M2M100ForConditionalGeneration, M2M100Config, tokenizer, folder)
+    return folder
