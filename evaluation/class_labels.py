@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..configuration.errors import CorpusError
+from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import did_you_mean_language, normalize_language, normalize_languages
 from ..data.corpus.text_files import parse_file
 from ..data.corpus.translation_files import tsv_records
 from ..inference.image_index import images_in
+from ..inference.prompts import Prompts, check_templates
 
 # Language -> index of a class -> its label. A class that a language lacks is not in it.
 Labels = dict[str, dict[int, str]]
@@ -198,3 +199,22 @@ ETCL_GROUPS: Mapping[str, tuple[str, ...]] = {
     "well-resourced": ("en", "de", "fr", "cs", "ja", "zh", "ru", "pl", "tr"),
     "under-resourced": ("uz", "ga", "be", "mg", "ceb"),
 }
+
+
+def read_prompts(file: str | Path) -> Prompts:
+    """Reads a JSON file of prompts: `{"de": ["ein Foto von {}.", …], …}`, as Babel-ImageNet's translated prompts are
+    published.
+
+    Raises:
+        CorpusError: for a file that cannot be read.
+        InputError: for a file of another form, and a template without `{}`.
+        LanguageTagError: for a name that is no language tag.
+    """
+    prompts: dict[str, list[str]] = {}
+    for tag, templates in parse_file(file).items():
+        language = normalize_language(tag)
+        if not isinstance(templates, list) or not all(isinstance(template, str) for template in templates):
+            raise InputError(f'{file}: {tag}: a list of templates is expected, such as ["a photo of a {{}}."]')
+        prompts[language] = prompts.get(language, []) + templates
+    check_templates((template for templates in prompts.values() for template in templates), str(file))
+    return prompts

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from ..configuration.errors import InputError
 from ..configuration.languages import language_and_script, normalize_language
-from ..data.corpus.text_files import parse_file
 
 # Language -> its templates.
 Prompts = Mapping[str, Sequence[str]]
@@ -37,25 +36,6 @@ def prompt_set(name: str) -> Prompts:
     if name not in PROMPT_SETS:
         raise InputError(f"there are no prompts called {name!r}; there are {', '.join(PROMPT_SETS)}")
     return {} if name == LABEL else json.loads(_FILE.read_text("utf-8"))[name]
-
-
-def read_prompts(file: str | Path) -> Prompts:
-    """Reads a JSON file of prompts: `{"de": ["ein Foto von {}.", …], …}`, as Babel-ImageNet's translated prompts are
-    published.
-
-    Raises:
-        CorpusError: for a file that cannot be read.
-        InputError: for a file of another form, and a template without `{}`.
-        LanguageTagError: for a name that is no language tag.
-    """
-    prompts: dict[str, list[str]] = {}
-    for tag, templates in parse_file(file).items():
-        language = normalize_language(tag)
-        if not isinstance(templates, list) or not all(isinstance(template, str) for template in templates):
-            raise InputError(f'{file}: {tag}: a list of templates is expected, such as ["a photo of a {{}}."]')
-        prompts[language] = prompts.get(language, []) + templates
-    check_templates((template for templates in prompts.values() for template in templates), str(file))
-    return prompts
 
 
 def check_templates(templates: Iterable[str], place: str) -> None:

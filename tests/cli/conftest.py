@@ -1,4 +1,4 @@
-"""What the tests of commands share: a place of their own for frozen features, a tiny CLIP, images, commands."""
+"""What the tests of commands share: a place of their own for what is cached, a tiny CLIP, images, commands."""
 
 import numpy as np
 import pytest
@@ -11,10 +11,11 @@ from babelens.cli.main import app
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
-    """Frozen features are kept here."""
+    """Frozen features and translations are kept here."""
     with pytest.MonkeyPatch.context() as patched:
         folder = tmp_path_factory.mktemp("cache")
         patched.setattr("babelens.trainers.frozen_features.DEFAULT_CACHE", folder)
+        patched.setattr("babelens.data.readers.bitext.DEFAULT_CACHE", folder / "bitext")
         yield folder
 
 

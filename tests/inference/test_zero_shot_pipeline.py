@@ -8,7 +8,8 @@ from transformers import pipeline
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
 from babelens.configuration.errors import InputError, LanguageTagError
-from babelens.inference.prompts import photo_template, prompt_set, read_prompts, templates_of
+from babelens.evaluation.class_labels import read_prompts
+from babelens.inference.prompts import photo_template, prompt_set, templates_of
 from babelens.inference.zero_shot_pipeline import TASK, MultilingualZeroShotPipeline
 
 LABELS = ["ein auto", "ein haus"]

@@ -7,7 +7,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ...evaluation.class_labels import ClassifiedImages, read_labels
+from ...evaluation.class_labels import ClassifiedImages, read_labels, read_prompts
 from ...evaluation.classification import (
     evaluate_classification,
     group_means,
@@ -16,7 +16,7 @@ from ...evaluation.classification import (
     neighbor_accuracy,
 )
 from ...inference.embedder import Embedder
-from ...inference.prompts import PROMPT_SETS, read_prompts
+from ...inference.prompts import PROMPT_SETS
 from ..console import plain_console
 from .results import show_results
 
