@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from ...configuration.errors import InputError
 from .numbers import analysis_extra
@@ -115,7 +116,11 @@ def _umap(points: np.ndarray, seed: int) -> tuple[np.ndarray, dict[str, float]]:
     settings: dict[str, float] = {"n_neighbors": min(_NEIGHBORS, len(points) - 1)}
     initial = "spectral" if len(points) > 4 * settings["n_neighbors"] else "random"  # too few for its eigenvectors
     options: dict[str, Any] = {"metric": "cosine", "init": initial, "random_state": seed, "n_jobs": 1}
-    return UMAP(**settings, **options).fit_transform(points), settings
+    threads = torch.get_num_threads()
+    try:
+        return UMAP(**settings, **options).fit_transform(points), settings
+    finally:
+        torch.set_num_threads(threads)  # numba, which shares torch's OpenMP, leaves it with all cores
 
 
 def _same(points: np.ndarray, n_languages: int, n_images: int) -> tuple[float, float]:

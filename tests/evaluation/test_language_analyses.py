@@ -148,8 +148,9 @@ def uncompiled(monkeypatch):
 def test_an_embedding_map_brings_captions_of_one_image_together(random, method, uncompiled):
     centers = random.standard_normal((6, 8)) * 5
     embeddings = {tag: centers + 0.1 * random.standard_normal((6, 8)) for tag in ("en", "de", "fr", "ja")}
-    ids = [f"image-{index}" for index in range(6)]
+    ids, threads = [f"image-{index}" for index in range(6)], torch.get_num_threads()
     found = embedding_map(embeddings, ids, method=method, seed=1)
+    assert torch.get_num_threads() == threads
     assert found.coordinates.shape == (4, 6, 2) and np.isfinite(found.coordinates).all()
     assert found.same_image == 100 and found.same_language == 0
     assert found.chance_image == pytest.approx(100 * 3 / 23) and found.chance_language == pytest.approx(100 * 5 / 23)
