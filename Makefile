@@ -7,7 +7,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
+SPACE_VENV ?= .venv-space
 PEERS ?= .peers
+TRANSFORMERS_JS ?= .transformers-js
 METHOD ?=
 MINUTES ?=
 TESTS ?=
@@ -15,7 +17,9 @@ WORKERS ?= auto
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+DEMO_INSTALLED := $(VENV)/demo-installed
 BENCH_INSTALLED := $(BENCH_VENV)/installed
+SPACE_INSTALLED := $(SPACE_VENV)/installed
 DOCS_INSTALLED := $(VENV)/docs-installed
 NOTEBOOK_INSTALLED := $(VENV)/notebook-installed
 
@@ -23,13 +27,18 @@ NOTEBOOK_INSTALLED := $(VENV)/notebook-installed
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-peers test-data check format docs docs-serve tutorial build bench-env clean
+.PHONY: help demo serve test test-live test-peers test-space test-data test-exports fuzz check format docs docs-serve tutorial build bench-env bench-gpu bench-gpu-tiny clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## Train a small model on the emoji benchmark and try it (METHOD=mural picks the method, MINUTES=5 how long it trains)
+demo: $(DEMO_INSTALLED) ## Train a small model on the emoji benchmark and try it (METHOD=mural picks the method, MINUTES=5 how long it trains)
 	$(BIN)/babelens demo $(if $(METHOD),--method $(METHOD)) $(if $(MINUTES),--minutes $(MINUTES))
+
+serve: $(INSTALLED) ## Search the emoji with the demo's model in a browser, at http://127.0.0.1:7860 (METHOD=mural picks the model)
+	test -d runs/demo-$(or $(METHOD),mural)/evaluation || $(MAKE) demo
+	test -f runs/emoji/LICENSES.txt || $(BIN)/python examples/emoji_images.py runs/emoji
+	$(BIN)/babelens serve runs/demo-$(or $(METHOD),mural) --images runs/emoji
 
 test: $(INSTALLED) ## Run the tests, without network
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
@@ -38,8 +47,21 @@ test-peers: $(INSTALLED) ## Run transformers' and peft's own test suites on ever
 	$(BIN)/python tests/peers/fetch.py $(PEERS)
 	BABELENS_PEERS=$(PEERS) HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --tb native tests/peers
 
+test-space: $(INSTALLED) $(SPACE_INSTALLED) ## Start the Space that babelens push --space writes, in an environment of its own, and ask it
+	BABELENS_SPACE=$(SPACE_VENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/space
+
+test-live: $(INSTALLED) ## Run what takes longer: servers, browsers (Chromium), a Ray cluster, runs that are killed, installs, the examples
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m live tests
+
 test-data: $(INSTALLED) ## Build the emoji benchmark from its sources (npm registry) and check it
 	$(BIN)/python -m pytest -m data tests
+
+fuzz: $(INSTALLED) ## Give functions 10,000 random inputs each, where the tests give 300 (CASES=100000 for more)
+	BABELENS_FUZZ=$(or $(CASES),10000) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 0 tests/fuzz
+
+test-exports: $(INSTALLED) ## Export every kind of model to ONNX, and run it in Python and, with transformers.js (npm registry), under node
+	$(BIN)/python tests/support/transformers_js.py $(TRANSFORMERS_JS)
+	BABELENS_TRANSFORMERS_JS=$(abspath $(TRANSFORMERS_JS)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m exports tests
 
 check: $(INSTALLED) ## Check formatting, lint, spelling and types
 	$(BIN)/ruff format --check .
@@ -66,8 +88,14 @@ build: $(INSTALLED) ## Build the wheel and the source distribution into dist/
 
 bench-env: $(BENCH_INSTALLED) ## Make .venv-bench, where benchmarks/ find the libraries that they compare with
 
+bench-gpu: $(INSTALLED) ## Print one table of what this machine's GPUs reach: steps, batches, encoding, several devices
+	$(BIN)/python benchmarks/gpu.py
+
+bench-gpu-tiny: $(INSTALLED) ## Try the code of that table in small, on the processor
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/gpu.py --device cpu --tiny
+
 clean: ## Remove the virtual environments, builds and caches; what was trained in runs/ stays
-	rm -rf $(VENV) $(BENCH_VENV) $(PEERS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(SPACE_VENV) $(PEERS) $(TRANSFORMERS_JS) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: python-version
@@ -77,6 +105,13 @@ python-version:
 $(INSTALLED): pyproject.toml constraints.txt | python-version
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# What the demo needs: a small part of what the tests need. Nothing is installed where all of that is there.
+$(DEMO_INSTALLED): pyproject.toml constraints.txt | python-version
+	$(PYTHON) -m venv $(VENV)
+	[ $(INSTALLED) -nt pyproject.toml ] && [ $(INSTALLED) -nt constraints.txt ] || \
+		$(BIN)/python -m pip install -c constraints.txt -e '.[emoji]'
 	@touch $@
 
 $(NOTEBOOK_INSTALLED): $(INSTALLED)
@@ -91,4 +126,11 @@ $(BENCH_INSTALLED): pyproject.toml constraints.txt benchmarks/requirements.txt |
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install -c constraints.txt -e .
 	$(BENCH_VENV)/bin/python -m pip install --no-deps -r benchmarks/requirements.txt
+	@touch $@
+
+# What a Space installs: its Gradio, and its requirements, which are babelens. Gradio does not take the pinned Pillow yet.
+$(SPACE_INSTALLED): pyproject.toml constraints.txt babelens/spaces.py | python-version
+	$(PYTHON) -m venv $(SPACE_VENV)
+	grep -v '^pillow==' constraints.txt > $(SPACE_VENV)/constraints.txt
+	$(SPACE_VENV)/bin/python -m pip install -c $(SPACE_VENV)/constraints.txt gradio==$$(sed -n 's/^GRADIO = "\(.*\)".*/\1/p' babelens/spaces.py) -e .
 	@touch $@

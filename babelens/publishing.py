@@ -6,6 +6,9 @@ Of a training run only the result is published: no checkpoints, no logs, and no 
 import ast
 import json
 import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from json import JSONDecodeError
 from pathlib import Path
@@ -13,20 +16,21 @@ from typing import Any
 
 import transformers
 from httpx2 import HTTPError
-from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, constants
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import AutoProcessor
 from transformers.dynamic_module_utils import get_relative_import_files
-from yaml import YAMLError
 
 from .configuration.errors import BabelensError, HubUnreachableError, PublishError
 from .configuration.model_folders import damaged_files, non_finite_weights
 from .configuration.pretrained import explained, first_line, load_config, load_model, load_processor
+from .configuration.sentence_files import MODULES_FILE
 from .model_cards.base_models import base_model_facts
+from .model_cards.card_checks import card_problems
 from .model_cards.cards import placeholder_repository
-from .model_cards.licenses import check_hub_license, check_weights_license
+from .model_cards.licenses import check_weights_license
 from .model_cards.published_results import EVAL_RESULTS
 from .modeling.peft_mla import MlaAdapterConfig
 from .registry import METHODS
@@ -53,9 +57,16 @@ _UNPUBLISHED = [
     ".*",
 ]
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME  # of PEFT
-_REQUIRED_METADATA = ("language", "license", "library_name", "pipeline_tag")
+# What is found by its name in a repository, where one of an earlier model would be loaded instead of a new model's.
+_LOADED_BY_NAME = (
+    "model.safetensors",
+    "model-*-of-*.safetensors",
+    "model.safetensors.index.json",
+    CONFIG_NAME,
+    SAFETENSORS_WEIGHTS_NAME,
+)
 _PIPELINE_CLASS = "AutoModelForZeroShotImageClassification"
-_HUB_LANGUAGE = re.compile(r"[a-z]{2,3}")
+_CODE_OF_WORDS = "processing_word_level.py"  # in folders of SMALR and LIWE
 
 
 def files_to_publish(folder: str | Path) -> dict[str, int]:
@@ -76,13 +87,14 @@ def folder_problems(folder: str | Path) -> list[str]:
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder"]
-    always = [*_link_problems(folder), *_card_problems(folder)]
+    always = [*_link_problems(folder), *card_problems(folder)]
     if damaged := damaged_files(folder):
         return damaged + always
     if (folder / ADAPTER_CONFIG).is_file():
         problems = _adapter_problems(folder)
     else:
         problems = [*_config_problems(folder), *_weight_problems(folder), *_processor_problems(folder)]
+        problems += _sentence_problems(folder)
     # The model is loaded last: the error would otherwise repeat which files are missing.
     return problems + always or _loading_problems(folder)
 
@@ -142,6 +154,17 @@ def _config_problems(folder: Path) -> list[str]:
     return _code_problems(folder, "config.json", _read_json(folder / "config.json"), needs=("AutoConfig", "AutoModel"))
 
 
+def _sentence_problems(folder: Path) -> list[str]:
+    """Whether the folder holds the modules of its own that sentence-transformers runs."""
+    if not (folder / MODULES_FILE).is_file():
+        return []
+    modules = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
+    if not isinstance(modules, list) or not all(isinstance(module, dict) and "type" in module for module in modules):
+        return [f"{MODULES_FILE} is not a list of modules with their types"]
+    own = {name: name for name in (str(module["type"]) for module in modules) if name.count(".") == 1}
+    return _code_problems(folder, MODULES_FILE, {"auto_map": own}, needs=())
+
+
 def _weight_problems(folder: Path) -> list[str]:
     if (folder / "model.safetensors").is_file():
         return []
@@ -155,8 +178,9 @@ def _weight_problems(folder: Path) -> list[str]:
 def _processor_problems(folder: Path) -> list[str]:
     problems = []
     config = _read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    # Models that read words have no tokenizer, and no pipeline takes them.
+    # Models that read words have no tokenizer.
     has_tokenizer = _PIPELINE_CLASS in config.get("auto_map", {_PIPELINE_CLASS: ""})
+    has_tokenizer &= not (folder / _CODE_OF_WORDS).is_file()
     if has_tokenizer and not (folder / "tokenizer_config.json").is_file():
         problems.append("tokenizer_config.json is missing: save the processor with save_pretrained")
     if not (folder / "processor_config.json").is_file():
@@ -202,33 +226,6 @@ def _code_problems(folder: Path, where: str, settings: dict[str, Any], needs: tu
     return problems
 
 
-def _card_problems(folder: Path) -> list[str]:
-    if not (folder / "README.md").is_file():
-        return ["README.md is missing: write the model card with babelens.model_cards.cards.write_card"]
-    try:
-        metadata = ModelCard.load(folder / "README.md").data.to_dict()
-    except (ValueError, TypeError, AttributeError, KeyError, YAMLError) as error:  # whatever its metadata may be
-        return [f"README.md: {first_line(error)}"]
-    problems = [f"README.md: the metadata have no {key}" for key in _REQUIRED_METADATA if not metadata.get(key)]
-    if metadata.get("license"):
-        try:
-            check_hub_license(str(metadata["license"]), metadata.get("license_name"))
-        except PublishError as error:
-            problems.append(f"README.md: {error}")
-    languages = metadata.get("language") or []
-    for language in [languages] if isinstance(languages, str) else languages:
-        if not _HUB_LANGUAGE.fullmatch(str(language)) and language not in ("code", "multilingual"):
-            problems.append(f"README.md: language {language!r} is no ISO 639 code; full tags go to language_bcp47")
-    for example in metadata.get("widget") or []:
-        source = example.get("src", "") if isinstance(example, dict) else None
-        if not isinstance(source, str):
-            problems.append("README.md: an example of the widget is not a mapping with a text for src")
-            continue
-        if "://" not in source and not (folder / source).is_file():
-            problems.append(f"README.md: the widget shows {source!r}, which is missing")
-    return problems
-
-
 def _license_problems(folder: Path) -> list[str]:
     """Whether the card's license, which a person may have edited, allows what a base model on the Hub forbids."""
     metadata = ModelCard.load(folder / "README.md").data.to_dict()
@@ -241,40 +238,139 @@ def _license_problems(folder: Path) -> list[str]:
     return []
 
 
-def push(folder: str | Path, repo_id: str, *, private: bool = False, api: HfApi | None = None) -> str:
+@dataclass(frozen=True)
+class Published:
+    """What `push` did.
+
+    Attributes:
+        address: of the commit that has these files.
+        changed: whether it is a new commit; otherwise the repository had all files already.
+    """
+
+    address: str
+    changed: bool
+
+
+def push(
+    folder: str | Path, repo_id: str, *, private: bool = False, revision: str | None = None, api: HfApi | None = None
+) -> Published:
     """Publishes a folder as one commit.
 
-    The card that is published names the repository in its examples; the folder itself stays unchanged.
+    The card that is published names the repository in its examples; the folder itself stays unchanged. After an
+    upload that broke off, the same call goes on with it: large files that arrived are not uploaded again.
+
+    When a model is published, weights of an earlier one that are in the repository under other names, or as an
+    adapter, are deleted, since transformers would load them in the place of this model's; all else stays.
 
     Args:
         folder: the model's folder.
         repo_id: the repository, which is created if it is missing.
-        private: whether a new repository is private.
+        private: whether a new repository is private; one that exists must be so already.
+        revision: the branch to commit to, which is made from the main one if it is missing; by default the main one.
         api: the client of the Hub; by default a new one.
 
     Returns:
-        The commit's address.
+        The commit, and whether it is a new one.
 
     Raises:
         PublishError: when the folder has problems (`folder_problems`), or the card's license allows what that of a
-            base model forbids; nothing is created then.
+            base model forbids, and nothing is created then; when the repository is public and a private one was asked
+            for, and when the Hub refuses the card.
         HubUnreachableError: when the Hub does not answer, or refuses the upload.
     """
     if problems := folder_problems(folder) or _license_problems(Path(folder)):
         raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))
     api = api or HfApi()
-    try:
+    with upload_errors_explained(str(folder), repo_id, api):
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         operations = [
             CommitOperationAdd(path, _card_for(folder, repo_id) if path == "README.md" else str(Path(folder) / path))
             for path in files_to_publish(folder)
         ]
-        commit = api.create_commit(repo_id, operations, commit_message="Upload model with code and card")
-    except (HTTPError, JSONDecodeError) as error:  # no answer, a refusal, or a page of something in between
+        is_adapter = any(operation.path_in_repo == ADAPTER_CONFIG for operation in operations)
+        return committed(
+            api,
+            repo_id,
+            operations,
+            "Upload model with code and card",
+            private=private,
+            branch=revision,
+            replaced=() if is_adapter else _LOADED_BY_NAME,
+        )
+
+
+def committed(
+    api: HfApi,
+    repo_id: str,
+    operations: list[CommitOperationAdd],
+    message: str,
+    *,
+    private: bool,
+    branch: str | None = None,
+    kind: str = "model",
+    replaced: Collection[str] = (),
+) -> Published:
+    """Uploads files to a repository that exists, as one commit.
+
+    Args:
+        api, repo_id, private, branch: as in `push`.
+        operations: the files.
+        message: that of the commit.
+        kind: `model`, `dataset` or `space`.
+        replaced: patterns of names; files of the repository with such a name that are not uploaded are deleted.
+
+    Raises:
+        PublishError, HubUnreachableError: as `push`.
+    """
+    before = api.repo_info(repo_id, repo_type=kind)
+    if private and not before.private:
+        raise PublishError(
+            f"{repo_id} exists already and is public: make it private on the Hub, or leave out --private"
+        )
+    if branch is not None:
+        api.create_branch(repo_id, branch=branch, repo_type=kind, exist_ok=True)
+        before = api.repo_info(repo_id, repo_type=kind, revision=branch)
+    present = {file.rfilename for file in before.siblings or []} - {each.path_in_repo for each in operations}
+    outdated = sorted(name for name in present if any(fnmatch(name, pattern) for pattern in replaced))
+    deletions = [CommitOperationDelete(name) for name in outdated]
+    commit = api.create_commit(
+        repo_id, [*operations, *deletions], commit_message=message, repo_type=kind, revision=branch
+    )
+    return Published(str(commit.commit_url), changed=commit.oid != before.sha)
+
+
+@contextmanager
+def upload_errors_explained(what: str, repo_id: str, api: HfApi) -> Iterator[None]:
+    """Turns whatever `huggingface_hub` raises during an upload into one sentence that says what to do.
+
+    Raises:
+        HubUnreachableError: for no answer, a refusal, a page of something in between, and an upload that broke off.
+        PublishError: for metadata that the Hub refuses.
+    """
+    failed = f"{what} could not be published as {repo_id} on {api.endpoint}"
+    try:
+        yield
+    except BabelensError:
+        raise
+    except (HTTPError, JSONDecodeError) as error:
+        raise HubUnreachableError(f"{failed}: {_reason(error)}") from error
+    except ValueError as error:  # the metadata of the card, and errors that the storage of large files reports
+        reason = " ".join(line.removeprefix("- ") for line in str(error).splitlines())
+        raise PublishError(f"{failed}: {reason}") from error
+    except RuntimeError as error:  # of the threads that upload large files
+        cause = f" ({_reason(error.__cause__)})" if isinstance(error.__cause__, Exception) else ""
         raise HubUnreachableError(
-            f"{folder} could not be published as {repo_id} on {constants.ENDPOINT}: {first_line(error)}"
+            f"{failed}: {first_line(error)}{cause} Run the same command again: files that arrived are not sent again"
         ) from error
-    return str(commit.commit_url)
+
+
+def _reason(error: Exception) -> str:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status == 401:
+        return "the Hub does not know this token, or was given none: log in with `hf auth login`, or set HF_TOKEN"
+    if status == 403:
+        return "the token may not write there: give it write access at https://huggingface.co/settings/tokens"
+    return first_line(error)
 
 
 def _card_for(folder: str | Path, repo_id: str) -> bytes:

@@ -30,10 +30,14 @@ from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
 from .configuration.configuration_smalr import SmalrConfig
 from .configuration.presets import add_preset_folder
+from .inference.feature_extraction_pipeline import ImageEmbeddingPipeline, MultilingualFeatureExtractionPipeline
 from .inference.loading import register_adapter_loader
 from .inference.mla_adapters import load_mla_adapter
-from .inference.pipeline import register_pipeline
-from .inference.zero_shot_pipeline import register_zero_shot_pipeline
+from .inference.pipeline_inputs import register_pipelines
+from .inference.question_answering_pipeline import QuestionAnsweringPipeline
+from .inference.retrieval_pipeline import ImageTextRetrievalPipeline
+from .inference.translation_pipeline import ImageTranslationPipeline
+from .inference.zero_shot_pipeline import MultilingualZeroShotPipeline
 from .modeling import peft_mla as peft_mla  # importing it registers the adapters with PEFT
 from .modeling.modeling_consistency import CrossLingualConsistency
 from .modeling.modeling_etcl import EtclModel
@@ -120,6 +124,17 @@ _OWN_METHODS = (
 METHODS = {method.name: method for method in _OWN_METHODS}
 
 
+# What runs their tasks in `transformers.pipeline`.
+PIPELINES = (
+    MultilingualZeroShotPipeline,
+    MultilingualFeatureExtractionPipeline,
+    ImageEmbeddingPipeline,
+    QuestionAnsweringPipeline,
+    ImageTranslationPipeline,
+    ImageTextRetrievalPipeline,
+)
+
+
 def register_method(method: Method) -> None:
     """Adds a method to `METHODS`, its classes to transformers' Auto classes, and its presets to those of babelens;
     harmless when repeated."""
@@ -142,8 +157,7 @@ def imported(reference: str) -> Any:
 
 def register() -> None:
     """Makes transformers' Auto classes know every method, and its pipelines their tasks; harmless when repeated."""
-    register_pipeline()
-    register_zero_shot_pipeline()
+    register_pipelines(*PIPELINES)
     register_adapter_loader(peft_mla.MLA.value, load_mla_adapter)
     AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)

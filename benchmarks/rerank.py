@@ -26,7 +26,7 @@ from rich.table import Table
 
 from babelens import CrossEncoder, Embedder
 from babelens.data import load_emoji, retrieval_set
-from babelens.data.batching.views import RetrievalSet
+from babelens.data.batching.retrieval_sets import RetrievalSet
 from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, score_ranks
 from babelens.inference.region_extraction import RegionExtractor
 from babelens.inference.reranking import reranked_ranks

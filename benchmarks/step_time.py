@@ -3,7 +3,7 @@
     python benchmarks/step_time.py --batch-size 192 --steps 40
 
 Both train a copy of `mural-tiny` on image-text and text-text batches of synthetic images and captions, alternately,
-step by step in one process. Printed are medians of the ratio trainer / plain loop over neighbouring steps, with
+step by step in one process. Printed are medians of the ratio trainer / plain loop over neighboring steps, with
 quartiles, in wall-clock and in processor time: once from PNGs and strings, and once with ready-made batches, where
 both see the same batches and end at the same loss, but for rounding.
 """

@@ -59,7 +59,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
         triplet_margin: m in equation 1.
         triplet_violations: N in section 3.1, the number of most violated triplets of each anchor that count.
         sentence_weight: lambda_1 in equation 3.
-        mask_weight, adversarial_weight, neighbourhood_weight: lambda_2 to lambda_4 in equation 4.
+        mask_weight, adversarial_weight, neighborhood_weight: lambda_2 to lambda_4 in equation 4.
         mask_probability: Probability that a word of a sentence is masked (section 3.2).
         vector_weight: Weight of half the squared distance of the word vectors from those with which training began,
             the mean over the languages (5e-7 in MULE's code). With 0, as equation 4 has no such term, the initial
@@ -79,7 +79,11 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
     model_type = "smalr"
     auto_classes = ("AutoConfig",)
     sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {"vision_config": AutoConfig}
-    attribute_map: ClassVar[dict[str, str]] = {"projection_dim": "hidden_size"}
+    # Folders that version 0.1 saved have the second key.
+    attribute_map: ClassVar[dict[str, str]] = {
+        "projection_dim": "hidden_size",
+        "neighbourhood_weight": "neighborhood_weight",
+    }
 
     languages: list[str] | tuple[str, ...] = SMALR_LANGUAGES
     vocabulary_sizes: list[int] | tuple[int, ...] = ()
@@ -101,7 +105,7 @@ class SmalrConfig(HubCodeMixin, StrictConfig):
     sentence_weight: float | int = 1.5
     mask_weight: float | int = 1e-4
     adversarial_weight: float | int = 1e-6
-    neighbourhood_weight: float | int = 5e-2
+    neighborhood_weight: float | int = 5e-2
     mask_probability: float | int = 0.2
     vector_weight: float | int = 0.0
     compressed: bool = False

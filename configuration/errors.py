@@ -103,7 +103,8 @@ class ModelKindError(BabelensError, TypeError):
 
 
 class ModelMismatchError(BabelensError, ValueError):
-    """Weights do not belong together: an adapter and the model it was made for, an embedding and its vocabulary."""
+    """Weights or embeddings do not belong together: an adapter and the model it was made for, an embedding and its
+    vocabulary, the vectors of an index and a query of another model."""
 
 
 class VocabularyError(BabelensError, ValueError):
@@ -141,8 +142,30 @@ class ComparisonError(BabelensError, ValueError):
     """Results cannot be compared: there are none, or they are of different queries."""
 
 
+# ---- Search ----
+
+
+class SearchIndexError(BabelensError, ValueError):
+    """A folder or an address holds no search index, a damaged one, or one that cannot do what was asked for."""
+
+
+class FilterError(SearchIndexError):
+    """A filter by metadata cannot be read, or does not fit the columns of the index."""
+
+
 # ---- Publishing ----
 
 
 class PublishError(BabelensError, ValueError):
     """A folder cannot be published: a file is missing, its license is unknown, or its code cannot travel with it."""
+
+
+# ---- Serving ----
+
+
+class ServingError(BabelensError, OSError):
+    """A server cannot be started: its port is taken, its host is not one of this machine, or it needs a token."""
+
+
+class ServerBusyError(ServingError):
+    """A server has so many queries to answer that it takes no further one."""

@@ -1,6 +1,7 @@
 """Atomic writes: a file or a folder appears with all of its content, or not at all."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,30 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
             except OSError:
                 if not target.is_dir():
                     raise
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Creates a folder and its missing parents; after the block, those of them that are empty are removed again."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for path in missing:
+            try:
+                path.rmdir()
+            except OSError:  # it is not empty
+                break
+
+
+def remove_unfinished(folder: str | Path) -> None:
+    """Removes what killed processes left of files that `atomic_file` was writing in a folder.
+
+    No other process may be writing there (`output_lock`).
+    """
+    for scratch in Path(folder).glob(f"{_SCRATCH}*"):
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager

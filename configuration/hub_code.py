@@ -6,13 +6,15 @@ is installed, its own classes are used, and no flag is needed.
 `save_pretrained` copies the module of the class, and every module of the same package that it needs, into the folder,
 all beside each other. A module needs those that it imports relatively, and those that it names in `SHIPS_WITH`: a
 string of import lines that never run (`modeling_rc3` has one). These are modules whose classes a user may load from
-the folder too, and which import the module that names them, so that it cannot import them itself. transformers finds
-the lines when it collects the files of a repository, because it reads lines of text.
+the folder too, and which the module that names them cannot import itself: models for tasks, which import it, and
+pipelines, which stand in another room. transformers finds the lines when it collects the files of a repository,
+because it reads lines of text.
 
 In the copies, `from ..room.module import X` becomes `from .module import X`. Modules of a subfolder whose
 `__init__.py` states `HUB_FILE_PREFIX = "losses_"` get that prefix: `losses/contrastive.py` becomes
-`losses_contrastive.py`. `auto_map` in the JSON files says which class each Auto class loads. (transformers' own
-`register_for_auto_class` copies the files of one folder only.) A model that was loaded from such a folder is saved in
+`losses_contrastive.py`. `auto_map` in the JSON files says which class each Auto class loads, and `custom_pipelines` in
+a model's which class runs each of its tasks in `transformers.pipeline`. (transformers' own `register_for_auto_class`
+copies the files of one folder only.) A model that was loaded from such a folder is saved in
 the same way, because this module is among the copied ones.
 """
 
@@ -22,6 +24,7 @@ import logging
 import os
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -60,11 +63,16 @@ class HubCodeMixin(PushToHubMixin):
             PublishError: if a module breaks a rule of exportable modules.
         """
         before = vars(self).get("auto_map")
+        holder: Any = getattr(self, "config", self)
+        pipelines = vars(holder).get("custom_pipelines")
         try:
             if kwargs.get("is_main_process", True):
                 self.export_code(save_directory)
             return super().save_pretrained(save_directory, *args, **kwargs)
         finally:
+            vars(holder).pop("custom_pipelines", None)
+            if pipelines is not None:
+                holder.custom_pipelines = pipelines
             # transformers gives a loaded processor no `auto_map`, unlike configurations and image processors.
             if isinstance(self, ProcessorMixin) and before is None:
                 vars(self).pop("auto_map", None)
@@ -72,7 +80,8 @@ class HubCodeMixin(PushToHubMixin):
     def export_code(self, folder: str | os.PathLike) -> None:
         """Writes the code of this object and of its parts, such as a processor's image processor, into `folder`.
 
-        It sets the `auto_map` entries on the object whose JSON file will hold them: a model's stand in its config.
+        It sets `auto_map`, and `custom_pipelines` where there are any, on the object whose JSON file will hold them: a
+        model's stand in its config.
 
         Args:
             folder: where the model, configuration or processor is saved; it is created if needed.
@@ -89,12 +98,14 @@ class HubCodeMixin(PushToHubMixin):
             raise PublishError(f"{type(self).__name__} does not state its `auto_classes`, such as ('AutoModel',)")
         holder: Any = getattr(self, "config", self)
         holder.auto_map = (getattr(holder, "auto_map", None) or {}) | export_code(stated_by, folder)
+        if pipelines := _pipelines_of(stated_by):
+            holder.custom_pipelines = pipelines
 
     def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
-        # `save_pretrained(push_to_hub=True)` uploads the files that changed since these times. The code was written a
-        # moment before they were taken, and must be uploaded too.
+        # `save_pretrained(push_to_hub=True)` uploads the files that changed since these times. The code, and the JSON
+        # files that name it, were written a moment before they were taken, and must be uploaded too.
         timestamps = super()._get_files_timestamps(working_dir)
-        return {name: time for name, time in timestamps.items() if not name.endswith(".py")}
+        return {name: time for name, time in timestamps.items() if not name.endswith((".py", ".json"))}
 
 
 def export_code(cls: type, folder: str | os.PathLike) -> dict[str, str]:
@@ -133,6 +144,22 @@ def _auto_map(cls: type, modules: list[ModuleType]) -> dict[str, str]:
         for auto_class in vars(offering).get("auto_classes", ()):
             entries.setdefault(auto_class, f"{_flat_name(sys.modules[offering.__module__])}.{offering.__name__}")
     return entries
+
+
+def _pipelines_of(cls: type) -> dict[str, dict[str, Any]]:
+    """Returns what `custom_pipelines` holds for a model: of the pipelines that its module ships with, those for an
+    Auto class that loads it. A pipeline names both in `hub_task`."""
+    module = sys.modules[cls.__module__]
+    if module.__name__ == "__main__":
+        return {}
+    offered: dict[str, dict[str, Any]] = {}
+    for shipped in _needed_modules(module).values():
+        for pipeline in vars(shipped).values():
+            task, auto_class = vars(pipeline).get("hub_task", ("", "")) if isinstance(pipeline, type) else ("", "")
+            if auto_class in vars(cls)["auto_classes"] and pipeline.__module__ == shipped.__name__:
+                impl = f"{_flat_name(shipped)}.{pipeline.__name__}"
+                offered[task] = {"impl": impl, "pt": [auto_class], "type": "multimodal"}
+    return offered
 
 
 def _belongs(other: type, cls: type) -> bool:
@@ -175,19 +202,25 @@ def _own_imports(module: ModuleType) -> list[ast.ImportFrom]:
     """Returns the relative imports in the source of `module`, also those inside functions."""
     package = module.__name__.partition(".")[0]
     relative = []
-    for node in ast.walk(ast.parse(_source(module))):
+    for node in _imports(_source(module)):
         if isinstance(node, ast.ImportFrom) and node.level:
             relative.append(node)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            if package in (name.partition(".")[0] for name in names):
-                raise _refusal(
-                    module,
-                    node.lineno,
-                    f"import from {package} relatively (`from .module import name`): a published folder is loaded "
-                    f"where {package} is not installed",
-                )
+            continue
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        if package in (name.partition(".")[0] for name in names):
+            raise _refusal(
+                module,
+                node.lineno,
+                f"import from {package} relatively (`from .module import name`): a published folder is loaded "
+                f"where {package} is not installed",
+            )
     return relative
+
+
+@cache  # every save asks for the imports of some dozen modules, each several times, and parsing takes milliseconds
+def _imports(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """Returns the import statements in a source."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def _ships_with(module: ModuleType) -> list[ast.ImportFrom]:
@@ -214,6 +247,9 @@ def _flat_source(module: ModuleType) -> str:
         lines[node.lineno - 1] = line[: node.col_offset] + flat
         collected.add(name)
     text = "".join(lines)
+    for node in _ships_with(module):
+        written = f"from {'.' * node.level}{node.module} import"
+        text = text.replace(f"\n{written} ", f"\nfrom .{_flat_name(_imported(module, node))} import ")
     for match in _LOOKS_LIKE_IMPORT.finditer(text):
         if (match[1] or match[2]) not in collected:
             line_number = text.count("\n", 0, match.end()) + 1

@@ -43,6 +43,9 @@ _COMMON_KEYS = frozenset(
 # Keys that describe the files of a folder, and do not apply to a tower that was taken from it.
 _OF_A_FOLDER = frozenset(["quantization_config", "transformers.js_config", "transformers_weights"])
 
+# How the names of modules begin that transformers reads from a folder, where the package is not installed.
+_MODULES_OF_FOLDERS = "transformers_modules."
+
 
 class StrictConfig(PreTrainedConfig):
     """Base class of the configurations, in which an unknown key raises a `ValueError`, also inside of a tower's
@@ -50,6 +53,10 @@ class StrictConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: object) -> None:
         _refuse_unknown_keys(type(self), kwargs)
+        if not type(self).__module__.startswith(_MODULES_OF_FOLDERS):
+            # The package has registered its pipelines itself; for those of a folder, transformers would ask for
+            # `trust_remote_code`.
+            kwargs.pop("custom_pipelines", None)
         for name, spec in self.sub_configs_defaults.items():
             given = getattr(self, name)
             if isinstance(given, PreTrainedConfig):

@@ -1,8 +1,7 @@
+from .batching.retrieval_sets import RetrievalSet as RetrievalSet, retrieval_set as retrieval_set
 from .batching.task_data import TaskData as TaskData
 from .batching.views import (
-    RetrievalSet as RetrievalSet,
     image_text_pairs as image_text_pairs,
-    retrieval_set as retrieval_set,
     translation_pairs as translation_pairs,
     triplets as triplets,
     weak_pairs as weak_pairs,
@@ -19,6 +18,7 @@ from .corpus.corpus import (
 )
 from .corpus.images import SkippedImage as SkippedImage
 from .corpus.loading import load_captions as load_captions, load_translations as load_translations
+from .corpus.saving import save_captions as save_captions
 from .emoji.benchmark import load_emoji as load_emoji
 from .emoji.tasks import (
     emoji_entailment as emoji_entailment,

@@ -12,8 +12,9 @@ from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import did_you_mean_language, normalize_language, normalize_languages
 from ..data.corpus.text_files import parse_file
 from ..data.corpus.translation_files import tsv_records
-from ..inference.image_index import images_in
-from ..inference.prompts import Prompts, check_templates
+from ..inference.image_files import images_in
+from ..inference.photo_templates import Prompts, check_templates
+from .query_ranks import QueryRanks
 
 # Language -> index of a class -> its label. A class that a language lacks is not in it.
 Labels = dict[str, dict[int, str]]
@@ -70,6 +71,17 @@ class ClassifiedImages:
                 raise CorpusError(f"{each}: no image of the class {each.name!r}")
         targets = np.repeat(np.arange(len(folders)), [len(found) for found in files])
         return cls([file for found in files for file in found], targets, [each.name for each in folders])
+
+    def query_ranks(self, ranks: np.ndarray, rows: np.ndarray | None = None) -> QueryRanks:
+        """The ranks of the right classes of images, to compare models by.
+
+        Args:
+            ranks: the rank of each image's class, from 1, [n].
+            rows: the indices of the images, [n]; by default all.
+        """
+        chosen = list(range(len(self.images)) if rows is None else rows.tolist())
+        files = [f"{row} {self.images[row].name}" for row in chosen]
+        return QueryRanks.of_labels([self.classes[self.targets[row]] for row in chosen], files, ranks)
 
     def targets_among(self, classes: Sequence[str]) -> np.ndarray:
         """For each image the index of its class among other classes, found by name, [N].

@@ -1,4 +1,4 @@
-"""Image classification with a dual encoder: zero-shot in any language, by nearest neighbours, and by a linear probe.
+"""Image classification with a dual encoder: zero-shot in any language, by nearest neighbors, and by a linear probe.
 
     data = ClassifiedImages.of_folder("imagenet/val")
     labels = read_labels("babel_imagenet-298.json", data.classes, ["de", "sw"])
@@ -21,8 +21,10 @@ import numpy as np
 
 from ..configuration.errors import InputError, MissingExtraError
 from ..inference.embedder import Embedder
-from ..inference.prompts import LABEL_ALONE, PHOTO, Prompts, filled, prompt_set, templates_of
+from ..inference.photo_templates import LABEL_ALONE, Prompts, filled, templates_of
+from ..inference.prompts import PHOTO, prompt_set
 from .class_labels import ETCL_GROUPS, IMAGENET_CLASSES, ClassifiedImages, Labels, babel_imagenet_group
+from .query_ranks import QueryRanks
 from .ranking import embedding_ranks
 
 Numbers = dict[str, Any]
@@ -37,6 +39,7 @@ def evaluate_classification(
     *,
     prompts: Prompts | str = PHOTO,
     image_embeddings: np.ndarray | None = None,
+    ranks: dict[str, QueryRanks] | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, Numbers]:
     """Classifies images by the labels of their classes, language by language.
@@ -48,6 +51,8 @@ def evaluate_classification(
         prompts: the templates of each language, or the name of a set of `inference.prompts`: `photo`, `clip` or
             `label`. A language without a template is asked by its labels alone, which a warning says.
         image_embeddings: the embeddings of the images [N, d], where they are at hand.
+        ranks: receives for each language the rank of each image's class, so that models can be compared image by
+            image (`evaluation.comparison`).
         show_progress: as in `Embedder.encode_image`.
 
     Returns:
@@ -76,8 +81,10 @@ def evaluate_classification(
         row_of = {index: row for row, index in enumerate(named)}
         rows = np.flatnonzero(np.isin(data.targets, list(named)))
         right = [[row_of[index]] for index in data.targets[rows].tolist()]
-        ranks = embedding_ranks(classes, image_embeddings[rows], right).text_to_image  # the images are the queries
-        results[language] = _accuracies(ranks, len(named)) | {
+        found = embedding_ranks(classes, image_embeddings[rows], right).text_to_image  # the images are the queries
+        if ranks is not None:
+            ranks[language] = data.query_ranks(found, rows)
+        results[language] = _accuracies(found, len(named)) | {
             "n_classes": len(named),
             "n_images": len(rows),
             "n_templates": len(templates[language]),
@@ -150,7 +157,13 @@ def language_groups(labels: Labels, n_classes: int) -> dict[str, Sequence[str]]:
 
 
 def neighbor_accuracy(
-    train: np.ndarray, train_targets: np.ndarray, test: np.ndarray, test_targets: np.ndarray, *, neighbors: int
+    train: np.ndarray,
+    train_targets: np.ndarray,
+    test: np.ndarray,
+    test_targets: np.ndarray,
+    *,
+    neighbors: int,
+    ranks: list[int] | None = None,
 ) -> Numbers:
     """Classifies images by a vote of the nearest images of known class, by cosine; no text takes part.
 
@@ -161,20 +174,23 @@ def neighbor_accuracy(
         train, train_targets: the embeddings of images [N, d] and their classes [N].
         test, test_targets: those of the images that are classified.
         neighbors: number of images that vote.
+        ranks: receives for each image that is classified 1 if its class was found, and 2 if not.
 
     Returns:
         `top1` in percent, `neighbors`, `n_train` and `n_images`.
 
     Raises:
-        InputError: for more neighbours than images.
+        InputError: for more neighbors than images.
         MissingExtraError: without scikit-learn.
     """
     if not 1 <= neighbors <= len(train):
         raise InputError(f"there are {len(train):,} images to be neighbors, and {neighbors:,} were asked for")
     classifier = _sklearn("neighbors").KNeighborsClassifier(neighbors, metric="cosine", algorithm="brute")
-    found = classifier.fit(train, train_targets).predict(test)
+    found = np.where(classifier.fit(train, train_targets).predict(test) == test_targets, 1, 2)
+    if ranks is not None:
+        ranks += found.tolist()
     return {
-        "top1": 100.0 * float(np.mean(found == test_targets)),
+        "top1": 100.0 * float(np.mean(found == 1)),
         "neighbors": neighbors,
         "n_train": len(train),
         "n_images": len(test),
@@ -182,7 +198,12 @@ def neighbor_accuracy(
 
 
 def linear_probe_accuracy(
-    train: np.ndarray, train_targets: np.ndarray, test: np.ndarray, test_targets: np.ndarray
+    train: np.ndarray,
+    train_targets: np.ndarray,
+    test: np.ndarray,
+    test_targets: np.ndarray,
+    *,
+    ranks: list[int] | None = None,
 ) -> Numbers:
     """Classifies images by a logistic regression that is trained on frozen features, as CLIP's paper probes them.
 
@@ -191,6 +212,7 @@ def linear_probe_accuracy(
 
     Args:
         train, train_targets, test, test_targets: as in `neighbor_accuracy`; features need not have unit length.
+        ranks: receives the rank of each image's class.
 
     Returns:
         `top1` and, with more than five classes, `top5` in percent, `n_train` and `n_images`.
@@ -207,11 +229,13 @@ def linear_probe_accuracy(
     probe.fit(train, train_targets)
     scores = probe.predict_log_proba(test)  # [N, classes of the training images]
     row_of = {index: row for row, index in enumerate(probe.classes_.tolist())}
-    ranks = np.full(len(test), len(row_of) + 1)  # an image of a class that was not trained is never right
+    found = np.full(len(test), len(row_of) + 1)  # an image of a class that was not trained is never right
     for image, target in enumerate(test_targets.tolist()):
         if target in row_of:
-            ranks[image] = int(np.sum(scores[image] >= scores[image, row_of[target]]))
-    return _accuracies(ranks, len(row_of)) | {"n_train": len(train), "n_images": len(test)}
+            found[image] = int(np.sum(scores[image] >= scores[image, row_of[target]]))
+    if ranks is not None:
+        ranks += found.tolist()
+    return _accuracies(found, len(row_of)) | {"n_train": len(train), "n_images": len(test)}
 
 
 def _accuracies(ranks: np.ndarray, n_classes: int) -> Numbers:

@@ -3,8 +3,9 @@
 A row is a model that was trained with one seed or several. Its score is the mean over its seeds. Whether it differs
 from the first row's is asked by the paired bootstrap (Efron & Tibshirani 1993): the queries are drawn anew, with
 replacement and the same for both rows, and the difference is computed each time. What is drawn is an image with all of
-its texts, in all languages, since texts about the same image are not independent of each other. The result tells about
-other queries with these trained models; the deviation tells about other seeds.
+its texts, in all languages, since texts about the same image are not independent of each other. Where languages search
+images of their own, images are drawn within each language (a stratified bootstrap). The result tells about other
+queries with these trained models; the deviation tells about other seeds.
 """
 
 import statistics
@@ -23,7 +24,8 @@ _INTERVAL = (2.5, 97.5)  # percentiles
 _RECALLS = [f"{direction}_r{k}" for direction in ("t2i", "i2t") for k in RECALL_AT]
 # The metrics that follow from ranks, as means of recalls. Of labels, a rank is that of the right one (`QueryRanks`).
 _OF_RANKS = {name: [name] for name in _RECALLS}
-_OF_RANKS |= {"mean_recall": _RECALLS, "r1": ["t2i_r1", "i2t_r1"], "accuracy": ["t2i_r1"]}
+_OF_RANKS |= {f"r{k}": [f"t2i_r{k}", f"i2t_r{k}"] for k in RECALL_AT}
+_OF_RANKS |= {"mean_recall": _RECALLS, "accuracy": ["t2i_r1"], "top1": ["t2i_r1"], "top5": ["t2i_r5"]}
 
 Key = tuple[str, str]  # test set, language
 
@@ -140,21 +142,24 @@ def without_ranks(rows: Mapping[str, Sequence[RunResults]]) -> list[str]:
     ]
 
 
-def paired_bootstrap(contributions: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
+def paired_bootstrap(*contributions: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
     """The difference of two means by the paired bootstrap.
 
     Args:
-        contributions: what each image adds to the difference, [n_images].
+        contributions: what each image adds to the difference, [n_images]; several arrays for several sets of images,
+            each of which is drawn within itself.
         resamples: how many times as many images are drawn, with replacement.
         seed: seed of the drawing.
     """
-    values, counts = np.unique(contributions, return_counts=True)
-    # How often each value is drawn is all that the sum depends on.
-    drawn = np.random.default_rng(seed).multinomial(len(contributions), counts / counts.sum(), size=resamples) @ values
+    random, drawn = np.random.default_rng(seed), np.zeros(resamples)
+    for each in contributions:
+        values, counts = np.unique(each, return_counts=True)
+        # How often each value is drawn is all that the sum depends on.
+        drawn = drawn + random.multinomial(len(each), counts / counts.sum(), size=resamples) @ values
     less = min(int(np.sum(drawn <= 0)), int(np.sum(drawn >= 0)))
     low, high = np.percentile(drawn, _INTERVAL)
     p = min(1.0, 2 * (less + 1) / (resamples + 1))
-    return Difference(float(contributions.sum()), float(low), float(high), p)
+    return Difference(float(sum(each.sum() for each in contributions)), float(low), float(high), p)
 
 
 def image_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
@@ -163,9 +168,11 @@ def image_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
 
     Args:
         runs: the ranks of the same queries by each run.
-        metric: `mean_recall`, another metric of `evaluate_retrieval` or of retrieval by RC3, or `accuracy`.
+        metric: `mean_recall`, another metric of `evaluate_retrieval` or of retrieval by RC3; `r1`, `r5` or `r10` of
+            bitext; `top1` or `top5` of classification; or `accuracy`.
     """
-    return np.mean([_recall_contributions(runs, name) for name in _OF_RANKS[metric]], axis=0)
+    names = [name for name in _OF_RANKS[metric] if name.startswith("t2i") or runs[0].image_to_text.any()]
+    return np.mean([_recall_contributions(runs, name) for name in names], axis=0)
 
 
 def _recall_contributions(runs: Sequence[QueryRanks], metric: str) -> np.ndarray:
@@ -214,10 +221,12 @@ def _scores(
 def _difference(
     first: Sequence[RunResults], second: Sequence[RunResults], keys: Sequence[Key], metric: str
 ) -> Difference | None:
-    """The difference of the second row to the first; None for a metric that does not follow from ranks, where
-    ranks are missing, and for the mean of languages that have other images."""
+    """The difference of the second row to the first; None for a metric that does not follow from ranks, and where
+    ranks are missing."""
     before, after = (_contributions(row, keys, metric) for row in (first, second))
-    return None if before is None or after is None else paired_bootstrap(after - before)
+    if before is None or after is None:
+        return None
+    return paired_bootstrap(*(late - early for early, late in zip(before, after, strict=True)))
 
 
 def score_interval(runs: Sequence[RunResults], keys: Sequence[Key], metric: str) -> tuple[float, float] | None:
@@ -229,23 +238,27 @@ def score_interval(runs: Sequence[RunResults], keys: Sequence[Key], metric: str)
         metric: the metric.
 
     Returns:
-        The ends of the interval in percent; None for another metric, where ranks are missing, and for the mean of
-        languages that have other images.
+        The ends of the interval in percent; None for another metric, and where ranks are missing.
     """
     contributions = _contributions(runs, keys, metric)
     if contributions is None:
         return None
-    found = paired_bootstrap(contributions)
+    found = paired_bootstrap(*contributions)
     return found.low, found.high
 
 
-def _contributions(runs: Sequence[RunResults], keys: Sequence[Key], metric: str) -> np.ndarray | None:
-    """As `image_contributions`, to the mean over languages; None as in `score_interval`."""
+def _contributions(runs: Sequence[RunResults], keys: Sequence[Key], metric: str) -> list[np.ndarray] | None:
+    """As `image_contributions`, to the mean over languages: an array for the languages that search the same images;
+    None as in `score_interval`."""
     if metric not in _OF_RANKS or not all(key in run.ranks for run in runs for key in keys):
         return None
-    if len({runs[0].ranks[key].images for key in keys}) > 1:
-        return None
-    return np.mean([image_contributions([run.ranks[key] for run in runs], metric) for key in keys], axis=0)
+    languages_with: dict[str, list[Key]] = {}
+    for key in keys:
+        languages_with.setdefault(runs[0].ranks[key].images, []).append(key)
+    return [
+        np.sum([image_contributions([run.ranks[key] for run in runs], metric) for key in members], axis=0) / len(keys)
+        for members in languages_with.values()
+    ]
 
 
 def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
@@ -254,7 +267,7 @@ def _check_same_queries(key: Key, runs: Sequence[RunResults]) -> None:
         ComparisonError: when the queries of the runs are known to be others.
     """
     place = f"{key[0]}, {key[1]}"
-    for count in ("n_texts", "n_images", "n"):
+    for count in ("n_texts", "n_images", "n_candidates", "n_classes", "n"):
         sizes = {run.scores[key][count]: run.name for run in runs if count in run.scores[key]}
         if len(sizes) > 1:
             (one, name), (other, second), *_ = sizes.items()

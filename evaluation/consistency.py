@@ -24,11 +24,13 @@ from torch import Tensor
 from ..configuration.configuration_consistency import CrossLingualConsistencyConfig
 from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import language_id, normalize_languages
-from ..data.batching.views import RetrievalSet, images_of, retrieval_set, translation_pairs
+from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets, retrieval_set
+from ..data.batching.views import images_of, translation_pairs
 from ..inference.embedder import Embedder
+from ..inference.similarity import finite_matrix, unit_rows
 from ..inference.translation import Translator
 from ..modeling.modeling_consistency import CrossLingualConsistency
-from .ranking import check_protocol, score_ranks, unit_rows
+from .ranking import Scores, check_protocol, ranks_by
 
 # Scores that CLC is given at once, over all languages; its hidden layer holds several times as many numbers.
 _SCORES_AT_ONCE = 2**22
@@ -150,15 +152,17 @@ def _evaluate(
     languages = normalize_languages(languages)
     for language in languages:
         language_id(language, known)
-    sets = [retrieval_set(corpus, language) for language in languages]
+    of_corpus = RetrievalSets(corpus)
+    sets = [of_corpus.of(language) for language in languages]
     texts = _TranslatedTexts(embedder, corpus, translator, show_progress)
     images = unit_rows(embedder.encode_image(images_of(corpus), show_progress=show_progress))
     results: list[dict[str, dict[str, float]]] = [{} for _ in models]
     for queries in sets:
         embedded = texts.embed(queries, known)
+        sizes = len(queries.texts), len(images)
         for model, found in zip(models, results, strict=True):
             scores = _joint_scores(model, embedded, images)
-            ranks = score_ranks(scores.numpy(), queries.text_to_images, protocol=protocol)
+            ranks = ranks_by(*scores, queries.text_to_images, *sizes, protocol=protocol, tie=0.0)
             found[queries.language] = ranks.recalls()
     return results
 
@@ -199,16 +203,25 @@ def parallel_captions(corpus: datasets.Dataset, queries: RetrievalSet, language:
     Raises:
         CorpusError: when a query has none.
     """
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for pair in translation_pairs(corpus, [(queries.language, language)])[:]:
-        found[pair["image_id"], pair["text_a"]].append(pair["text_b"])
-    for image_id, text in zip(queries.text_image_ids, queries.texts, strict=True):
-        if (image_id, text) not in found:
-            raise CorpusError(
-                f"image_id {image_id!r}: {text!r} ({queries.language}) has no caption in {language} beside it; leave "
-                "the image or the language out, or give a translator"
-            )
-    return [found[key] for key in zip(queries.text_image_ids, queries.texts, strict=True)]
+    return _parallel_captions(corpus, queries, [language])[language]
+
+
+def _parallel_captions(
+    corpus: datasets.Dataset, queries: RetrievalSet, languages: Sequence[str]
+) -> dict[str, list[list[str]]]:
+    """As `parallel_captions`, by language; the captions of the corpus are read once."""
+    found: dict[str, dict[tuple[str, str], list[str]]] = {language: defaultdict(list) for language in languages}
+    for pair in translation_pairs(corpus, [(queries.language, language) for language in languages]):
+        found[pair["language_b"]][pair["image_id"], pair["text_a"]].append(pair["text_b"])
+    keys = list(zip(queries.text_image_ids, queries.texts, strict=True))
+    for language, captions in found.items():
+        for image_id, text in keys:
+            if (image_id, text) not in captions:
+                raise CorpusError(
+                    f"image_id {image_id!r}: {text!r} ({queries.language}) has no caption in {language} beside it; "
+                    "leave the image or the language out, or give a translator"
+                )
+    return {language: [captions[key] for key in keys] for language, captions in found.items()}
 
 
 class _TranslatedTexts:
@@ -228,17 +241,17 @@ class _TranslatedTexts:
 
         Cosines with a mean are the means of the cosines.
         """
-        translated = [self._translations(queries, language) for language in languages]
-        return torch.stack(
-            [self._means(texts, language) for texts, language in zip(translated, languages, strict=True)]
-        )
-
-    def _translations(self, queries: RetrievalSet, language: str) -> list[list[str]]:
-        if language == queries.language:
-            return [[text] for text in queries.texts]
+        others = [language for language in languages if language != queries.language]
+        translated = {queries.language: [[text] for text in queries.texts]}
         if self._translator is None:
-            return parallel_captions(self._corpus, queries, language)
-        texts = self._translator.translate(queries.texts, queries.language, language)
+            translated |= _parallel_captions(self._corpus, queries, others) if others else {}
+        else:
+            translated |= {language: self._translations(self._translator, queries, language) for language in others}
+        return torch.stack([self._means(translated[language], language) for language in languages])
+
+    @staticmethod
+    def _translations(translator: Translator, queries: RetrievalSet, language: str) -> list[list[str]]:
+        texts = translator.translate(queries.texts, queries.language, language)
         if len(texts) != len(queries.texts):
             raise InputError(f"{len(queries.texts)} texts were translated to {len(texts)} ({language})")
         for text, translation in zip(queries.texts, texts, strict=True):
@@ -260,12 +273,24 @@ def _scores(texts: Tensor, images: Tensor) -> Tensor:
     return (1 + texts @ images.T).clamp(min=0)
 
 
-@torch.no_grad()
-def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: Tensor) -> Tensor:
-    """[n_texts, n_images]; the scores of all languages are held for some texts at a time."""
-    chunk = max(1, _SCORES_AT_ONCE // (len(texts) * len(images)))
-    joint = [consistency(_scores(part, images).to(consistency.device)).cpu() for part in texts.split(chunk, dim=1)]
-    return torch.cat(joint).float()
+def _joint_scores(consistency: CrossLingualConsistency, texts: Tensor, images: Tensor) -> tuple[Scores, Scores]:
+    """The joint scores of some texts with all images, and of some images with all texts; those of all languages are
+    held for some at a time. texts: [L, n_texts, d], images: [n_images, d]"""
+
+    @torch.no_grad()
+    def joint(some_texts: Tensor, some_images: Tensor) -> Tensor:
+        scores = _scores(some_texts, some_images).to(consistency.device)
+        return finite_matrix(consistency(scores).float().cpu().numpy(), "scores")
+
+    def of_texts(rows: Tensor) -> Tensor:
+        parts = rows.split(max(1, _SCORES_AT_ONCE // (len(texts) * len(images))))
+        return torch.cat([joint(texts[:, part], images) for part in parts])
+
+    def of_images(rows: Tensor) -> Tensor:
+        parts = rows.split(max(1, _SCORES_AT_ONCE // (len(texts) * texts.shape[1])))
+        return torch.cat([joint(texts, images[part]).T for part in parts])
+
+    return of_texts, of_images
 
 
 __all__ = ["compare_consistency", "consistency_scores", "evaluate_consistent_retrieval", "parallel_captions"]

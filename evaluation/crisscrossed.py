@@ -8,11 +8,12 @@ query depend on each other, it is Spearman's correlation on samples: half of the
 import numpy as np
 from scipy.stats import spearmanr
 
-from ..data.batching.views import RetrievalSet, images_of
+from ..data.batching.retrieval_sets import RetrievalSet
+from ..data.batching.views import images_of
 from ..data.benchmarks.crisscrossed import Crisscrossed, Ratings
 from ..inference.embedder import Embedder
 from .query_ranks import QueryRanks
-from .ranking import RECALL_AT, embedding_ranks, neighbour_ranks, percent_within
+from .ranking import RECALL_AT, embedding_ranks, neighbor_ranks, percent_within
 
 # How often half of the queries are drawn, and the seed of the drawing.
 SAMPLES = 1000
@@ -56,8 +57,8 @@ def evaluate_crisscrossed(
     sides = {"sts": (texts, texts), "sis": (images, images), "sits": (texts, images)}
     results = {
         "image-text": found.recalls() | mean_ranks,
-        "text-text": _neighbour_recalls(neighbour_ranks(texts, data.positives("sts"))),
-        "image-image": _neighbour_recalls(neighbour_ranks(images, data.positives("sis"))),
+        "text-text": _neighbor_recalls(neighbor_ranks(texts, data.positives("sts"))),
+        "image-image": _neighbor_recalls(neighbor_ranks(images, data.positives("sis"))),
     }
     for kind, (firsts, seconds) in sides.items():
         results[kind] = _correlation(data.ratings[kind], firsts, seconds)
@@ -118,7 +119,7 @@ def _correlation(ratings: Ratings, firsts: np.ndarray, seconds: np.ndarray) -> d
     return {"spearman": 100 * mean, "std": 100 * std, "n": len(queries)}
 
 
-def _neighbour_recalls(ranks: np.ndarray) -> dict[str, float]:
+def _neighbor_recalls(ranks: np.ndarray) -> dict[str, float]:
     queries = ranks[ranks > 0]
     recalls = {f"r{k}": percent_within(queries, k) for k in RECALL_AT}
     return recalls | {"mean_rank": _mean_rank(queries), "n": len(queries)}

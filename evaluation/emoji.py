@@ -13,6 +13,7 @@ flags and the recall for all other emoji are also reported separately.
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, islice
 from typing import Any
@@ -24,7 +25,8 @@ from PIL import Image
 from ..configuration.defaults import BENCHMARK_LANGUAGES
 from ..configuration.errors import CorpusError, InputError
 from ..configuration.languages import normalize_languages
-from ..data.batching.views import Images, RetrievalSet, retrieval_set
+from ..data.batching.retrieval_sets import RetrievalSet, RetrievalSets
+from ..data.batching.views import Images
 from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.build import read_sources
 from ..inference.embedder import Embedder
@@ -46,7 +48,17 @@ _SECTIONS = {
     ("unseen_vendor", "unseen"): "a vendor never seen ({}), in languages never seen",
     ("unseen_concepts", "unseen"): "concepts never seen ({}), in languages never seen",
 }
+_LABELS = 4  # of an image in `labelled_images`
 _LEGEND = "Each row: a query, and the images nearest to it with their cosines; right ones are framed in green."
+
+
+@dataclass(frozen=True)
+class LabelledImage:
+    """An image, and labels in one language, the first of which is right."""
+
+    image: Image.Image
+    language: str
+    labels: list[str]
 
 
 class EmojiBenchmark:
@@ -151,6 +163,15 @@ class EmojiBenchmark:
                     heading = None
         return [row for section in _SECTIONS for row in sections.get(section, [])]
 
+    def labelled_images(self, count: int = 3) -> list[LabelledImage]:
+        """Images of concepts never seen, each with its name and three other names in one language of the training.
+
+        A hash of the emoji chooses them, independently of what the model answers; flags are left out.
+        """
+        languages = [*self.groups.get("image", []), *self.groups.get("pair", [])]
+        gallery = self.galleries["unseen_concepts"]
+        return [gallery.labelled_image(languages[index % len(languages)], index) for index in range(count)]
+
     def credits(self) -> list[str]:
         """The owners of the names and the images, with their licenses."""
         used = {"names", *(gallery.vendor for gallery in self.galleries.values())}
@@ -202,8 +223,7 @@ class _VendorGallery:
     def row(self, language: str, index: int, top: int, heading: str | None) -> GalleryRow:
         """The query of this index, in an order that depends on the emoji alone, with the images found for it."""
         queries, text_embeddings, ranks = self._ask(language)
-        positions = [text for text, right in enumerate(queries.text_to_images) if not self._is_flag[right[0]]]
-        positions.sort(key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest())
+        positions = self._in_order(queries)
         text = positions[index % len(positions)]
         return found_images(
             queries,
@@ -217,6 +237,24 @@ class _VendorGallery:
             heading=heading,
         )
 
+    def labelled_image(self, language: str, index: int) -> LabelledImage:
+        """The image of this index, in that order, with its name and those of the next three."""
+        queries = self._ask(language)[0]
+        positions = self._in_order(queries)
+        chosen = [positions[(_LABELS * index + step) % len(positions)] for step in range(_LABELS)]
+        labels = [queries.texts[text].replace(",", "") for text in chosen]  # commas divide labels on the Hub
+        image = self._images[queries.text_to_images[chosen[0]][0]]
+        return LabelledImage(image, language, list(dict.fromkeys(labels)))
+
+    def _in_order(self, queries: RetrievalSet) -> list[int]:
+        """The indices of the queries that are no flags, in an order that depends on the emoji alone."""
+        positions = [text for text, right in enumerate(queries.text_to_images) if not self._is_flag[right[0]]]
+        return sorted(positions, key=lambda text: hashlib.sha256(queries.text_image_ids[text].encode()).digest())
+
+    @cached_property
+    def _sets(self) -> RetrievalSets:
+        return RetrievalSets(self._corpus)
+
     @cached_property
     def _images(self) -> Images:
         return Images(self._corpus)
@@ -227,13 +265,13 @@ class _VendorGallery:
 
     @cached_property
     def _english_names(self) -> dict[str, str]:
-        english = retrieval_set(self._corpus, "en")
+        english = self._sets.of("en")
         return dict(zip(english.text_image_ids, english.texts, strict=True))
 
     def _ask(self, language: str) -> tuple[RetrievalSet, np.ndarray, RetrievalRanks]:
         """The queries of a language, their embeddings and their ranks, which are computed once."""
         if language not in self._asked:
-            queries = retrieval_set(self._corpus, language)
+            queries = self._sets.of(language)
             texts = self._embedder.encode_text(queries.texts, language=language, show_progress=self._show_progress)
             ranks = retrieval_ranks(queries, self._image_embeddings, texts, self._reranker)
             self._asked[language] = queries, texts, ranks

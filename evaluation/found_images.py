@@ -16,7 +16,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ..configuration.errors import ComparisonError
-from ..data.batching.views import Images, RetrievalSet
+from ..data.batching.retrieval_sets import RetrievalSet
+from ..data.batching.views import Images
 from ..inference.gallery import GalleryRow
 
 _ENDING = ".gallery.json"

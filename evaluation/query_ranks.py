@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..configuration.errors import ComparisonError
-from ..data.batching.views import RetrievalSet
+from ..data.batching.retrieval_sets import RetrievalSet
 from .ranking import RetrievalRanks
 
 # The test set of a report that has nothing but languages, such as that of `evaluate_retrieval`.
@@ -29,10 +29,13 @@ class QueryRanks:
     """The ranks of all queries in one language on one test set.
 
     Of a task with labels, a query is a text with its images, and its rank is that of its own label among all labels.
+    Where images are classified, a query is an image and the name of its class; where texts search translations, it is
+    a text, which has the place of its image too.
 
     Args:
         text_to_image: the ranks of texts as queries, [n_texts], as in `RetrievalRanks`.
-        image_to_text: the ranks of images as queries, [n_images]; 0 for an image without a text.
+        image_to_text: the ranks of images as queries, [n_images]; 0 for an image without a text, and for all where
+            images do not search.
         image_of_text: the index of each text's image, of several the first, [n_texts].
         queries: a digest of the texts, their images and all images that are searched.
         images: a digest of the images that are searched.

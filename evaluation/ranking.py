@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batching.views import RetrievalSet
+from ..data.batching.retrieval_sets import RetrievalSet
 from ..inference.reranking import Reranker, reranked_scores
 from ..inference.similarity import COSINE_TIE, SCORES_AT_ONCE, finite_matrix, unit_rows
 
@@ -173,7 +173,7 @@ def _cosines(images: np.ndarray, texts: np.ndarray) -> tuple[Scores, Scores]:
     return (lambda rows: text_rows[rows] @ image_rows.T), (lambda rows: image_rows[rows] @ text_rows.T)
 
 
-def neighbour_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np.ndarray:
+def neighbor_ranks(embeddings: np.ndarray, right: Sequence[Sequence[int]]) -> np.ndarray:
     """The rank by cosine of each item's best right one among all other items, counted from 1; ties count against it.
 
     Args:

@@ -11,7 +11,8 @@ import evaluate
 import numpy as np
 
 from ..configuration.languages import normalize_languages
-from ..data.batching.views import Images, images_of, retrieval_set
+from ..data.batching.retrieval_sets import RetrievalSets, retrieval_set
+from ..data.batching.views import Images, images_of
 from ..data.corpus.corpus import languages_of
 from ..inference.embedder import Embedder
 from ..inference.gallery import GalleryRow
@@ -76,7 +77,8 @@ def evaluate_retrieval(
     """
     check_protocol(protocol)
     tags = normalize_languages(languages)
-    sets = [retrieval_set(corpus, language, only_captioned=only_captioned) for language in tags]
+    of_corpus = RetrievalSets(corpus)
+    sets = [of_corpus.of(language, only_captioned=only_captioned) for language in tags]
     if not sets:
         return {}
     searched = np.unique(np.concatenate([queries.rows for queries in sets]))

@@ -12,8 +12,9 @@ import torch
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..configuration.errors import MissingExtraError
+from ..data.batching.retrieval_sets import RetrievalSets
 from ..data.batching.task_inputs import LabelledExamples, Regions, TaskInputs, check_answer, regions_of, sources
-from ..data.batching.views import CorpusView, Images, retrieval_set
+from ..data.batching.views import CorpusView, Images
 from ..inference.cross_encoder import CrossEncoder
 from ..inference.embedder import evaluation_mode, progress_bar
 from .query_ranks import QueryRanks
@@ -113,9 +114,9 @@ def matching_recall(
     if model.config.has_regions and regions is not None:
         features = regions_of(regions, list(corpus["image_id"]), [] if images is None else images)
     shown = images if model.config.has_patches else None
-    results = {}
+    results, sets = {}, RetrievalSets(corpus)
     for language in languages:
-        queries = retrieval_set(corpus, language)
+        queries = sets.of(language)
         scores = judge.score_all(queries.texts, shown, language=queries.language, regions=features)
         found = score_ranks(scores, queries.text_to_images)
         if ranks is not None:

@@ -10,6 +10,7 @@ from ..configuration.errors import CorpusError, InputError, MissingExtraError
 from ..data.batching.views import LanguagePair, translation_pairs
 from ..inference.embedder import Embedder
 from ..inference.similarity import COSINE_TIE
+from .query_ranks import QueryRanks
 from .ranking import RECALL_AT, embedding_ranks
 
 
@@ -67,6 +68,7 @@ def evaluate_bitext(
     pairs: Iterable[LanguagePair] | None = None,
     *,
     task: str | None = None,
+    ranks: dict[str, QueryRanks] | None = None,
 ) -> dict[str, dict[str, float]]:
     """How often a text finds its translation among all texts of the other language, in both directions, in percent.
 
@@ -78,6 +80,8 @@ def evaluate_bitext(
         corpus: a translation corpus, as `load_translations` and `load_bitext` read it.
         pairs: pairs of languages; by default all that occur.
         task: as in `evaluate_similarity`.
+        ranks: receives for each direction the rank of each text's translation, so that models can be compared text by
+            text (`evaluation.comparison`).
 
     Returns:
         For each direction, such as `de-en` and `en-de`, the recall `r1`, `r5` and `r10`; `n_texts`, the number of
@@ -97,6 +101,15 @@ def evaluate_bitext(
         found.setdefault((row["language_a"], row["language_b"]), []).append((row["text_a"], row["text_b"]))
     if not found:
         raise CorpusError("the corpus has no translations in these languages")
+    texts_of: dict[str, dict[str, None]] = {}
+    for languages, texts in found.items():
+        for language, side in zip(languages, zip(*texts, strict=True), strict=True):
+            texts_of.setdefault(language, {}).update(dict.fromkeys(side))
+    # A language stands in as many pairs as there are others; its texts are encoded once.
+    embeddings = {
+        language: dict(zip(texts, embedder.encode_text(list(texts), language=language, task=task), strict=True))
+        for language, texts in texts_of.items()
+    }
     results = {}
     for (first, second), texts in found.items():
         queries, candidates = (list(dict.fromkeys(side)) for side in zip(*texts, strict=True))
@@ -104,11 +117,15 @@ def evaluate_bitext(
         right: dict[str, dict[int, None]] = {text: {} for text in queries}
         for text, translation in texts:
             right[text][indices[translation]] = None
-        recalls = embedding_ranks(
-            embedder.encode_text(candidates, language=second, task=task),
-            embedder.encode_text(queries, language=first, task=task),
+        found_at = embedding_ranks(
+            np.stack([embeddings[second][text] for text in candidates]),
+            np.stack([embeddings[first][text] for text in queries]),
             [list(own) for own in right.values()],
-        ).recalls()
+        )
+        recalls = found_at.recalls()
+        if ranks is not None:
+            ranks[f"{first}-{second}"] = QueryRanks.of_labels(queries, queries, found_at.text_to_image)
+            ranks[f"{second}-{first}"] = QueryRanks.of_labels(candidates, candidates, found_at.image_to_text)
         counts = len(queries), len(candidates)
         results[f"{first}-{second}"] = _direction(recalls, "t2i", *counts)
         results[f"{second}-{first}"] = _direction(recalls, "i2t", *reversed(counts))

@@ -13,7 +13,8 @@ import datasets
 
 from ..configuration.errors import InputError, UnknownLanguageError
 from ..configuration.languages import normalize_language, normalize_languages
-from ..data.batching.views import images_of, retrieval_set
+from ..data.batching.retrieval_sets import RetrievalSets
+from ..data.batching.views import images_of
 from ..inference.embedder import Embedder
 from ..inference.translating_embedder import TranslatingEmbedder
 from ..inference.translation import Translator
@@ -67,7 +68,8 @@ def evaluate_translate_test(
         raise InputError(
             f"there is nothing to translate: all captions are in {to}, into which they would be translated"
         )
-    examples = {tag: retrieval_set(corpus, tag).texts[:1] for tag in tags}
+    sets = RetrievalSets(corpus)
+    examples = {tag: sets.of(tag).texts[:1] for tag in tags}
     embedder.encode_text(examples[foreign[0]], language=to)  # raises an error now if the model has not learned it
     options: dict[str, Any] = {
         "protocol": protocol,

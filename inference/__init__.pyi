@@ -2,6 +2,9 @@ from .cross_encoder import CrossEncoder as CrossEncoder
 from .embedder import Embedder as Embedder
 from .image_index import ImageIndex as ImageIndex
 from .reranking import Reranker as Reranker
+from .streaming.cluster import embed_on_ray as embed_on_ray
+from .streaming.job import EmbeddingJob as EmbeddingJob
+from .streaming.machine import embed_source as embed_source
 from .translated_captions import translated_captions as translated_captions
 from .translating_embedder import TranslatingEmbedder as TranslatingEmbedder
 from .translation import (

@@ -8,9 +8,10 @@ are encoded with text encoders too, such as E5 and LaBSE, which see no images (`
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeGuard, cast
+from typing import Any, Literal, Self, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -19,16 +20,24 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
-from ..configuration.errors import ImageError, ModelKindError, NonFiniteError
+from ..configuration.errors import ArgumentError, ImageError, ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
+from ..configuration.tasks import head_of_task
 from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.image_inputs import as_rgb_image
-from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts
-from .loading import load_encoder, takes_language
+from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts, takes_language
+from .loading import load_encoder
+from .lookahead import results_ahead, spare_threads
+from .onnx.model import OnnxDualEncoder, load_onnx
 from .text_only import TextEncoder
 
 ImageLike = Image.Image | np.ndarray | str | Path | bytes
+_TOKENIZED_AT_ONCE = 4096  # texts
+# Images that each thread of a processor convolves at a time: the states of more of them leave its caches. It is a
+# constant, and not measured at run time, so that an image has the same embedding in every run.
+_CONVOLVED_AT_ONCE = 16
+_MOST_THREADS = 4  # that prepare images beside the model: each holds a batch
 # A progress bar that nobody asked for appears only when encoding takes longer than this.
 _PROGRESS_AFTER_SECONDS = 2.0
 
@@ -40,14 +49,18 @@ class Embedder:
     drawn, so that a training run that is evaluated on the way takes the same course as one that is not.
 
     Args:
-        model: a dual encoder with `get_text_features` and `get_image_features`, or a `TextEncoder`.
+        model: a dual encoder with `get_text_features` and `get_image_features`, a `TextEncoder`, or ONNX graphs.
         processor: its processor. Processors that take `language=` are given the language of the texts.
         batch_size: texts or images encoded at a time.
         device: where to move the model; by default it stays where it is.
         dtype: the floating-point type to convert the model to, such as `torch.bfloat16`; by default the model keeps
             its own.
+        draft_jpegs: decode JPEG files that are much larger than what the model reads at a half, a quarter or an
+            eighth of their size, with at least twice as many pixels on each side as the model reads. Photographs of
+            a camera are prepared in a third of the time; their embeddings change in the third digit.
 
     Attributes:
+        draft: the sides that are kept of such a file, in pixels (`open_image`); None without `draft_jpegs`.
         takes_images: whether it encodes images; encoders of texts alone do not.
 
     Examples:
@@ -59,12 +72,13 @@ class Embedder:
 
     def __init__(
         self,
-        model: PreTrainedModel | TextEncoder,
+        model: PreTrainedModel | TextEncoder | OnnxDualEncoder,
         processor: ProcessorMixin,
         *,
         batch_size: int = 64,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
+        draft_jpegs: bool = False,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -79,6 +93,7 @@ class Embedder:
         self.model: Any = model
         self.processor = processor
         self.batch_size = batch_size
+        self.draft = _side_of_drafts(processor) if draft_jpegs else None
         self._takes_language = takes_language(processor)
         # As SigLIP was trained.
         self._is_padded_to_full_length = "siglip" in model.config.model_type or getattr(
@@ -86,6 +101,8 @@ class Embedder:
         )
         self._has_one_tokenizer = getattr(processor, "one_tokenizer", not self._takes_language)
         self._takes_features = self.takes_images and "image_features" in inspect.signature(of_images).parameters
+        # A transformer has a single convolution, which cuts the image into patches.
+        self._is_convolutional = sum(isinstance(part, nn.Conv2d) for part in self.model.modules()) > 1
 
     @classmethod
     def from_pretrained(
@@ -95,6 +112,8 @@ class Embedder:
         batch_size: int = 64,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
+        draft_jpegs: bool = False,
+        backend: Literal["torch", "onnx"] = "torch",
         **loading: Any,
     ) -> Self:
         """Loads model and processor from a folder or from the Hub.
@@ -103,7 +122,9 @@ class Embedder:
             folder_or_repo: what `AutoModel.from_pretrained` takes.
             batch_size: as in `Embedder`.
             device: where to run; by default the accelerator when there is one, else the CPU.
-            dtype: as in `Embedder`.
+            dtype, draft_jpegs: as in `Embedder`.
+            backend: what runs the model. `onnx` runs the graphs of a folder that `babelens export` wrote, or of a
+                model's folder with graphs in it, with onnxruntime on the processor; `precision` chooses among them.
             loading: passed to `AutoModel` and `AutoProcessor`: `revision`, `token`, `trust_remote_code`, ….
                 Weights are read from safetensors; with `use_safetensors=False` from a pickle, which can run code. Of a
                 text encoder without images, such as E5, `text_pooling` (`mean`, `cls`, `eos` or `pooler`) and
@@ -114,9 +135,21 @@ class Embedder:
                 is damaged; an `OSError`.
             UntrustedCodeError: when it brings code of its own, without `trust_remote_code=True`.
             ModelKindError: when the model is no dual encoder and no text encoder that states its pooling.
+            ArgumentError: for another backend; for a device or a type with `onnx`, which has neither.
+            MissingExtraError: for `onnx` without `babelens[onnx]`.
         """
+        if backend not in ("torch", "onnx"):
+            raise ArgumentError(f"backend={backend!r} is neither 'torch' nor 'onnx'")
+        if backend == "onnx":
+            if dtype is not None or (device is not None and torch.device(device).type != "cpu"):
+                raise ArgumentError(
+                    "backend='onnx' runs on the processor, at a precision that was chosen at the export"
+                )
+            graphs, reads = load_onnx(folder_or_repo, **loading)
+            return cls(graphs, reads, batch_size=batch_size, draft_jpegs=draft_jpegs)
         model, processor = load_encoder(folder_or_repo, **loading)
-        return cls(model, processor, batch_size=batch_size, device=device or default_device(), dtype=dtype)
+        settings: dict[str, Any] = {"batch_size": batch_size, "dtype": dtype, "draft_jpegs": draft_jpegs}
+        return cls(model, processor, device=device or default_device(), **settings)
 
     def encode_text(
         self,
@@ -144,7 +177,7 @@ class Embedder:
             InputError: for a value that is not a text, or a text that is not valid Unicode.
             ModelKindError: for a task, when the model has one head for all of them, or none for this one.
         """
-        head = self._head(task)
+        head = head_of_task(self.model, task)
         texts = as_texts(texts, "texts", none_is_fine=True)
         languages = language_for_each(language, len(texts))
         with counting_cut_texts() as cut:
@@ -156,7 +189,7 @@ class Embedder:
 
             def encode(positions: list[int]) -> Tensor:
                 if tokenized is None:
-                    inputs = self._process_texts([texts[p] for p in positions], [languages[p] for p in positions])
+                    inputs = self.process_texts([texts[p] for p in positions], [languages[p] for p in positions])
                 else:
                     rows = {name: [values[p] for p in positions] for name, values in tokenized.items()}
                     inputs = self.processor.tokenizer.pad(rows, padding=True, return_tensors="pt")
@@ -183,8 +216,9 @@ class Embedder:
 
         Args:
             images: Pillow images, arrays or tensors of uint8, paths, or the bytes of image files (`as_image`), in a
-                list or in any sequence that loads an image at each access; at most one batch of them is held at a
-                time. Or the features that a corpus has in the place of images, for a model that reads features.
+                list or in any sequence that loads an image at each access, by one thread; a few batches of them are
+                held at a time, which threads prepare while the model encodes others. Or the features that a corpus
+                has in the place of images, for a model that reads features.
             show_progress, normalize: as in `encode_text`.
 
         Raises:
@@ -200,20 +234,55 @@ class Embedder:
         if isinstance(items, ImageFeatures) and not self._takes_features:
             raise ModelKindError(f"{type(self.model).__name__} reads images, and not features of images")
 
-        def encode(positions: list[int]) -> Tensor:
-            if isinstance(items, ImageFeatures):
-                inputs = BatchFeature({"image_features": items[positions]}, tensor_type="pt")
-            else:
-                batch = [as_rgb_image(items[position], f"images[{position}]") for position in positions]
-                inputs = self.processor(images=batch, return_tensors="pt")
-            inputs = inputs.to(self.model.device, self.model.dtype)
-            return as_output(self.model.get_image_features(**inputs)).pooler_output
-
         def describe(position: int) -> str:
             item = None if isinstance(items, ImageFeatures) else items[position]
             return str(item) if isinstance(item, str | Path) else f"image {position}"
 
-        return self._encode(list(range(len(items))), encode, "images", show_progress, normalize, describe)
+        busy = torch.get_num_threads() if self._is_on_cpu else 1
+        threads = 0 if len(items) <= self.batch_size else spare_threads(_MOST_THREADS, beside=busy)
+        with closing(results_ahead(self._preparations(items), threads)) as prepared:
+            return self._encode(
+                list(range(len(items))),
+                lambda _: self._image_features(next(prepared)),
+                "images",
+                show_progress,
+                normalize,
+                describe,
+            )
+
+    def _preparations(self, items: Sequence[ImageLike] | ImageFeatures) -> Iterator[Callable[[], BatchFeature]]:
+        """What prepares each batch of images."""
+        for start in range(0, len(items), self.batch_size):
+            positions = range(start, min(start + self.batch_size, len(items)))
+            if isinstance(items, ImageFeatures):
+                yield partial(BatchFeature, {"image_features": items[list(positions)]}, tensor_type="pt")
+            else:
+                named = [(items[position], f"images[{position}]") for position in positions]
+                yield partial(self._prepared, named)
+
+    def _prepared(self, named: list[tuple[ImageLike, str]]) -> BatchFeature:
+        return self.prepared_images([as_rgb_image(image, name, draft=self.draft) for image, name in named])
+
+    def prepared_images(self, images: Sequence[Image.Image]) -> BatchFeature:
+        """The inputs that the model reads of RGB images. No model runs: other threads can prepare the next batches."""
+        return self.processor(images=list(images), return_tensors="pt")
+
+    def encode_prepared(self, inputs: BatchFeature, names: Sequence[str]) -> np.ndarray:
+        """Embeddings of images that `prepared_images` has prepared, [N, d].
+
+        Args:
+            inputs: the inputs of N images.
+            names: what errors call each image.
+
+        Raises:
+            NonFiniteError: for an image whose embedding is not finite.
+        """
+
+        def encode(positions: list[int]) -> Tensor:
+            part = slice(positions[0], positions[-1] + 1)
+            return self._image_features(BatchFeature({name: values[part] for name, values in inputs.items()}))
+
+        return self._encode(list(range(len(names))), encode, "images", False, True, names.__getitem__)
 
     def check_takes_images(self) -> None:
         """Checks that the model encodes images.
@@ -226,16 +295,21 @@ class Embedder:
                 f"a {self.model.config.model_type!r} text encoder sees no images: encode them with a dual encoder"
             )
 
-    def _head(self, task: str | None) -> dict[str, str]:
-        """The argument of the model's `get_text_features` that chooses the head of a task."""
-        if task is None:
-            return {}
-        name = type(self.model).__name__
-        if "task" not in inspect.signature(self.model.get_text_features).parameters:
-            raise ModelKindError(f"{name} has no head for each task: leave out task={task!r}")
-        if task not in (tasks := list(self.model.config.tasks)):
-            raise ModelKindError(f"this {name} has no head for {task!r}; its tasks are {', '.join(tasks)}")
-        return {"task": task}
+    def _image_features(self, inputs: BatchFeature) -> Tensor:
+        inputs = inputs.to(self.model.device, self.model.dtype)
+        if not self._is_convolutional or [*inputs] != ["pixel_values"] or not self._is_on_cpu:
+            return self._pooled(inputs)
+        # On a processor, convolutions are twice as fast with the channels of a pixel side by side.
+        pixels = inputs["pixel_values"].contiguous(memory_format=torch.channels_last)
+        parts = pixels.split(_CONVOLVED_AT_ONCE * torch.get_num_threads())
+        return torch.cat([self._pooled({"pixel_values": part}) for part in parts])
+
+    @property
+    def _is_on_cpu(self) -> bool:
+        return self.model.device.type == "cpu"
+
+    def _pooled(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        return as_output(self.model.get_image_features(**inputs)).pooler_output
 
     def _encode(
         self,
@@ -264,7 +338,13 @@ class Embedder:
                 bar.update(len(positions))
         return np.empty((0, 0), dtype=np.float32) if embeddings is None else embeddings
 
-    def _process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
+    def process_texts(self, texts: list[str], languages: list[str]) -> BatchFeature:
+        """The inputs of texts, padded and cut as the model reads them, as tensors.
+
+        Args:
+            texts: the texts.
+            languages: the BCP-47 tag of each.
+        """
         if self._takes_language:
             return self.processor(text=texts, language=languages, return_tensors="pt")
         # transformers' processors leave padding to the caller.
@@ -275,8 +355,14 @@ class Embedder:
         """The inputs of all texts, cut but not padded; None where the processor must make whole batches of inputs."""
         if not texts or not self._has_one_tokenizer or self._is_padded_to_full_length:
             return None
-        language = {"language": languages} if self._takes_language else {}
-        return dict(self.processor(text=texts, **language, padding=False, truncation=True))
+        # What a tokenizer returns beside the tokens takes several times their memory: some texts at a time.
+        tokenized: dict[str, list[list[int]]] = {}
+        for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
+            part = slice(start, start + _TOKENIZED_AT_ONCE)
+            language = {"language": languages[part]} if self._takes_language else {}
+            for name, rows in self.processor(text=texts[part], **language, padding=False, truncation=True).items():
+                tokenized.setdefault(name, []).extend(rows)
+        return tokenized
 
     def _token_counts(self, texts: list[str], tokenized: dict[str, list[list[int]]] | None) -> list[int]:
         """The number of tokens of each text before it is cut."""
@@ -295,6 +381,14 @@ class Embedder:
         if not callable(tokenizer):  # of a method with words as tokens, which are counted when texts are encoded
             return [len(text) for text in texts]
         return [len(tokens) for tokens in tokenizer(texts, verbose=False)["input_ids"]]
+
+
+def _side_of_drafts(processor: Any) -> int | None:
+    """The sides that a JPEG file keeps: twice those of the image that is read, so that most of the scaling is as it
+    would have been. None where the image processor has no fixed size."""
+    size = getattr(getattr(processor, "image_processor", None), "size", None) or {}
+    sides = [size.get(name) for name in ("shortest_edge", "height", "width")]
+    return max((2 * side for side in sides if side), default=None)
 
 
 def default_device() -> torch.device | None:

@@ -4,7 +4,6 @@ How an adapter is loaded depends on its kind, which PEFT calls `peft_type`. A ki
 its adapters (`register_adapter_loader`), as `babelens.registry` does for MLA's.
 """
 
-import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -100,8 +99,3 @@ def _loader_of(configuration: str, source: str, **loading: Any) -> AdapterLoader
         known = " or ".join(sorted(_LOADERS))
         raise ModelKindError(f"{source} holds an adapter of {peft_type or 'no kind'}, and not of {known}")
     return _LOADERS[peft_type]
-
-
-def takes_language(processor: Any) -> bool:
-    """Whether a processor reads the language of texts."""
-    return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import snapshot_download
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..configuration.errors import ModelFolderError
@@ -13,7 +14,8 @@ from ..modeling.peft_mla.conversion import SHARED_OPTIONS, load_adapter
 from ..processing.processing_mla import MlaProcessor
 from .loading import DualEncoder, load_dual_encoder
 
-_OF_TOKENIZERS = ("local_files_only", "trust_remote_code")
+_OF_REPOSITORIES = ("cache_dir", "local_files_only", "revision", "token")
+_OF_TOKENIZERS = ("cache_dir", "local_files_only", "token", "trust_remote_code")
 
 
 def load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
@@ -28,13 +30,15 @@ def load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
         ModelMismatchError: when the adapter was made for another model.
     """
     with explained(source, loading):
-        adapter = MlaAdapterConfig.from_pretrained(source)
+        folder = _fetched(source, loading)
+        adapter = MlaAdapterConfig.from_pretrained(folder)
     if not adapter.base_model_name_or_path:
         raise ModelFolderError(f"{source}: adapter_config.json does not say which model the adapter is for")
-    model, processor = load_dual_encoder(adapter.base_model_name_or_path, **loading)
+    of_base = loading | {"revision": adapter.revision}  # that of the adapter is of another repository
+    model, processor = load_dual_encoder(adapter.base_model_name_or_path, **of_base)
     if not isinstance(model, MlaModel):
         options = {name: value for name, value in loading.items() if name in _OF_TOKENIZERS}
-        tokenizer = _tokenizer_beside(adapter.embedding or source, **options)
+        tokenizer = _tokenizer_beside(adapter.embedding or folder, **options)
         processor = MlaProcessor.for_native(
             model.config,
             processor,
@@ -44,9 +48,17 @@ def load_mla_adapter(source: str, **loading: Any) -> DualEncoder:
         )
         model = MlaModel.from_native(model, **{name: getattr(adapter, name) for name in SHARED_OPTIONS})
     with explained(source, loading):
-        load_adapter(model, source)
+        load_adapter(model, folder)
     processor.languages = list(model.config.languages)
     return model, processor
+
+
+def _fetched(source: str, loading: dict[str, Any]) -> str:
+    """The folder of an adapter, which is downloaded if it is a repository; without an assembled model inside of it."""
+    if Path(source).is_dir():
+        return source
+    where = {name: loading[name] for name in _OF_REPOSITORIES if name in loading}
+    return snapshot_download(source, ignore_patterns=["model/*"], **where)
 
 
 def _tokenizer_beside(embedding: str, **loading: Any) -> PreTrainedTokenizerBase:

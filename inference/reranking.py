@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ..configuration.errors import InputError, NonFiniteError
-from ..data.batching.views import ImageFeatures, RetrievalSet
+from ..data.batching.retrieval_sets import RetrievalSet
+from ..data.batching.views import ImageFeatures
 from .cross_encoder import CrossEncoder
 from .similarity import COSINE_TIE, SCORES_AT_ONCE, unit_rows
 

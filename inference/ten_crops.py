@@ -26,7 +26,8 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.defaults import CROP, RESIZE
 from ..configuration.errors import ModelKindError
-from ..configuration.files import atomic_file
+from ..configuration.files import atomic_file, remove_unfinished
+from ..configuration.locks import locked_path
 from ..data.batching.views import Images
 from ..data.corpus.corpus import FEATURES
 from ..modeling.towers import pool_image
@@ -147,14 +148,21 @@ def write_features(
 
     Raises:
         FileExistsError: when `output` exists.
+        SaveError: when another process writes to `output`.
         OSError: when a file cannot be written; the files before it are kept.
         BadImageError: for an image that cannot be read.
     """
     output = Path(output)
-    if output.exists():
-        raise FileExistsError(f"{output} exists already: choose another name, or remove it")
+    with locked_path(output):
+        if output.exists():
+            raise FileExistsError(f"{output} exists already: choose another name, or remove it")
+        _write_files(corpus, extract, output, batch_size, rows_per_file)
+
+
+def _write_files(corpus: Dataset, extract: TenCropFeatures, output: Path, batch_size: int, rows_per_file: int) -> None:
     unfinished = output.with_name(f"{output.name}.unfinished")
     unfinished.mkdir(parents=True, exist_ok=True)
+    remove_unfinished(unfinished)  # files that a killed run was writing would become part of the output
     starts = range(0, len(corpus), rows_per_file)
     files = [unfinished / f"features-{number:05}-of-{len(starts):05}.parquet" for number in range(len(starts))]
     for stranger in set(unfinished.glob("*.parquet")) - set(files):

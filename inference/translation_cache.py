@@ -8,15 +8,15 @@ processes may share one file: none translates what another translates.
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from datasets import config
-from filelock import FileLock
 
 from ..configuration.errors import SaveError
 from ..configuration.files import errors_naming
 from ..configuration.languages import normalize_language
+from ..configuration.locks import in_turn
 from .embedder import progress_bar
 from .translation import Seq2SeqTranslator, Translator
 
@@ -107,14 +107,11 @@ class CachedTranslator:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Waits until no other process translates with this file, so that the processes of one run share the work."""
-        lock = FileLock(f"{self.file}.lock")
-        with errors_naming(self.file):
-            lock.acquire()
-        try:
+        """Waits, and logs it, until no other process translates with this file, so that processes share the work."""
+        with ExitStack() as stack:
+            with errors_naming(self.file):
+                stack.enter_context(in_turn(self.file))
             yield
-        finally:
-            lock.release()
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

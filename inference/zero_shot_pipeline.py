@@ -4,21 +4,20 @@
     classify("cat.jpg", candidate_labels=["猫", "犬"], language="ja")  # "これは猫の写真です。", …
     classify("cat.jpg", candidate_labels=["eine Katze"], language="de", hypothesis_template="{}")
 
-Without `language`, it is transformers' own pipeline, whose template is English. Its code is no part of saved models:
-where babelens is not imported, transformers' pipeline runs them, and knows no language.
+Without `language`, it is transformers' own pipeline, whose template is English. Saved models hold its code, so that it
+runs where babelens is not installed too.
 """
 
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
-from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
+from ..configuration.errors import MissingLanguageError
 from ..configuration.languages import language_for_each
-from .loading import takes_language
-from .prompts import LABEL_ALONE, check_templates, filled, photo_template
-
-TASK = "zero-shot-image-classification"
+from ..processing.text_inputs import takes_language
+from .photo_templates import LABEL_ALONE, check_templates, filled, photo_template
+from .pipeline_inputs import fetched
 
 logger = logging.getLogger(__name__)
 
@@ -27,13 +26,18 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
     """Classifies images by labels in any language.
 
     It takes what transformers' pipeline takes, and `language`: the BCP-47 tag of all labels, or a list with one tag
-    for each. The template is then one of that language (`inference.prompts`) unless `hypothesis_template` is given;
-    labels in a language without a template are read alone, which a warning says. The texts are prepared by the model's
-    own processor, which is told their language: MLA reads acquired languages, and prompts such as E5's are not left
-    out.
+    for each. The template is then one of that language (`inference.photo_templates`) unless `hypothesis_template` is
+    given; labels in a language without a template are read alone, which a warning says. Texts and image are prepared
+    by the model's own processor, which is told the language: MLA reads acquired languages, SMALR and LIWE read words,
+    and prompts such as E5's are not left out.
     """
 
+    hub_task: ClassVar[tuple[str, str]] = ("zero-shot-image-classification", "AutoModelForZeroShotImageClassification")
     _load_processor = None  # where the model has one
+    _load_tokenizer = None  # models of words have none
+
+    def check_model_type(self, supported_models: Any) -> None:
+        """Checks nothing: transformers' list has its own models alone, and it would report all others as errors."""
 
     def _sanitize_parameters(self, **given: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         preprocessing, forward, postprocessing = super()._sanitize_parameters(**given)
@@ -52,21 +56,27 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
         """The model's inputs.
 
         Raises:
+            ImageError: for an image that cannot be read.
             InputError: for a template without `{}`, and a list of languages that is not as long as the labels.
             LanguageTagError: for a tag that names no language.
+            MissingLanguageError: for a model without a tokenizer, which needs the language of every text.
             UnknownLanguageError: for a language that the model has not learned.
         """
         options = {"timeout": timeout, "tokenizer_kwargs": tokenizer_kwargs}
         if language is None:
+            if self.tokenizer is None:
+                raise MissingLanguageError("this model reads each language in its own way: give language='de'")
             given = {} if hypothesis_template is None else {"hypothesis_template": hypothesis_template}
             return super().preprocess(image, candidate_labels, **given, **options)
         languages = language_for_each(language, len(candidate_labels))
         texts = _texts(candidate_labels, languages, hypothesis_template)
-        inputs = super().preprocess(image, texts, hypothesis_template=LABEL_ALONE, **options)
-        inputs["candidate_labels"] = candidate_labels
-        if takes_language(self.processor):
+        if not takes_language(self.processor):
+            inputs = super().preprocess(image, texts, hypothesis_template=LABEL_ALONE, **options)
+        else:
+            inputs = self.processor(images=[fetched(image, timeout)], return_tensors="pt").to(self.dtype)
             prepared = self.processor(text=texts, language=languages, return_tensors="pt", **tokenizer_kwargs or {})
             inputs["text_inputs"] = [prepared]
+        inputs["candidate_labels"] = candidate_labels
         return inputs
 
 
@@ -81,9 +91,3 @@ def _texts(labels: list[str], languages: list[str], template: str | None) -> lis
             "there is no template in %s: its labels are read alone; hypothesis_template= gives one", ", ".join(missing)
         )
     return [filled(templates[tag] or LABEL_ALONE, label) for label, tag in zip(labels, languages, strict=True)]
-
-
-def register_zero_shot_pipeline() -> None:
-    """Gives the task of transformers the pipeline with languages; has no effect when repeated."""
-    tasks = PIPELINE_REGISTRY.supported_tasks
-    tasks[TASK] = tasks[TASK] | {"impl": MultilingualZeroShotPipeline}

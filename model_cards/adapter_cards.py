@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
-from huggingface_hub import ModelCard, ModelCardData
 
 from .base_models import BaseModel
+from .card_text import CompactCard, CompactCardData
 from .cards import placeholder_repository
 from .licenses import check_weights_license, what_it_forbids
 
@@ -69,7 +69,7 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, what_it_forbids=what_it_forbids
     )
-    metadata = ModelCardData(
+    metadata = CompactCardData(
         language=[facts.language.partition("-")[0]],
         license=facts.license,
         library_name="peft",
@@ -80,5 +80,5 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
         model_name=facts.name,
     )
     path = Path(folder) / "README.md"
-    ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}").save(path)
+    CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}").save(path)
     return path

@@ -6,18 +6,21 @@ page shows answers without inference.
 https://huggingface.co/docs/hub/model-cards
 """
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard
 
+from ..configuration.sentence_files import MODULES_FILE, add_prompts
 from .base_models import BaseModel
+from .card_text import CompactCard, CompactCardData
 from .endpoint import write_endpoint
-from .facts import ModelCardFacts, Result
+from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
+from .result_tables import RESULTS_FILE, MeanResult, Table, complete_tables, shown_tables
 
 # The scores that `model-index` has: the Hub's name of each metric, and a readable one.
 _METRICS = {
@@ -32,6 +35,7 @@ _METRICS = {
 }
 
 
+@cache  # with the templates that it has compiled; it compiles a changed file again
 def _environment(texts: Path | None) -> jinja2.Environment:
     folders = [Path(__file__).parent, *([texts] if texts else [])]
     environment = jinja2.Environment(
@@ -56,7 +60,9 @@ def placeholder_repository(model_name: str) -> str:
 
 
 def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
-    """Writes into a model's folder: `README.md`, the images of its examples, and what an Inference Endpoint needs.
+    """Writes into a model's folder: `README.md`, the images of its examples, what an Inference Endpoint needs, the
+    prompts of its languages for sentence-transformers, and `results.md` with the results in all languages, where the
+    card does not show them all.
 
     Args:
         folder: the model's folder.
@@ -75,6 +81,13 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
         example.image.save(path)
     if facts.in_pipelines:
         write_endpoint(folder)
+    if (Path(folder) / MODULES_FILE).is_file():
+        card.data.tags.append("sentence-transformers")  # so that the Hub shows how to load it there
+        add_prompts(folder, facts.languages)
+    (Path(folder) / RESULTS_FILE).unlink(missing_ok=True)  # of an earlier evaluation
+    if any(table.left_out for table in shown_tables(facts)):
+        text = _text(facts, card.data.license, texts, complete_tables(facts), only_results=True)
+        (Path(folder) / RESULTS_FILE).write_text(text, encoding="utf-8")
     path = Path(folder) / "README.md"
     card.save(path)
     return path
@@ -85,21 +98,30 @@ def model_card(facts: ModelCardFacts, *, texts: Path | None = None) -> ModelCard
     if facts.license:
         check_weights_license(facts.license, facts.base_models)
     license = facts.license or weights_license(facts.training_data, facts.base_models)
+    text = _text(facts, license, texts, shown_tables(facts))
+    return CompactCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
+
+
+def _text(
+    facts: ModelCardFacts, license: str, texts: Path | None, tables: list[Table], *, only_results: bool = False
+) -> str:
+    """The text below the metadata; with `only_results`, that of the file with all results."""
     try:
         template = _environment(texts).get_template(f"{facts.text}.md")
     except jinja2.TemplateNotFound as error:
         raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
-    text = template.render(
+    return template.render(
         facts=facts,
         license=license,
         repo_id=placeholder_repository(facts.model_name),
-        tables=_tables(facts),
+        tables=tables,
+        only_results=only_results,
+        results_file=RESULTS_FILE,
         what_it_forbids=what_it_forbids,
     )
-    return ModelCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
 
 
-def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
+def card_metadata(facts: ModelCardFacts, license: str) -> CompactCardData:
     """The metadata block. `language` takes ISO 639 codes only; full tags go to `language_bcp47`."""
     codes = list(dict.fromkeys(tag.partition("-")[0] for tag in facts.languages))
     on_hub = list(dict.fromkeys(base.name for base in facts.base_models if base.on_hub))
@@ -107,10 +129,12 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
         "language_bcp47": facts.languages if codes != facts.languages else None,
         "license_name": facts.license_name,
         "base_model_relation": facts.base_model_relation if on_hub else None,
-        "widget": [_widget(each.file_name, each.title, each.ranking) for each in facts.examples] or None,
+        "inference": _inference(facts),
+        "widget": [_widget(each, facts.pipeline_tag) for each in facts.examples] or None,
     }
-    entries = [entry for result in facts.results for entry in _eval_results(result, facts.task_type)]
-    return ModelCardData(
+    shown = [result for table in shown_tables(facts) for result in table.results]
+    entries = [entry for result in shown for entry in _eval_results(result, facts.task_type)]
+    return CompactCardData(
         language=codes,
         license=license,
         library_name="transformers",
@@ -125,45 +149,37 @@ def card_metadata(facts: ModelCardFacts, license: str) -> ModelCardData:
     )
 
 
+def _inference(facts: ModelCardFacts) -> dict[str, Any] | None:
+    """What the model's page, and a provider that runs the model, send with every request: labels as they are, after
+    the model's own prompt. transformers would otherwise put them into an English sentence."""
+    if facts.pipeline_tag != PIPELINE_TAG:
+        return None
+    return {"parameters": {"hypothesis_template": f"{facts.text_prompt}{{}}"}}
+
+
 def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:
     slug = "-".join("".join(c if c.isalnum() else " " for c in result.dataset.lower()).split())
+    of = f"{result.language}, {result.seen}" if isinstance(result, MeanResult) else result.language
     for metric, (metric_type, name) in _METRICS.items():
         if metric in result.scores:
             yield EvalResult(
                 task_type=task_type,
                 task_name=task_type.replace("-", " ").capitalize(),
                 dataset_type=slug,
-                dataset_name=f"{result.dataset} ({result.language})",
-                dataset_config=result.language,
+                dataset_name=f"{result.dataset} ({of})",
+                dataset_config=of,
                 metric_type=metric_type,
                 metric_name=name,
                 metric_value=round(float(result.scores[metric]), 2),
             )
 
 
-def _widget(source: str, title: str, ranking: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    output = [{"label": label, "score": round(score, 4)} for label, score in ranking]
-    labels = ", ".join(sorted(label for label, _ in ranking))
-    return {"src": source, "example_title": title, "candidate_labels": labels, "output": output}
-
-
-def _tables(facts: ModelCardFacts) -> list[dict[str, Any]]:
-    """Results grouped into one table for each dataset and command, in their order."""
-    groups = itertools.groupby(facts.results, lambda result: (result.dataset, result.command, result.note))
-    return [
-        {
-            "dataset": dataset,
-            "command": command,
-            "note": note,
-            "rows": [
-                {
-                    "language": result.language,
-                    "seen": facts.training_of(result.language),
-                    "scores": [f"{result.scores[metric]:.1f}" for metric in facts.metrics],
-                    "sizes": [count for name, count in result.scores.items() if name.startswith("n")],
-                }
-                for result in results
-            ],
-        }
-        for (dataset, command, note), results in groups
-    ]
+def _widget(example: Example, pipeline_tag: str) -> dict[str, Any]:
+    """An example in the form that the page of a model with this task shows; examples of a language are a group."""
+    group = {"group": example.language} if example.language else {}
+    if pipeline_tag != PIPELINE_TAG:  # the page takes texts alone, and shows vectors
+        return {"text": example.ranking[0][0], "example_title": example.title} | group
+    output = [{"label": label, "score": round(score, 4)} for label, score in example.ranking]
+    labels = ", ".join(sorted(label for label, _ in example.ranking))
+    shown = {"src": example.file_name, "example_title": example.title, "candidate_labels": labels}
+    return shown | group | {"output": output}

@@ -2,11 +2,16 @@
 
 Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
 `[{"label": "…", "score": 0.9}, …]`, best first. `"hypothesis_template": "… {} …"` among the parameters puts the labels
-into a sentence; otherwise they are taken as they are. The model's own prompt comes before both.
+into a sentence; otherwise they are taken as they are. The model's own prompt comes before both. `"language": "de"`
+tells the model the language of the labels.
+
+The server answers a `ValueError` with its message, which therefore says what is wrong with the request.
 """
 
 import base64
+import binascii
 import io
+import warnings
 from typing import Any
 
 from PIL import Image
@@ -18,10 +23,52 @@ class EndpointHandler:
         self.classifier = pipeline("zero-shot-image-classification", model=path, trust_remote_code=True)
 
     def __call__(self, data: dict[str, Any]) -> list[dict[str, Any]]:
-        image = data["inputs"]
-        if isinstance(image, str):
-            image = Image.open(io.BytesIO(base64.b64decode(image)))
-        parameters = {"hypothesis_template": "{}", **data["parameters"]}
-        prompt = getattr(self.classifier.model.config, "text_prompt", "")  # which pipelines do not put before texts
-        parameters["hypothesis_template"] = prompt + parameters["hypothesis_template"]
-        return self.classifier(image, **parameters)
+        if "inputs" not in data:
+            raise ValueError("the request has no 'inputs': the image, in base64")
+        image, labels, others = _image(data["inputs"]), *_parameters(data.get("parameters"))
+        if "language" not in others:  # with a language, the model's processor puts its prompt before texts
+            prompt = getattr(self.classifier.model.config, "text_prompt", "")
+            others["hypothesis_template"] = prompt + others["hypothesis_template"]
+        return self.classifier(image, candidate_labels=labels, **others)
+
+
+def _image(given: Any) -> Image.Image:
+    """The image of a request; addresses and paths, which the pipeline would follow, are no images."""
+    if isinstance(given, Image.Image):  # of a request whose body is the image
+        return given
+    if not isinstance(given, str):
+        raise ValueError(f"'inputs' is the image, in base64, and not of type {type(given).__name__}")
+    try:
+        content = base64.b64decode(given.partition(";base64,")[2] or given, validate=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return Image.open(io.BytesIO(content)).convert("RGB")
+    except (binascii.Error, OSError, SyntaxError, ValueError, Image.DecompressionBombError, Warning) as error:
+        raise ValueError(f"'inputs' is no image in base64 that can be read: {error}") from error
+
+
+def _parameters(given: Any) -> tuple[list[str], dict[str, str]]:
+    """The labels of a request; its template and, if it is given, the language of the labels."""
+    if not isinstance(given, dict) or "candidate_labels" not in given:
+        raise ValueError("the request has no 'parameters' with 'candidate_labels': a list of texts")
+    if unknown := sorted(set(given) - {"candidate_labels", "hypothesis_template", "language"}):
+        raise ValueError(
+            f"'parameters' has candidate_labels, hypothesis_template and language, and no {', '.join(unknown)}"
+        )
+    labels, template = given["candidate_labels"], given.get("hypothesis_template", "{}")
+    if isinstance(labels, str):
+        labels = [label.strip() for label in labels.split(",")]
+    if (
+        not isinstance(labels, list)
+        or not labels
+        or not all(isinstance(each, str) and each.strip() for each in labels)
+    ):
+        raise ValueError("'candidate_labels' is a list of texts, none of them empty")
+    if not isinstance(template, str) or "{}" not in template:
+        raise ValueError("'hypothesis_template' is a text with {}, where the label stands")
+    others = {"hypothesis_template": template}
+    if (language := given.get("language")) is not None:
+        if not isinstance(language, str):
+            raise ValueError("'language' is the tag of a language, such as 'de'")
+        others["language"] = language
+    return labels, others

@@ -96,12 +96,13 @@ class TrainingRun:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Example:
-    """An image, and labels with the probabilities that the model gave them, best first."""
+    """An image, and labels with the probabilities that the model gave them, best first; `language` is the labels'."""
 
     title: str
     image: Image.Image
     ranking: Sequence[tuple[str, float]]
     file_name: str
+    language: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,8 +121,8 @@ class ModelCardFacts:
         base_model_relation: `finetune`, `adapter`, `merge` or `quantized`.
         results: evaluations, in the order in which the card shows them.
         run: how it was trained.
-        in_pipelines: whether transformers' pipelines take it, and an endpoint's handler; they need a tokenizer.
-        text_prompt: what its processor puts before every text; pipelines, which load the tokenizer alone, do not.
+        in_pipelines: whether it classifies images in transformers' pipelines and in an endpoint.
+        text_prompt: what its processor puts before every text. A request without a language needs it in its template.
         stages: the names of its stages of training, when there were several; `run` is the last one's.
         examples: the model's own answers, shown on the model's page.
         license: license of the weights as a Hub identifier; by default that of `weights_license`.

@@ -4,23 +4,28 @@ the metadata of `README.md`, and `.eval_results/<benchmark>.yaml` beside it.
 https://huggingface.co/docs/hub/eval-results
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 from huggingface_hub import (
     EvalResult,
     EvalResultEntry,
-    ModelCard,
     eval_result_entries_to_yaml,
     parse_eval_result_entries,
 )
 
 from ..configuration.errors import ModelFolderError
 from ..configuration.files import atomic_file
+from .card_text import CompactCard
 
 CARD = "README.md"
 EVAL_RESULTS = ".eval_results"
+# Languages and subsets of benchmarks in `model-index`; those of a benchmark with more stand in `.eval_results` alone.
+MAX_RESULTS = 20
+_MEAN = "mean"
 
 
 def check_card(folder: str | Path) -> Path:
@@ -39,7 +44,8 @@ def add_results(
     folder: str | Path, results: Sequence[EvalResult], entries: Mapping[str, Sequence[EvalResultEntry]]
 ) -> None:
     """Adds results to the card in a model's folder. Other results and the card's text stay as they are; results of
-    the same data and metric are replaced.
+    the same data and metric are replaced. A benchmark with so many results that the card would be too long is shown by
+    its means; its entries in `.eval_results` are complete.
 
     Args:
         folder: the model's folder.
@@ -50,15 +56,45 @@ def add_results(
         ModelFolderError: when there is no card, or a file of earlier results is damaged.
     """
     path = check_card(folder)
-    card = ModelCard.load(path)
+    card = CompactCard.load(path)
     new = {_key(result) for result in results}
     kept = [result for result in card.data.eval_results or [] if _key(result) not in new]
     card.data.model_name = card.data.model_name or Path(folder).resolve().name
-    card.data.eval_results = [*kept, *results]
+    card.data.eval_results = _few([*kept, *results])
     with atomic_file(path) as scratch:
         card.save(scratch)
     for name, of_name in entries.items():
         _add_entries(Path(folder) / EVAL_RESULTS / f"{name}.yaml", of_name)
+
+
+def _few(results: list[EvalResult]) -> list[EvalResult]:
+    """At most as many as a card has room for: the benchmark with the most results is replaced by their means until
+    they are few enough."""
+    results = list(results)
+    while len({each.unique_identifier for each in results}) > MAX_RESULTS:
+        subsets: dict[str, list[EvalResult]] = {}
+        for each in results:
+            if not str(each.dataset_config).startswith(_MEAN):
+                subsets.setdefault(each.dataset_type, []).append(each)
+        members = max(subsets.values(), key=lambda found: len({each.unique_identifier for each in found}), default=[])
+        if len({each.unique_identifier for each in members}) < 2:
+            break
+        results = [each for each in results if each not in members] + _means(members)
+    return results
+
+
+def _means(members: Sequence[EvalResult]) -> list[EvalResult]:
+    """The mean of each metric of one benchmark over its subsets."""
+    metrics: dict[tuple[str, str | None], list[EvalResult]] = {}
+    for each in members:
+        metrics.setdefault((each.metric_type, each.metric_name), []).append(each)
+    means = []
+    for found in metrics.values():
+        of = f"{_MEAN} of {len(found)}"
+        name = f"{found[0].dataset_name.partition(' (')[0]} ({of})"
+        value = round(statistics.fmean(each.metric_value for each in found), 2)
+        means.append(replace(found[0], dataset_name=name, dataset_config=of, metric_value=value))
+    return means
 
 
 def _key(result: EvalResult) -> tuple[object, str, str | None]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
-from huggingface_hub import ModelCard, ModelCardData
 
 from .base_models import BaseModel
+from .card_text import CompactCard, CompactCardData
 from .cards import placeholder_repository
 from .facts import PIPELINE_TAG
 from .licenses import check_weights_license, what_it_forbids
@@ -76,17 +76,24 @@ def write_student_card(folder: str | Path, facts: StudentCardFacts) -> Path:
     on_hub = [base.name for base in facts.base_models if base.on_hub]  # what lies elsewhere cannot be linked to
     tags = [facts.native_language, *facts.languages]
     codes = list(dict.fromkeys(tag.partition("-")[0] for tag in tags))
-    metadata = ModelCardData(
+    metadata = CompactCardData(
         language=codes,
         license=facts.license,
         library_name="transformers",
         pipeline_tag=PIPELINE_TAG,
         base_model=on_hub or None,
         base_model_relation="finetune" if on_hub else None,
-        tags=["babelens", "mla_student", "vision-language", "multilingual", "image-text-retrieval"],
+        tags=[
+            "babelens",
+            "sentence-transformers",
+            "mla_student",
+            "vision-language",
+            "multilingual",
+            "image-text-retrieval",
+        ],
         model_name=facts.name,
         **({"language_bcp47": tags} if codes != tags else {}),
     )
     path = Path(folder) / "README.md"
-    ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}").save(path)
+    CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}").save(path)
     return path

@@ -13,7 +13,7 @@ PIPELINE_TAGS = {
     "visual-question-answering": "visual-question-answering",
     "visual-reasoning": "text-classification",
     "image-text-retrieval": "text-ranking",
-    "translation": "translation",
+    "translation": "image-text-to-text",
 }
 
 

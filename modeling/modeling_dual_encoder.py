@@ -6,6 +6,7 @@ batch holds: `pixel_values`, `input_ids` and `paired_input_ids` (translations of
 Trainers call the same function on embeddings that were gathered from many chunks or processes.
 """
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from transformers.utils import ModelOutput
 
 from ..configuration.errors import InputError
 from ..configuration.hub_code import HubCodeMixin
+from ..configuration.sentence_files import DUAL_ENCODER, write_sentence_files
 from .forward_keywords import Call, tower_keywords
 from .weights_as_made import WeightsAsMade
 
@@ -73,6 +75,11 @@ class DualEncoderPreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):
     _supports_flex_attn = True
     # Trainer would divide the loss by the number of items in a batch: a contrastive loss is a mean over pairs already.
     accepts_loss_kwargs = False
+
+    def export_code(self, folder: str | os.PathLike) -> None:
+        """Also writes the files by which sentence-transformers loads the folder."""
+        super().export_code(folder)
+        write_sentence_files(folder, self, DUAL_ENCODER)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_model.get_input_embeddings()
@@ -184,3 +191,10 @@ def normalize(features: Tensor) -> Tensor:
     """Scales rows to unit length, so that a dot product is a cosine; a row of zeros stays one. [N, d] -> [N, d]"""
     wide = features.to(torch.promote_types(features.dtype, torch.float32))
     return nn.functional.normalize(wide, dim=-1).to(features.dtype)
+
+
+# The pipelines of every dual encoder, which each saved folder holds; these lines never run (`hub_code`).
+SHIPS_WITH = """
+from ..inference.feature_extraction_pipeline import MultilingualFeatureExtractionPipeline
+from ..inference.zero_shot_pipeline import MultilingualZeroShotPipeline
+"""

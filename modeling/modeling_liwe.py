@@ -92,7 +92,7 @@ class LiweModel(WordDualEncoderModel):
     """
 
     config_class = LiweConfig
-    auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
+    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
     def __init__(self, config: LiweConfig) -> None:
         super().__init__(config)

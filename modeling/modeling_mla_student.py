@@ -25,6 +25,7 @@ from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.errors import InputError, ModelKindError
 from ..configuration.feature_width import POOLER, TextPooling, feature_width, text_width
 from ..configuration.pretrained import load_model
+from ..configuration.text_lengths import text_positions
 from .acquirer import AcquiredBlock, Acquirer, initialize_linears, load_plain_state_dict
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
@@ -289,7 +290,12 @@ class MlaStudentModel(MlaPreTrainedModel):
         # SigLIP was trained with every text padded to the full length, and without a mask.
         if attention_mask is not None and "siglip" not in self.native_model.config.model_type:
             inputs["attention_mask"] = attention_mask
-        if attention_mask is not None and not is_exporting():
+        if is_exporting():
+            # The student may read longer texts than the native model has positions for, or shorter ones only.
+            native = self.native_model.config
+            if length := text_positions(getattr(native, "text_config", native)):
+                inputs = {name: nn.functional.pad(ids, (0, length))[:, :length] for name, ids in inputs.items()}
+        elif attention_mask is not None:
             length = int(attention_mask.sum(-1).max())
             inputs = {name: value[:, :length] for name, value in inputs.items()}
         return self.native_model.get_text_features(**inputs, return_dict=True).pooler_output

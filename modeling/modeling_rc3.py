@@ -208,9 +208,12 @@ class Rc3Model(Rc3PreTrainedModel):
 
 
 # Modules that every folder of an RC3 model holds, so that a model that was pre-trained can be loaded for a task where
-# this package is not installed. They import this one: the lines of this string tell the exporter of `hub_code` and
-# transformers which files belong together, and never run.
+# this package is not installed, and the pipelines of the tasks. The lines of this string tell the exporter of
+# `hub_code` and transformers which files belong together, and never run.
 SHIPS_WITH = """
+from ..inference.question_answering_pipeline import QuestionAnsweringPipeline
+from ..inference.retrieval_pipeline import ImageTextRetrievalPipeline
+from ..inference.translation_pipeline import ImageTranslationPipeline
 from .modeling_rc3_pretraining import Rc3ForPreTraining
 from .modeling_rc3_tasks import TASK_MODELS
 """

@@ -2,7 +2,7 @@
 
 Words of all languages get universal embeddings (`word_embedding`), which one recurrent encoder reads. Images are given
 as features of a backbone and go through two layers. Training aligns the languages by masked cross-language modelling,
-an adversarial language classifier and neighbourhood constraints (section 3); a trained model needs none of these.
+an adversarial language classifier and neighborhood constraints (section 3); a trained model needs none of these.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from .losses.smalr import (
     SentenceGrid,
     adversarial_language_loss,
     masked_reconstruction_loss,
-    neighbourhood_loss,
+    neighborhood_loss,
     reversal_schedule,
     sentence_grid,
     smalr_loss,
@@ -66,7 +66,7 @@ class SmalrModel(WordDualEncoderModel):
     """
 
     config_class = SmalrConfig
-    auto_classes = ("AutoModel",)  # no pipeline reads texts without a tokenizer
+    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
     output_class = SmalrOutput
     renamed_weights: ClassVar[dict[str, str]] = {"word_table": "word_table.weight"}
 
@@ -276,14 +276,14 @@ class SmalrModel(WordDualEncoderModel):
         texts, images, languages = output.text_embeds, output.image_embeds, output.language_ids
         grid = sentence_grid(labels, languages)
         multimodal = self._multimodal(images, texts, image_labels, grid)
-        mask = neighbourhood = adversarial = texts.new_zeros(())
+        mask = neighborhood = adversarial = texts.new_zeros(())
         if output.masked_text_embeds is not None:
             multimodal = multimodal + self._multimodal(images, output.masked_text_embeds, image_labels, grid)
             mask = self._mask_loss(output, grid)
-        if self.config.neighbourhood_weight:
+        if self.config.neighborhood_weight:
             # With an encoder for each language, the words of two languages need not share a space.
             for embeds in [texts] if self.config.language_branches else [output.sentence_embeds, texts]:
-                neighbourhood = neighbourhood + neighbourhood_loss(embeds, labels, languages, **self._constraints)
+                neighborhood = neighborhood + neighborhood_loss(embeds, labels, languages, **self._constraints)
         if self.config.adversarial_weight:
             adversarial = adversarial_language_loss(
                 output.sentence_embeds,
@@ -296,19 +296,19 @@ class SmalrModel(WordDualEncoderModel):
             multimodal,
             mask,
             adversarial,
-            neighbourhood,
+            neighborhood,
             mask_weight=self.config.mask_weight,
             adversarial_weight=self.config.adversarial_weight,
-            neighbourhood_weight=self.config.neighbourhood_weight,
+            neighborhood_weight=self.config.neighborhood_weight,
         )
         return loss + self.config.vector_weight * self.word_embedding.drift() if self.config.vector_weight else loss
 
     def _word_alignment(self, output: Any, labels: Tensor) -> Tensor:
-        """Computes the loss of MULE's warm-up, as in its authors' code: the neighbourhood constraints between every
+        """Computes the loss of MULE's warm-up, as in its authors' code: the neighborhood constraints between every
         two languages, on the mean universal embeddings of the sentences alone."""
         if len(labels) != len(output.text_embeds):
             raise ValueError(f"{len(output.text_embeds)} texts came with {len(labels)} labels")
-        return neighbourhood_loss(
+        return neighborhood_loss(
             output.sentence_embeds, labels, output.language_ids, only_across=True, **self._constraints
         )
 

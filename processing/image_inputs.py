@@ -32,7 +32,7 @@ def as_images(images: Any, *, layout: Any = None, scaled: bool = False) -> list[
     return [as_image(image, f"images[{index}]", layout=layout, scaled=scaled) for index, image in enumerate(flat)]
 
 
-def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = False) -> Any:
+def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = False, draft: int | None = None) -> Any:
     """Returns an image as a decoded Pillow image; with `scaled`, an array of floats is returned unchanged.
 
     Args:
@@ -42,12 +42,13 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
         called: how errors name an image that has no file name.
         layout: position of the channels in arrays, `"channels_first"` or `"channels_last"`; inferred by default.
         scaled: accept floats too, as RGB, scaled as the model needs them.
+        draft: as in `open_image`, of files.
 
     Raises:
         ImageError: if it is not an image, or cannot be read.
     """
     if isinstance(image, str | Path | bytes):
-        return open_image(image)
+        return open_image(image, draft=draft)
     if isinstance(image, PIL.Image.Image):
         return decoded(image, called)
     if hasattr(image, "numpy") and hasattr(image, "detach"):  # a tensor, on any device
@@ -60,11 +61,11 @@ def as_image(image: Any, called: str, *, layout: Any = None, scaled: bool = Fals
     return _of_array(image, called, layout, scaled)
 
 
-def as_rgb_image(image: Any, called: str) -> PIL.Image.Image:
+def as_rgb_image(image: Any, called: str, *, draft: int | None = None) -> PIL.Image.Image:
     """One image in any form as an upright RGB image in 8 bits; arguments and errors are those of `as_image`."""
     if isinstance(image, PIL.Image.Image):
         return open_image(image, called=called)
-    return as_image(image, called)
+    return as_image(image, called, draft=draft)
 
 
 def _entries(given: Any) -> list[Any]:

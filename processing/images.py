@@ -29,7 +29,11 @@ _STRIP_PIXELS = 1 << 20
 
 
 def open_image(
-    source: str | Path | bytes | PIL.Image.Image, *, max_pixels: int | None = None, called: str = "image"
+    source: str | Path | bytes | PIL.Image.Image,
+    *,
+    max_pixels: int | None = None,
+    called: str = "image",
+    draft: int | None = None,
 ) -> PIL.Image.Image:
     """Opens an image as upright RGB, fully decoded; of an animation, the first frame.
 
@@ -38,17 +42,19 @@ def open_image(
         max_pixels: refuse images with more pixels than this. The default, and the upper limit, is `MAX_PIXELS`, 67
             million, or Pillow's own limit against decompression bombs if that is lower.
         called: how errors name a Pillow image that has no file.
+        draft: decode a JPEG file at a half, a quarter or an eighth of its size, as long as both sides keep so many
+            pixels. This takes a fraction of the time, and no image is made that is larger than needed.
 
     Raises:
         ImageError: if the file is missing, truncated, broken, or in none of `FORMATS`; and, before decoding, if the
             image has too many pixels, no pixels, or a side more than `MAX_ASPECT` times as long as the other.
     """
-    return _read(source, max_pixels, smallest=False, called=called)
+    return _read(source, max_pixels, draft=draft, called=called)
 
 
 def check_image(source: str | Path | bytes, *, max_pixels: int | None = None) -> None:
     """Raises the error that `open_image` would raise, in less time: JPEGs are decoded at an eighth of their size."""
-    _read(source, max_pixels, smallest=True, called="image")
+    _read(source, max_pixels, draft=1, called="image")
 
 
 def check_size(width: int, height: int) -> None:
@@ -127,15 +133,15 @@ def decoded(image: PIL.Image.Image, called: str) -> PIL.Image.Image:
 
 
 def _read(
-    source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, *, smallest: bool, called: str
+    source: str | Path | bytes | PIL.Image.Image, max_pixels: int | None, *, draft: int | None, called: str
 ) -> PIL.Image.Image:
     with _readable(source, called):
         if isinstance(source, PIL.Image.Image):
-            return to_rgb(_decode(source, max_pixels, smallest))
+            return to_rgb(_decode(source, max_pixels, draft))
         if not isinstance(source, bytes):
             regular_file(source)
         with PIL.Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
-            return to_rgb(_decode(image, max_pixels, smallest))
+            return to_rgb(_decode(image, max_pixels, draft))
 
 
 @contextmanager
@@ -157,13 +163,13 @@ def _readable(source: str | Path | bytes | PIL.Image.Image, called: str = "image
         raise ImageError(f"{_name(source, called)}: {error}") from error
 
 
-def _decode(image: PIL.Image.Image, max_pixels: int | None, smallest: bool = False) -> PIL.Image.Image:
+def _decode(image: PIL.Image.Image, max_pixels: int | None, draft: int | None = None) -> PIL.Image.Image:
     limit = min(n for n in (max_pixels, MAX_PIXELS, PIL.Image.MAX_IMAGE_PIXELS) if n is not None)
     if image.width * image.height > limit:
         raise ImageError(f"{image.width} x {image.height} pixels are more than the {limit} allowed")
     check_size(image.width, image.height)
-    if smallest:
-        image.draft(None, (1, 1))  # reads the whole JPEG stream, but computes an eighth of its rows and columns
+    if draft is not None:
+        image.draft(None, (draft, draft))  # reads the whole JPEG stream, but computes some of its rows and columns
     image.load()
     return image
 

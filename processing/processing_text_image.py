@@ -96,3 +96,10 @@ def as_batch(inputs: Mapping[str, Any], return_tensors: Any) -> BatchFeature:
         raise InputError(
             f"these inputs cannot become tensors: texts of different lengths need padding=True ({error})"
         ) from error
+
+
+# The modules that run a model in sentence-transformers read texts and images by its processor. The line never runs: it
+# tells the exporter of `hub_code` and transformers that the file belongs into every model's folder.
+SHIPS_WITH = """
+from .sentence_modules import SentenceModule
+"""

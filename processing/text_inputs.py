@@ -4,6 +4,7 @@ A text that is longer than the model can read is cut, but never silently: a proc
 callers that encode many texts count them instead (`counting_cut_texts`).
 """
 
+import inspect
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -16,6 +17,11 @@ from ..configuration.errors import InputError
 _SHOWN = 60  # number of characters of a text in a message
 
 logger = logging.getLogger(__name__)
+
+
+def takes_language(processor: Any) -> bool:
+    """Returns whether a processor reads the language of texts."""
+    return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters
 
 
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:

@@ -1,12 +1,9 @@
 """What the tests of several rooms share: a tiny MURAL with its processor, and a Python that lacks babelens."""
 
+import gc
 import os
-import subprocess
-import sys
-import venv
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 pytest.register_assert_rewrite("contracts")
 
+from bare_python import bare_python  # noqa: E402
 from contracts import CAPTIONS, TINY_RC3, drawn_images  # noqa: E402
 
 from babelens import (  # noqa: E402
@@ -49,8 +47,32 @@ from babelens.processing.processing_liwe import frequent_characters  # noqa: E40
 from babelens.processing.tokenizer_training import train_wordpiece  # noqa: E402
 from babelens.processing.word_vocabulary import frequent_words  # noqa: E402
 
+
+def pytest_collection_finish() -> None:
+    """Excludes what has been imported from garbage collection: accelerate collects at the end of every training, and
+    would look through a million objects of modules each time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Nobody pulls the plug in the tests: files need not have reached the disk, which takes a tenth of their time."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules_stay() -> Iterator[None]:
+    """Excludes what the tests of a file have imported, too."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 # Tiny dual encoders and small corpora, for the tests of inference, evaluation and the command line.
-pytest_plugins = ["acquired_languages", "retrieval_fixtures"]
+pytest_plugins = ["acquired_languages", "mla_training", "retrieval_fixtures"]
 
 # The initial weights are wider than usual, so that what an untrained tower says depends on what it reads.
 TINY_TEXT = {
@@ -225,35 +247,11 @@ def settle() -> Callable[[torch.nn.Module, torch.Tensor], None]:
 
 
 @pytest.fixture(scope="session")
-def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+def run_without_babelens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
     """Runs Python code in a virtual environment that has what this one has, except babelens; returns what it prints.
-
-    Its site-packages holds links to the installed packages; babelens, and what leads to its sources, is left out.
-    """
-    folder = tmp_path_factory.mktemp("bare")
-    venv.create(folder / "venv", symlinks=True)
-    site_packages = next((folder / "venv").glob("lib*/python*/site-packages"))
-    for installed in (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")):
-        for package in installed.iterdir():
-            link = site_packages / package.name
-            if "babelens" not in package.name and package.suffix != ".pth" and not link.exists():
-                link.symlink_to(package)
-
-    def run(code: str, *arguments: str | Path) -> str:
-        refuse = "import importlib.util\nassert importlib.util.find_spec('babelens') is None\n"
-        command = [folder / "venv/bin/python", "-c", refuse + code, *arguments]
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HF_HOME": str(folder / "hf"),
-            "HF_HUB_OFFLINE": "1",
-            "MKL_CBWR": os.environ["MKL_CBWR"],
-            "OMP_NUM_THREADS": str(torch.get_num_threads()),
-        }
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+    Keyword arguments are further variables of its environment."""
+    with bare_python(tmp_path_factory.mktemp("bare")) as python:
+        yield python.run
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,14 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             "chunk and not on the batch; the gradient is exactly that of the whole batch (Gao et al. 2021)."
         },
     )
+    embed_chunks_kept: int = field(
+        default=1,
+        metadata={
+            "help": "Gradient caching: number of chunks that are embedded once, and not a second time, because their "
+            "activations stay in memory. One chunk takes no more memory than the second embedding of the others "
+            "does; each further one takes as much again."
+        },
+    )
     gather_negatives: bool = field(
         default=True,
         metadata={
@@ -136,8 +144,9 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups", "shuffle_buffer_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
-        if self.augmented_views < 0:
-            raise ValueError(f"augmented_views={self.augmented_views} must not be negative")
+        for name in ("embed_chunks_kept", "augmented_views"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
         for name in ("task_weights", "task_learning_rates", "learning_rate_mapping"):
             for key, value in (getattr(self, name) or {}).items():
                 if value < 0:
@@ -148,6 +157,8 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         if own:
             self.optim = OptimizerNames.ADAMW_TORCH
         super().__post_init__()
+        if self.embed_chunks_kept > 1 and self.embed_chunk_size is None:
+            raise TrainingSetupError("embed_chunks_kept: without embed_chunk_size, there are no chunks to keep")
         if own:
             self.optim = own
         if self.task_learning_rates:
@@ -248,6 +259,7 @@ class WordDualEncoderTrainingArguments(ContrastiveTrainingArguments):
 
     unread: ClassVar[Mapping[str, str]] = {
         "embed_chunk_size": "a batch has more texts than images, and is small enough",
+        "embed_chunks_kept": "a batch is not embedded in chunks",
         "loss_tile_size": "its loss is not tiled",
         "text_length_groups": "its recurrent layers read texts without padding",
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",

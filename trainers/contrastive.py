@@ -297,6 +297,7 @@ class ContrastiveTrainer(BabelensTrainer):
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
             is_sharded=is_sharded,
+            kept=self.args.embed_chunks_kept,
         )
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:

@@ -17,9 +17,10 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from ..configuration.errors import NonFiniteError
-from ..configuration.files import atomic_file
+from ..configuration.files import atomic_file, made
+from ..configuration.locks import in_turn
 from ..modeling.weight_digest import add_weights
-from .saving import made, removed_on_failure
+from .saving import removed_on_failure
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ def frozen_features(
 ) -> np.ndarray:
     """Returns `compute()`, or its cached result for the same weights, settings and items.
 
+    While another process computes the same features, this one waits for them, and logs that it does.
+
     Args:
         compute: computes the features of all items, float32 [N, d].
         weights: the weights of the frozen model.
@@ -51,16 +54,20 @@ def frozen_features(
     folder = Path(cache_dir or DEFAULT_CACHE)
     file = folder / f"{_digest(weights, settings, items)}.safetensors"
     kept = _kept(file)
-    if kept is None:
-        logger.info("computing features that are not in %s", folder)
-        with made(folder):
+    if kept is not None:
+        return kept
+    with made(folder), in_turn(file):
+        # Another process may have computed them while this one waited for it.
+        kept = _kept(file) if file.is_file() else None
+        if kept is None:
+            logger.info("computing features that are not in %s", folder)
             TemporaryDirectory(dir=folder).cleanup()  # raises before hours of computing if nothing can be written here
             features = compute()
             if not np.isfinite(features).all():
                 raise NonFiniteError(f"{len(features)} features of a frozen model: some are NaN or infinite")
             with atomic_file(file) as unfinished, removed_on_failure(unfinished.parent, called=file):
                 save_file({"features": np.ascontiguousarray(features)}, unfinished)
-        kept = load_file(file)["features"]
+            kept = load_file(file)["features"]
     return kept
 
 

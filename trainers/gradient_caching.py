@@ -3,12 +3,13 @@
 
 The embeddings are computed chunk by chunk without a graph. The loss of all embeddings gives the gradient of every
 embedding. Each chunk is then embedded again, with the same random numbers, and the gradients of its embeddings are
-propagated to the weights. The texts of a chunk have a similar length, so that there is little padding. If the output
+propagated to the weights. The graphs of the first chunks may be kept instead: that of one chunk takes no more memory
+than the second pass does. The texts of a chunk have a similar length, so that there is little padding. If the output
 of the towers for one example does not depend on the other examples, the gradient is exactly that of the whole batch.
 
 A tower with batch normalization in training mode normalizes each chunk by the mean and variance of the chunk, as it
 would on several devices, and the gradient is exactly that of a batch that is normalized in this way. Its running
-statistics are updated once for each chunk, in the second pass.
+statistics are updated once for each chunk, in the order of the chunks.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -87,15 +88,21 @@ def still_running_statistics(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def gradients_by_row(model: nn.Module) -> Iterator[None]:
+def gradients_by_row(model: nn.Module, *, before_first: bool = False) -> Iterator[None]:
     """A context in which word embeddings that have a gradient already get sparse gradients, added to it in place.
 
     Otherwise every chunk would allocate and add a gradient of the size of the whole vocabulary.
+
+    Args:
+        model: the model.
+        before_first: whether the first chunk's gradient, which is dense, is yet to be computed.
     """
     tables = [
         module
         for module in model.modules()
-        if isinstance(module, nn.Embedding) and module.weight.grad is not None and not module.sparse
+        if isinstance(module, nn.Embedding)
+        and (module.weight.requires_grad if before_first else module.weight.grad is not None)
+        and not module.sparse
     ]
     for table in tables:
         table.sparse = True
@@ -117,6 +124,7 @@ def backward_in_chunks(
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
     options: Mapping[str, Any] | None = None,
     is_sharded: bool = False,
+    kept: int = 1,
 ) -> Tensor:
     """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time.
 
@@ -130,7 +138,10 @@ def backward_in_chunks(
         autocast: context of the forward passes.
         without_sync: context of the second pass of every chunk but the last, such as `accelerator.no_sync`.
         options: further keyword arguments of the model's forward; by default it computes no logits.
-        is_sharded: whether the weights are sharded; sharded weights cannot have sparse gradients.
+        is_sharded: whether the weights are sharded; sharded weights cannot have sparse gradients, and are gathered
+            anew in each pass, so that no graph is kept.
+        kept: number of chunks whose graphs are kept between the two passes, instead of being computed again. The last
+            chunk is always computed again, because DistributedDataParallel exchanges its gradients.
 
     Returns:
         The loss [], detached.
@@ -138,9 +149,15 @@ def backward_in_chunks(
     options = {"return_logits": False} | dict(options or {})
     order = _by_length(inputs)
     parts = order.tensor_split(chunks)
-    states, outputs = [], []
+    kept = 0 if is_sharded else min(kept, chunks - 1)
+    states, outputs, graphs = [], [], []
+    for k, rows in enumerate(parts[:kept]):
+        by_row = gradients_by_row(model, before_first=True) if k else nullcontext()
+        with without_sync(), by_row, autocast():
+            graphs.append(model(**_take(inputs, rows), **options))
+        outputs.append(_detached(graphs[-1]))
     with still_running_statistics(model), torch.no_grad():
-        for rows in parts:
+        for rows in parts[kept:]:
             states.append(RandomState(rows.device))
             with autocast():
                 outputs.append(model(**_take(inputs, rows), **options))
@@ -148,7 +165,10 @@ def backward_in_chunks(
     loss = objective(cached)
     leaves = {field.name: value for field in fields(cached) if (value := cached.get(field.name)) is not None}
     gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
-    for k, (rows, state) in enumerate(zip(parts, states, strict=True)):
+    for rows in parts[:kept]:
+        with without_sync():
+            backward(_surrogate(graphs.pop(0), gradients, rows, is_last=False), False)
+    for k, (rows, state) in enumerate(zip(parts[kept:], states, strict=True), start=kept):
         is_last = k == chunks - 1
         # The gradients of the first chunk are dense, so that sparse ones can be added in place, and so are those of
         # the last chunk, because DistributedDataParallel exchanges dense gradients.
@@ -176,6 +196,11 @@ def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
         for padded in (name, name.replace("attention_mask", "input_ids")):
             taken[padded] = taken[padded][:, :longest]
     return taken
+
+
+def _detached(output: DualEncoderOutput) -> DualEncoderOutput:
+    """The embeddings and scalars of an output without the graph."""
+    return type(output)(**{name: value.detach() for name, value in output.items()})
 
 
 def _concatenate(outputs: list[DualEncoderOutput], order: Tensor) -> DualEncoderOutput:

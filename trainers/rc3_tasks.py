@@ -46,6 +46,30 @@ from .rc3_arguments import Rc3TaskTrainingArguments
 
 
 @dataclass(frozen=True)
+class EvaluatedModel:
+    """A model of a task, and what its evaluation needs.
+
+    Args:
+        model: the model.
+        processor: its processor.
+        regions: the regions of the images, for a model that reads regions.
+        batch_size: examples that are computed at a time.
+        ranks: receives the ranks of the single queries by language, from tasks that rank.
+    """
+
+    model: Any
+    processor: Any
+    regions: Regions | None
+    batch_size: int
+    ranks: Ranks | None = None
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the measures of `evaluation.tasks` read the examples."""
+        return {"regions": self.regions, "batch_size": self.batch_size}
+
+
+@dataclass(frozen=True)
 class Rc3Task(ABC):
     """A task that RC3 is fine-tuned on.
 
@@ -77,17 +101,9 @@ class Rc3Task(ABC):
         return
 
     @abstractmethod
-    def evaluate(
-        self,
-        model: Any,
-        processor: Any,
-        data: TaskData,
-        regions: Regions | None,
-        batch_size: int,
-        ranks: Ranks | None = None,
-    ) -> Results:
+    def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
         """Evaluates a model: language -> metric -> percent. Where the measure ranks something for each row, the ranks
-        are added to `ranks`, by language."""
+        are added to `evaluated.ranks`, by language."""
 
 
 @dataclass(frozen=True)
@@ -104,17 +120,11 @@ class LabelTask(Rc3Task):
         labels = inputs.config.id2label
         return LabelCollator(inputs, [labels[index] for index in sorted(labels)], as_scores=self.as_scores)
 
-    def evaluate(
-        self,
-        model: Any,
-        processor: Any,
-        data: TaskData,
-        regions: Regions | None,
-        batch_size: int,
-        ranks: Ranks | None = None,
-    ) -> Results:
+    def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
         examples = self.examples(data)
-        return label_accuracy(model, processor, examples, regions=regions, batch_size=batch_size, ranks=ranks)
+        return label_accuracy(
+            evaluated.model, evaluated.processor, examples, ranks=evaluated.ranks, **evaluated.reading
+        )
 
 
 @dataclass(frozen=True)
@@ -133,19 +143,10 @@ class RetrievalTask(Rc3Task):
         vectors = image_vectors(images, ids, inputs.regions if inputs.config.has_regions else None)
         return CandidateCollator(inputs, corpus, most_similar(vectors, ids))
 
-    def evaluate(
-        self,
-        model: Any,
-        processor: Any,
-        data: TaskData,
-        regions: Regions | None,
-        batch_size: int,
-        ranks: Ranks | None = None,
-    ) -> Results:
+    def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
         languages = data.languages or list(languages_of(data.corpus))
-        return matching_recall(
-            model, processor, data.corpus, languages, regions=regions, batch_size=batch_size, ranks=ranks
-        )
+        model, processor = evaluated.model, evaluated.processor
+        return matching_recall(model, processor, data.corpus, languages, ranks=evaluated.ranks, **evaluated.reading)
 
 
 @dataclass(frozen=True)
@@ -163,17 +164,9 @@ class TranslationTask(Rc3Task):
     def check_measures(self) -> None:
         sacrebleu_metrics()
 
-    def evaluate(
-        self,
-        model: Any,
-        processor: Any,
-        data: TaskData,
-        regions: Regions | None,
-        batch_size: int,
-        ranks: Ranks | None = None,
-    ) -> Results:
+    def evaluate(self, evaluated: EvaluatedModel, data: TaskData) -> Results:
         view = triplets(data.corpus, data.pairs)
-        return translation_quality(model, processor, view, regions=regions, batch_size=batch_size)
+        return translation_quality(evaluated.model, evaluated.processor, view, **evaluated.reading)
 
 
 RC3_TASKS = {
@@ -283,9 +276,9 @@ class Rc3TaskTrainer(BabelensTrainer):
 
     def measure(self, data: Dataset | TaskData) -> dict[str, float]:
         """The metrics of the task in percent: `accuracy`, the mean over the languages, `accuracy_<language>`, …"""
-        results = self.task.evaluate(
-            self.model, self.processing_class, _task_data(data), self.regions, self.args.per_device_eval_batch_size
-        )
+        batch_size = self.args.per_device_eval_batch_size
+        evaluated = EvaluatedModel(self.model, self.processing_class, self.regions, batch_size)
+        results = self.task.evaluate(evaluated, _task_data(data))
         metrics: dict[str, float] = {}
         for name in self.task.metrics:
             metrics |= over_languages(name, {language: values[name] for language, values in results.items()})

@@ -18,6 +18,7 @@ which does the remaining steps. The weights of one model are never beside the co
 import errno
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from ..configuration.errors import SaveError
+from ..configuration.files import made
 from ..configuration.saved_folders import FIRST_READ, MOVING, WHOLE
 from ..processing.tokenizer_files import system_error_number
 
@@ -178,21 +180,6 @@ def prepare_saving(folder: str | Path) -> None:
         raise SaveError(error.errno, f"nothing can be saved to {folder}: {error}") from error
 
 
-@contextmanager
-def made(folder: Path) -> Iterator[None]:
-    """Creates a folder and its missing parents; after the block, those of them that are empty are removed again."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        for path in missing:
-            try:
-                path.rmdir()
-            except OSError:  # it is not empty
-                break
-
-
 def sync_files(folder: Path) -> None:
     """Flushes all files of a folder to the disk. Otherwise a power failure may keep their names, but not their
     content."""
@@ -202,7 +189,9 @@ def sync_files(folder: Path) -> None:
 
 def sync(path: Path) -> None:
     """Flushes one file, or the names in one folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if sys.platform == "win32" and path.is_dir():  # it opens no folders
+        return
+    descriptor = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

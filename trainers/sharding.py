@@ -34,6 +34,10 @@ def check_shardable(args: ContrastiveTrainingArguments, state: AcceleratorState)
         )
     if (fsdp or deepspeed) and any(training.train == "lora" for training in checked_training(args.towers).values()):
         raise TrainingSetupError("towers: LoRA adapters cannot be merged with FSDP or DeepSpeed, which shard them")
+    if (fsdp or deepspeed) and args.embed_chunks_kept > 1:
+        raise TrainingSetupError(
+            "embed_chunks_kept cannot be used with FSDP or DeepSpeed, which gather the weights anew for every chunk"
+        )
     if deepspeed and args.optim == LAMB:
         raise TrainingSetupError(
             "optim='lamb' cannot be used with DeepSpeed, whose shards are flat: LAMB needs the norms of whole "

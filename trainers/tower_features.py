@@ -17,11 +17,11 @@ from ..configuration.errors import TrainingSetupError
 from ..data.batching.features import FEATURES_OF, FeatureView, features_alone
 from ..data.batching.mixture import SizedView
 from ..data.batching.views import CorpusView, Images
+from ..inference.autocasting import autocasting
 from ..inference.embedder import Embedder, evaluation_mode, progress_bar
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import ContrastiveTrainingArguments
 from .frozen_features import frozen_features
-from .precision import BFLOAT16, FLOAT16
 
 IMAGE, TEXT = "image", "text"
 
@@ -161,8 +161,7 @@ class FrozenTowers:
 
     def in_precision(self, compute: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
         """Returns a function that computes the same features in the precision in which a trained tower would run."""
-        dtype = {BFLOAT16: torch.bfloat16, FLOAT16: torch.float16}.get(self.precision)
-        return compute if dtype is None else torch.autocast(self.args.device.type, dtype)(compute)
+        return autocasting(self.args.device, self.precision)(compute)
 
     @property
     def precision(self) -> str:

@@ -7,15 +7,7 @@ import typer
 
 from ..configuration.defaults import FIGURES
 from ..configuration.languages import normalize_language
-from .options import (
-    CAPTIONED_IMAGES,
-    AsJson,
-    BatchSize,
-    Model,
-    Split,
-    TrustRemoteCode,
-    split_tags,
-)
+from .options import CAPTIONED_IMAGES, AsJson, BatchSize, Model, Split, TextTask, TrustRemoteCode, split_tags
 
 _RESULTS = "a folder of a run, or a file that `babelens evaluate --output` wrote"
 _EMOJI = "or `emoji`: Noto's images of the embedded benchmark"
@@ -90,6 +82,7 @@ def languages(
     split: Split = None,
     limit: Limit = 1000,
     seed: Seed = 0,
+    task: TextTask = None,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -107,7 +100,9 @@ def languages(
     from .jobs.models import load_embedder
 
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
-    analyze_languages(embedder, data, tags, split=split, limit=limit, seed=seed, output=output, as_json=as_json)
+    analyze_languages(
+        embedder, data, tags, split=split, limit=limit, seed=seed, task=task, output=output, as_json=as_json
+    )
 
 
 def captions(
@@ -121,6 +116,7 @@ def captions(
     ] = "tsne",
     limit: Limit = 200,
     seed: Seed = 0,
+    task: TextTask = None,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -138,7 +134,16 @@ def captions(
 
     embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
     analyze_captions(
-        embedder, data, tags, split=split, limit=limit, seed=seed, method=method, output=output, as_json=as_json
+        embedder,
+        data,
+        tags,
+        split=split,
+        limit=limit,
+        seed=seed,
+        method=method,
+        task=task,
+        output=output,
+        as_json=as_json,
     )
 
 
@@ -164,6 +169,7 @@ def distances(
         int | None,
         typer.Option(help="Use a grid of N×N features of that model as regions.", metavar="N", min=1),
     ] = None,
+    task: TextTask = None,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -195,6 +201,7 @@ def distances(
         limit=limit,
         regions=regions,
         grid=grid,
+        task=task,
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,
         output=output,

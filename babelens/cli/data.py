@@ -29,6 +29,14 @@ def data(
         Path | None, typer.Option(help="Draw a contact sheet of images into this PNG file.", dir_okay=False)
     ] = None,
     images: Annotated[int, typer.Option(help="Number of images on the contact sheet.", min=1)] = 32,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the images with their captions into this new folder, as a data set that the Hub's viewer "
+            "shows: parquet files and a card.",
+            file_okay=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what is in a data set: images, languages, splits, licenses, and images that cannot be read.
@@ -44,7 +52,7 @@ def data(
     from .jobs.data import show_corpus, show_emoji
 
     if source is None:
-        show_emoji(language, split, sheet=sheet, images=images, as_json=as_json)
+        show_emoji(language, split, sheet=sheet, images=images, output=output, as_json=as_json)
     else:
         show_corpus(
             source,
@@ -53,5 +61,6 @@ def data(
             skip_bad_images=skip_bad_images,
             sheet=sheet,
             images=images,
+            output=output,
             as_json=as_json,
         )

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from .. import __version__
+from ..configuration.cores import usable_cores
 from .extras import packages_of_extras
 
 _PACKAGES = ("torch", "transformers", "peft", "datasets", "accelerate", "huggingface_hub", "tokenizers", "numpy")
@@ -71,11 +72,10 @@ def _processor() -> dict[str, Any]:
     """The model of the processor, its cores, and its instructions for products in bfloat16."""
     facts = _linux_processor()
     flags = set(facts.get("flags", facts.get("Features", "")).split())
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     return {
         "model": facts.get("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
-        "cores_allowed": allowed,
+        "cores_allowed": usable_cores(),
         "bf16_instructions": [name for name in _BF16_INSTRUCTIONS if name in flags],
     }
 

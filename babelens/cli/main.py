@@ -22,11 +22,15 @@ from .demo import demo
 from .embed import embed
 from .errors import one_sentence_errors
 from .evaluate import evaluate
+from .export import export
 from .features import features
+from .index import index
 from .info import info
+from .memory import keep_freed_memory
 from .push import push
 from .report import report
 from .search import search
+from .serve import serve
 from .train import train
 from .trim import trim
 
@@ -55,14 +59,15 @@ def _options(
 
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Teach and train": [demo, acquire, train, trim],
-    "Search and measure": [search, embed, features, compare, report, benchmarks],
-    "Inspect and publish": [data, info, push],
+    "Search and measure": [search, serve, embed, features, compare, report, benchmarks],
+    "Inspect and publish": [data, info, export, push],
 }
 for panel, commands in _COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(evaluate, name="evaluate", rich_help_panel="Search and measure")
 app.add_typer(analyze, name="analyze", rich_help_panel="Search and measure")
+app.add_typer(index, name="index", rich_help_panel="Search and measure")
 
 
 def main() -> None:
@@ -70,6 +75,7 @@ def main() -> None:
 
     What the package logs, such as the precision that it trains in, goes to the standard error stream.
     """
+    keep_freed_memory()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
             stream.reconfigure(errors="backslashreplace")

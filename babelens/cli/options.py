@@ -41,9 +41,20 @@ OnlyCaptioned = Annotated[
         "have images of their own.",
     ),
 ]
+
+
+def _locked(context: typer.Context, file: Path | None) -> Path | None:
+    """Locks the file of the results until the command has ended. A second one that would write it stops at once."""
+    if file is not None:
+        from ..configuration.locks import locked_path
+
+        context.with_resource(locked_path(file))
+    return file
+
+
 ResultsFile = Annotated[
     Path | None,
-    typer.Option("--output", help="Write the results into this file too, as JSON.", dir_okay=False),
+    typer.Option("--output", help="Write the results into this file too, as JSON.", dir_okay=False, callback=_locked),
 ]
 Report = Annotated[
     bool,

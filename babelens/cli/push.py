@@ -14,6 +14,17 @@ def push(
         str, typer.Argument(metavar="REPOSITORY", help="The repository to publish to: `owner/name`.")
     ],
     private: Annotated[bool, typer.Option("--private", help="Create the repository as a private one.")] = False,
+    revision: Annotated[
+        str | None,
+        typer.Option(metavar="BRANCH", help="The branch to publish to, made if it is missing.", show_default="main"),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME",
+            help="Publish a Space as well: a page, made with Gradio, to try the model in a browser.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Check the folder and list the files to upload, without any network access."),
@@ -30,4 +41,4 @@ def push(
     """
     from .jobs.push import publish
 
-    publish(folder, repository, private=private, dry_run=dry_run)
+    publish(folder, repository, private=private, revision=revision, space=space, dry_run=dry_run)

@@ -1,7 +1,7 @@
 """`babelens search`: images found by a description, in any language that the model reads."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,7 +37,9 @@ def search(
 
     Each image is shown with its score: the cosine of its embedding and that of the description, at most 1; with
     --rerank, the score of the cross-encoder. The first search of a folder encodes its images. Later searches with
-    the same model encode only images that are new or have changed.
+    the same model encode only images that are new or have changed; where the extra `babelens[onnx]` is installed and
+    nothing has changed, they answer without loading the model. While `babelens serve` runs with the same model and
+    folder, it is asked, and no model is loaded.
     """
     if not query.strip():
         raise typer.BadParameter("the description is empty: every image would fit it as well", param_hint="QUERY")
@@ -47,11 +49,22 @@ def search(
         )
     check_reranking(rerank, regions, grid)
     language = normalize_language(language)
+    from .quick_search import searched_quickly
+    from .search_results import show_images
+    from .search_server import asked_server
+
+    shown: dict[str, Any] = {"folder": images, "sheet": sheet, "as_json": as_json}
+    if not rerank and asked_server(
+        model, query=query, language=language, top=top, skip_bad_images=skip_bad_images, **shown
+    ):
+        return
+    if not rerank and searched_quickly(model, query=query, language=language, top=top, **shown):
+        return
     from .jobs.models import load_cross_encoder, load_embedder
-    from .jobs.search import search_images, show_images
+    from .jobs.search import remember, search_images
 
     cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
-    embedder = load_embedder(model, trust_remote_code=trust_remote_code)
+    embedder = load_embedder(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
     index, found = search_images(
         embedder,
         images,
@@ -62,4 +75,5 @@ def search(
         top_k=top_k,
         skip_bad_images=skip_bad_images,
     )
-    show_images(index, found, query, language, folder=images, sheet=sheet, as_json=as_json)
+    show_images(found, query, language, n_images=len(index.paths), skipped=index.skipped, **shown)
+    remember(model, embedder)

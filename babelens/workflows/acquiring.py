@@ -6,6 +6,7 @@ the languages that it has stay bitwise what they were. `acquired_model` builds t
 (`vocabulary.native_with_vocabulary`); stages are trained as theirs are (`training`).
 """
 
+import json
 import shutil
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from typing import Any, ClassVar
 
 from accelerate import PartialState
 from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 from transformers.utils.peft_utils import find_adapter_config_file
 
@@ -148,7 +150,7 @@ class Acquisition(AcquisitionRun):
         with atomic_directory(self.output) as scratch:
             if self._embedding.startswith("./"):
                 save_embedding(self.model, scratch / EMBEDDING)
-                self.processor.multilingual_tokenizer.save_pretrained(scratch / EMBEDDING)
+                _save_alone(self.processor.multilingual_tokenizer, scratch / EMBEDDING)
             save_adapter(self.model, self.language, scratch, embedding=self._embedding, base_model=self._base)
             write_adapter_card(scratch, self._facts(results, command))
         shutil.rmtree(self.output / CHECKPOINTS)
@@ -173,3 +175,14 @@ class Acquisition(AcquisitionRun):
             license=self.license,
             base=self.base_facts,
         )
+
+
+def _save_alone(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Saves a tokenizer without the name of its processor, which is not in the folder. transformers writes that name
+    if the tokenizer was saved with the processor before, as a checkpoint does; a run that is resumed at its end saves
+    none."""
+    tokenizer.save_pretrained(folder)
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    settings.pop("processor_class", None)
+    file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")

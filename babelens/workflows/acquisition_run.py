@@ -11,6 +11,7 @@ from accelerate import PartialState
 from datasets import Dataset
 
 from ..configuration.errors import CorpusError
+from ..configuration.output_lock import is_first_process
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
@@ -22,7 +23,6 @@ from ..inference.embedder import Embedder
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.checkpoints import has_checkpoint
 from ..trainers.mla import MlaTrainer
-from ..trainers.output_lock import is_first_process
 from ..trainers.saving import prepare_saving
 from .acquisition_choices import AcquisitionChoices, Way
 from .argument_checks import made_arguments

@@ -29,7 +29,9 @@ def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Re
             content = with_key(content, dotted, value)
         recipe = _built(content)
     except RecipeError as error:
-        raise RecipeError(f"{path}: {error}") from error
+        # What stands in the recipe may hold line breaks and control characters.
+        shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(error))
+        raise RecipeError(f"{path}: {shown}") from error
     object.__setattr__(recipe, "file", path)
     return recipe
 

@@ -19,7 +19,7 @@ from ..model_cards.emoji import emoji_sources
 from ..model_cards.facts import DataSource as CardSource, Result
 from ..model_cards.task_facts import TaskCardFacts
 from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
-from ..trainers.rc3_tasks import RC3_TASKS, Rc3Task, Rc3TaskTrainer
+from ..trainers.rc3_tasks import RC3_TASKS, EvaluatedModel, Rc3Task, Rc3TaskTrainer
 from .data import RecipeData
 from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions
 from .rc3_task_data import joined, languages_in, read_task_data, texts_of
@@ -268,7 +268,7 @@ def evaluate_task(
         report[name] = {}
         for part in parts:
             found: Ranks = {}
-            report[name] |= task.evaluate(task_model, processor, part, regions, batch_size, found)
+            report[name] |= task.evaluate(EvaluatedModel(task_model, processor, regions, batch_size, found), part)
             if ranks is not None:
                 ranks |= {f"{name}/{language}": each for language, each in found.items()}
     return report

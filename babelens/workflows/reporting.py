@@ -1,20 +1,24 @@
 """Reporting on a trained model: its answers to the benchmark, its retrieval on the validation data, and its card."""
 
+import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+from PIL import Image
 from transformers import ProcessorMixin
 
 from ..data.corpus.corpus import languages_of
-from ..evaluation.emoji import EmojiBenchmark
+from ..evaluation.emoji import EmojiBenchmark, LabelledImage
 from ..evaluation.found_images import gallery_file, write_gallery
 from ..evaluation.query_ranks import QueryRanks, of_captions, ranks_file, write_ranks
 from ..evaluation.retrieval import evaluate_retrieval
-from ..inference.embedder import Embedder
+from ..inference.embedder import Embedder, evaluation_mode
 from ..inference.gallery import GalleryRow
 from ..model_cards.base_models import (
     IMAGE_TOWER,
@@ -26,7 +30,15 @@ from ..model_cards.base_models import (
 )
 from ..model_cards.cards import write_card
 from ..model_cards.emoji import emoji_results, emoji_sources
-from ..model_cards.facts import DataSource as CardSource, ModelCardFacts, Result, retrieval_results, training_run
+from ..model_cards.facts import (
+    DataSource as CardSource,
+    Example,
+    ModelCardFacts,
+    Result,
+    example,
+    retrieval_results,
+    training_run,
+)
 from ..model_cards.licenses import OTHER
 from ..registry import METHODS
 from ..trainers.saving import atomic_directory
@@ -64,6 +76,24 @@ def validation_note(trainer: Any) -> str:
     return "" if trainer.args.eval_strategy == "no" else _WATCHED
 
 
+def _example(embedder: Embedder, shown: LabelledImage) -> Example:
+    """What the model answers about an image with labels in a language, which its own processor reads."""
+
+    def classify(image: Image.Image, candidate_labels: list[str], hypothesis_template: str) -> list[dict[str, Any]]:
+        inputs = embedder.processor(
+            images=image, text=candidate_labels, language=shown.language, return_tensors="pt"
+        ).to(embedder.model.device)
+        with evaluation_mode(embedder.model), torch.no_grad():
+            scores = embedder.model(**inputs).logits_per_image[0].softmax(-1).tolist()
+        ranking = sorted(zip(candidate_labels, scores, strict=True), key=lambda answer: -answer[1])
+        return [{"label": label, "score": score} for label, score in ranking]
+
+    title = f"{shown.labels[0]} ({shown.language})"
+    made = example(classify, shown.image, shown.labels, title)
+    digest = hashlib.sha256(title.encode()).hexdigest()[:8]  # many titles have no letters that a file name may have
+    return replace(made, language=shown.language, file_name=f"examples/{shown.language}-{digest}.png")
+
+
 class Reporting:
     """Reports on the model that a recipe trained, from the folder in which it was saved.
 
@@ -77,7 +107,7 @@ class Reporting:
 
     # The values that the recipe's `report` may have.
     reports: ClassVar[tuple[str, ...]] = (EMOJI,)
-    # Whether transformers' pipelines, which read texts with a tokenizer, take the model.
+    # Whether the model classifies images in transformers' pipelines and in an endpoint.
     in_pipelines: ClassVar[bool] = True
 
     def __init__(
@@ -86,6 +116,7 @@ class Reporting:
         self.recipe: Any = recipe
         self.data: Any = data
         self.output, self.command, self.trust_remote_code = output, command, trust_remote_code
+        self.examples: list[Example] = []  # the model's own answers about images that may be published
 
     # ---- Parts that a method may define ----
 
@@ -94,8 +125,9 @@ class Reporting:
         also in `evaluation/emoji.json`, with `evaluation/gallery.png`."""
         if self.recipe.report is None:
             return None
+        embedder = Embedder.from_pretrained(self.output)
         benchmark = EmojiBenchmark(
-            Embedder.from_pretrained(self.output),
+            embedder,
             image_languages=self.data.image_languages,
             pair_languages=self.data.pair_languages,
             unseen_languages=self.recipe.unseen_languages,
@@ -103,6 +135,7 @@ class Reporting:
         report = benchmark.report()
         write_evaluation(self.output, EMOJI, report, benchmark.ranks(), benchmark.gallery_rows(), benchmark.credits())
         benchmark.gallery().save(self.output / EVALUATION / "gallery.png")
+        self.examples = [_example(embedder, shown) for shown in benchmark.labelled_images()]
         return report
 
     def report_results(self, report: dict[str, Any]) -> list[Result]:
@@ -169,6 +202,7 @@ class Reporting:
             in_pipelines=self.in_pipelines,
             text_prompt=getattr(trainer.processing_class, "text_prompt", ""),
             stages=stages if len(stages) > 1 else [],
+            examples=self.examples,
         )
 
     # ---- The card ----

@@ -3,7 +3,6 @@ its stages, and the memory that it took."""
 
 import dataclasses
 import json
-import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,7 +60,17 @@ def stage_log(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _memory() -> dict[str, float]:
-    memory = {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PER_GIGABYTE}
+    memory = {"process": _peak_of_process()}
     if torch.cuda.is_available():
         memory["accelerator"] = torch.cuda.max_memory_allocated() / 2**30
     return memory
+
+
+def _peak_of_process() -> float:
+    if sys.platform == "win32":
+        import psutil
+
+        return psutil.Process().memory_info().peak_wset / 2**30
+    import resource  # Windows has no such module
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PER_GIGABYTE

@@ -20,6 +20,11 @@ MEAN = "mean"
 # The parts of a report of `evaluate --consistency` (with the emoji benchmark, its questions take the place of RECALLS)
 # and of `--translate-test`. What is beside the recalls is of captions that search together, or translated.
 RECALLS, CONSISTENCY, TRANSLATE_TEST = "recalls", "consistency", "translate_test"
+# The parts of a report of `evaluate --labels`: results in each language with the languages of each group, and those of
+# images alone.
+ZERO_SHOT, GROUPS, NEIGHBORS, PROBE = "zero_shot", "groups", "knn", "linear_probe"
+# The name of a result that is of no language.
+OF_IMAGES = "images"
 # The key of a report of `evaluate --benchmark` that names the benchmark.
 BENCHMARK = "benchmark"
 
@@ -118,6 +123,8 @@ def _test_sets(report: Any) -> dict[str, dict[str, dict[str, dict[str, float]]]]
     if isinstance(report, dict) and not report.keys().isdisjoint((CONSISTENCY, TRANSLATE_TEST)):
         report = {name: part for name, part in report.items() if name not in (CONSISTENCY, TRANSLATE_TEST)}
         report = report.get(RECALLS, report)
+    if isinstance(report, dict) and not report.keys().isdisjoint((ZERO_SHOT, NEIGHBORS, PROBE)):
+        return _classification(report)
     if (
         not isinstance(report, dict)
         or not report
@@ -137,6 +144,22 @@ def _test_sets(report: Any) -> dict[str, dict[str, dict[str, dict[str, float]]]]
     if all(isinstance(number, int | float) for part in report.values() for number in part.values()):
         return {CAPTIONS: {MEAN: report}}
     return {name: {MEAN: part} for name, part in report.items()}
+
+
+def _classification(report: Mapping[str, Any]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """The test sets of classes, as those of `_test_sets`."""
+    found: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    if ZERO_SHOT in report:
+        groups = {name: group["languages"] for name, group in report[GROUPS].items()}
+        found[ZERO_SHOT] = {
+            f"{MEAN}, {name}": {language: report[ZERO_SHOT][language] for language in languages}
+            for name, languages in groups.items()
+        }
+    for part in (NEIGHBORS, PROBE):
+        if part in report:
+            numbers = {name: number for name, number in report[part].items() if name != "neighbors"}
+            found[part] = {MEAN: {OF_IMAGES: numbers}}
+    return found
 
 
 def _numbers(results: Mapping[str, Any]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import ProcessorMixin
 
+from ..inference.autocasting import autocasting
 from ..inference.embedder import Embedder
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..trainers.arguments import MlaTrainingArguments
@@ -100,8 +101,7 @@ class _Steps:
         self.features = torch.from_numpy(features).to(self.model.device)
 
     def _autocast(self) -> torch.autocast:
-        number_format = torch.bfloat16 if self.args.bf16 else torch.float16
-        return torch.autocast(self.model.device.type, number_format, enabled=self.args.bf16 or self.args.fp16)
+        return autocasting(self.model.device, self.args.chosen_precision.name)
 
     def run(self, count: int) -> float:
         """The seconds of a step on `count` texts."""

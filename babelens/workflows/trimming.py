@@ -20,6 +20,7 @@ from transformers import AutoModel, AutoProcessor, PreTrainedModel, PreTrainedTo
 
 from ..configuration.errors import CorpusError, VocabularyError
 from ..configuration.languages import normalize_languages
+from ..configuration.output_lock import locked
 from ..configuration.pretrained import load_config, load_model, load_processor
 from ..data.corpus.corpus import captions_of
 from ..data.corpus.loading import load_captions
@@ -28,7 +29,6 @@ from ..data.readers.bitext import read_translations
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from ..modeling.text_encoders import without_pooler
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
-from ..trainers.output_lock import locked
 from ..trainers.saving import atomic_directory, prepare_saving
 from .base import recipe_data
 from .loading import load_recipe

@@ -155,7 +155,8 @@ class WordsBuilder(ModelBuilder):
 
 
 class WordsReporting(Reporting):
-    """transformers' pipelines do not take models without a tokenizer."""
+    """Models that read words may read features of images alone, and need the language of every label, which
+    endpoints do not ask for: they are shown as models that embed."""
 
     in_pipelines = False
 

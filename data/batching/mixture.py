@@ -142,7 +142,7 @@ def example_keys(task: str, task_index: int, positions: Sequence[int], batch: in
         batch: index of the batch in the run.
         seed: seed of the run.
     """
-    # The seeds are neighbouring numbers. numpy mixes the bits of a seed, so that their random numbers are unrelated.
+    # The seeds are neighboring numbers. numpy mixes the bits of a seed, so that their random numbers are unrelated.
     first = (seed << 48) + (task_index << 44) + batch * len(positions)
     return [ExampleKey(task, position, first + k) for k, position in enumerate(positions)]
 

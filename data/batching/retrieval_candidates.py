@@ -34,15 +34,15 @@ class CandidateCollator:
     Args:
         inputs: makes the inputs of the model.
         view: the `image_text_pairs` that the examples and their candidates come from.
-        neighbours: the rows with the most similar images for each row of the view's corpus, [rows, k], as returned by
+        neighbors: the rows with the most similar images for each row of the view's corpus, [rows, k], as returned by
             `most_similar`.
 
     Raises:
         CorpusError: if no other image has a caption in the language of an example.
     """
 
-    def __init__(self, inputs: TaskInputs, view: CorpusView, neighbours: np.ndarray) -> None:
-        self.inputs, self.view, self.neighbours = inputs, view, neighbours
+    def __init__(self, inputs: TaskInputs, view: CorpusView, neighbors: np.ndarray) -> None:
+        self.inputs, self.view, self.neighbors = inputs, view, neighbors
         texts = view.without_images()[:]
         self._texts = [example["text"] for example in texts]
         self._languages = np.array([example["language"] for example in texts])
@@ -52,7 +52,7 @@ class CandidateCollator:
         }
         # The captions sorted by row, and the index of each row's first caption in them.
         order = np.argsort(view.rows, kind="stable")
-        self._order, self._starts = order, np.searchsorted(view.rows[order], np.arange(len(neighbours) + 1))
+        self._order, self._starts = order, np.searchsorted(view.rows[order], np.arange(len(neighbors) + 1))
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> dict[str, Tensor]:
         rows: list[Example] = []
@@ -83,7 +83,7 @@ class CandidateCollator:
 
     def _hard(self, example: Example, rng: np.random.Generator) -> int:
         """The index of a caption of a similar image; of any image if no similar one has a caption in the language."""
-        for row in rng.permutation(self.neighbours[example["row"]]):
+        for row in rng.permutation(self.neighbors[example["row"]]):
             captions = [
                 index
                 for index in self._order[self._starts[row] : self._starts[row + 1]]

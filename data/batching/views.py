@@ -4,7 +4,6 @@
     translation_pairs  text_a, language_a, text_b, language_b, (image_id)   one for each translation pair
     triplets           the columns of both                                  one for each image and translation pair
     weak_pairs         the columns of both                                  one for each image and two languages
-    retrieval_set      the queries, images and correct answers of one language
 
 A view stores two or three integers for each example: its row, and the indices of its captions in the row. They are
 computed with Arrow from the captions alone. Images stay on disk until an example is read, and are upright RGB. A view
@@ -13,7 +12,6 @@ have them as well, beside the image or instead of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, overload
@@ -32,7 +30,6 @@ from ..corpus.caption_index import (
     Selection,
     merged,
     pairs_in,
-    repeats,
     texts_in,
     weak_pairs_in,
 )
@@ -117,81 +114,6 @@ def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = 
     return _view("weak_pairs", corpus, select, ["image", "features", "image_id"])
 
 
-@dataclass(frozen=True)
-class RetrievalSet:
-    """Queries in one language, the images that are searched, and the correct images of each query.
-
-    Attributes:
-        language: the language of the texts.
-        images: the images [n_images], which are read on access, or their features.
-        image_ids: the image_id of each image [n_images].
-        texts: the captions [n_texts]; a text is listed once for all rows that share an image_id.
-        text_image_ids: the image_id that each text describes [n_texts].
-        text_to_images: for each text, the indices of all images with its image_id `[n_texts][1 or more]`.
-        rows: the row of each image in the corpus [n_images].
-    """
-
-    language: str
-    images: "Images | ImageFeatures"
-    image_ids: list[str]
-    texts: list[str]
-    text_image_ids: list[str]
-    text_to_images: list[list[int]]
-    rows: np.ndarray
-
-    def with_equal_texts(self) -> "RetrievalSet":
-        """The same queries, in the reading in which a text is correct for every image that has a caption equal to it.
-
-        By `image_id` alone, two images with the same caption are told apart by chance, and no model can find both.
-        """
-        by_text: dict[str, set[int]] = {}
-        for text, images in zip(self.texts, self.text_to_images, strict=True):
-            by_text.setdefault(text, set()).update(images)
-        return replace(self, text_to_images=[sorted(by_text[text]) for text in self.texts])
-
-
-def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = False) -> RetrievalSet:
-    """The captions of a corpus in one language and its images, for retrieval in both directions.
-
-    All languages search the same images, those of the whole corpus, so that their results can be compared.
-
-    Args:
-        corpus: a caption corpus.
-        language: the language of the captions.
-        only_captioned: whether to leave out images without a caption in `language` (the protocol of WIT, where every
-            language has images of its own).
-
-    Raises:
-        CorpusError: if the corpus has no caption in `language`, or is a stream, because ranking needs all images.
-    """
-    language = normalize_language(language)
-    if isinstance(corpus, IterableDataset):
-        raise CorpusError("retrieval ranks all images at once, and cannot use a stream: load it as a Dataset")
-    index = CaptionIndex(_text_table(corpus))
-    captions = index.captions_in(language)
-    if not len(captions):
-        raise CorpusError(f"no captions in {language}; the corpus has {describe(languages_of(corpus))}")
-    if only_captioned:
-        captioned = np.unique(index.rows[captions])
-        return replace(retrieval_set(corpus.select(captioned), language), rows=captioned)
-    rows = index.rows[captions]
-    captions = captions[~repeats(rows, index.concepts[rows], index.text_codes[captions])]
-    image_ids = list(corpus["image_id"])
-    positions: dict[str, list[int]] = {}
-    for position, image_id in enumerate(image_ids):
-        positions.setdefault(image_id, []).append(position)
-    text_image_ids = [image_ids[row] for row in index.rows[captions]]
-    return RetrievalSet(
-        language=language,
-        images=images_of(corpus),
-        image_ids=image_ids,
-        texts=index.texts.take(pa.array(captions)).to_pylist(),
-        text_image_ids=text_image_ids,
-        text_to_images=[positions[image_id] for image_id in text_image_ids],
-        rows=np.arange(len(image_ids)),
-    )
-
-
 class CorpusView(Sequence[Example]):
     """Examples that are made from the rows of a corpus when they are read.
 
@@ -249,16 +171,15 @@ class CorpusView(Sequence[Example]):
     def texts(self) -> dict[str, list[str]]:
         """The texts of all examples [N], by the name of their column; no image is read."""
         columns: dict[str, list[str]] = {"text" + suffix: [] for suffix in self._positions}
-        bare = self.without_images()
-        for start in range(0, len(self), _TEXT_BLOCK):
-            for example in bare[start : start + _TEXT_BLOCK]:
-                for name, column in columns.items():
-                    column.append(example[name])
+        only_texts = CorpusView(self._name, self._corpus, [], self._rows, self._positions)
+        for example in only_texts:
+            for name, column in columns.items():
+                column.append(example[name])
         return columns
 
     def by_language_pair(self) -> dict[str, np.ndarray]:
         """Description of a language pair, such as `de with en` -> the indices of its examples."""
-        return CaptionIndex(_text_table(self._corpus)).pairs_at(self._rows, self._positions)
+        return CaptionIndex(text_table(self._corpus)).pairs_at(self._rows, self._positions)
 
     def without_images(self) -> "CorpusView":
         """The same examples without their images."""
@@ -282,6 +203,12 @@ class CorpusView(Sequence[Example]):
         positions = {suffix: positions[chosen] for suffix, positions in self._positions.items()}
         columns |= _text_columns(table["captions"].combine_chunks(), positions)
         return [_with_image(example, row) for row, example in zip(rows, _examples(columns), strict=True)]
+
+    def __iter__(self) -> Iterator[Example]:
+        """The examples one by one, of which texts are read many at a time."""
+        at_once = 1 if {"image", "features"} & {*self._columns} else _TEXT_BLOCK
+        for start in range(0, len(self), at_once):
+            yield from self[start : start + at_once]
 
     def __repr__(self) -> str:
         columns = ", ".join(
@@ -314,7 +241,7 @@ class StreamView(Iterable[Example]):
     def examples_of(self, rows: list[dict[str, Any]]) -> CorpusView:
         """The examples of some of the `rows`; none if the rows have no text in the languages of the view."""
         block = Dataset.from_list(rows, features=self._rows.features)
-        return CorpusView(self._name, block, self._columns, *merged(self._select(_text_table(block))))
+        return CorpusView(self._name, block, self._columns, *merged(self._select(text_table(block))))
 
     def __iter__(self) -> Iterator[Example]:
         rows = iter(self._rows)
@@ -394,14 +321,14 @@ def _view(name: str, corpus: Dataset | IterableDataset, select: Select, columns:
     columns = [column for column in columns if column in corpus.column_names]
     if isinstance(corpus, IterableDataset):
         return StreamView(name, corpus, columns, select)
-    selections = select(_text_table(corpus))
+    selections = select(text_table(corpus))
     absent = [languages for languages, (rows, _) in selections.items() if not len(rows)]
     if absent:
         raise CorpusError(f"no row has texts in {', '.join(absent)}; the corpus has {describe(languages_of(corpus))}")
     return CorpusView(name, corpus, columns, *merged(selections))
 
 
-def _text_table(corpus: Dataset) -> pa.Table:
+def text_table(corpus: Dataset) -> pa.Table:
     """The columns that decide which examples there are, without images."""
     names = [name for name in ("image_id", "captions") if name in corpus.column_names]
     return corpus.select_columns(names).with_format("arrow")[:]

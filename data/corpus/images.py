@@ -16,7 +16,7 @@ from ...configuration.errors import BadImageError, CorpusError, ImageError
 from ...processing.images import check_image, open_image, regular_file
 from .captions import enumeration
 
-_JUDGED = 20  # minimum number of images from which a broken source is told from a few bad images
+JUDGED = 20  # minimum number of images from which a broken source is told from a few bad images
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def warn_of_skipped(skipped: list[SkippedImage]) -> None:
         logger.warning("left out %d images: %s", len(skipped), enumeration(named))
 
 
-def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
+def refuse_mostly_bad(reasons: Sequence[str], checked: int, bad: int | None = None) -> None:
     """Refuses a source most of whose images are bad.
 
     Skipping is meant for a few bad images among many. If most cannot be read, the source itself is wrong: a disk that
@@ -93,25 +93,32 @@ def refuse_mostly_bad(reasons: Sequence[str], checked: int) -> None:
     Args:
         reasons: the problems of the bad images, with their places.
         checked: number of images, good and bad.
+        bad: number of bad images, where `reasons` are those of some of them; by default the number of reasons.
 
     Raises:
         BadImageError: if no image is left, or if more than half of twenty or more images are bad.
     """
-    if reasons and (len(reasons) == checked or len(reasons) * 2 > checked >= _JUDGED):
+    bad = len(reasons) if bad is None else bad
+    if bad and (bad == checked or bad * 2 > checked >= JUDGED):
         raise BadImageError(
-            f"{checked - len(reasons):,} of {checked:,} images can be read, too few to leave the others out: mend "
+            f"{checked - bad:,} of {checked:,} images can be read, too few to leave the others out: mend "
             f"the source, or take them out of it. {enumeration(list(reasons), shown=3)}"
         )
 
 
-def read_image(value: Any, place: str) -> PIL.Image.Image:
+def read_image(value: Any, place: str, *, draft: int | None = None) -> PIL.Image.Image:
     """The upright RGB image in a cell {bytes, path} of a `datasets.Image` column that is not decoded.
+
+    Args:
+        value: the cell.
+        place: where it lies, for errors.
+        draft: as in `open_image`.
 
     Raises:
         BadImageError: if it cannot be read; the message starts with `place`.
     """
     try:
-        return open_image(_image_source(value))
+        return open_image(image_source(value), draft=draft)
     except ImageError as error:
         raise BadImageError(f"{place}: {error}") from error
 
@@ -123,7 +130,7 @@ def image_bytes(value: Any, place: str) -> bytes:
         BadImageError: as in `read_image`.
     """
     try:
-        source = _image_source(value)
+        source = image_source(value)
         return source if isinstance(source, bytes) else regular_file(source).read_bytes()
     except (ImageError, OSError) as error:
         raise BadImageError(f"{place}: {error}") from error
@@ -152,14 +159,18 @@ def path_inside(folder: str | Path, name: str, place: str) -> Path:
 def _problem(value: Any, max_pixels: int | None) -> str | None:
     """The problem of an image; None for a good image."""
     try:
-        check_image(_image_source(value), max_pixels=max_pixels)
+        check_image(image_source(value), max_pixels=max_pixels)
     except ImageError as error:
         return str(error)
     return None
 
 
-def _image_source(value: Any) -> str | bytes:
-    """Bytes, or the path of a local file."""
+def image_source(value: Any) -> str | bytes:
+    """The bytes of the image in such a cell, fetched if it has a remote address; or the path of a local file.
+
+    Raises:
+        ImageError: for an empty cell, and an address that cannot be fetched.
+    """
     if value is None or (value["bytes"] is None and value["path"] is None):
         raise ImageError("no image")
     if value["bytes"] is not None or "://" not in value["path"]:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
+from datasets.fingerprint import Hasher
 from huggingface_hub.errors import HfHubHTTPError
 
 from ...configuration.errors import BabelensError, CorpusError, LanguageTagError, SourceUnavailableError
@@ -226,8 +227,19 @@ def _read(
             f"a folder of images needs a {METADATA} with their captions, a line for each image, such as "
             '{"file_name": "a.jpg", "captions": {"en": ["a cat"]}}'
         )
-    split = _one_of(datasets.get_dataset_split_names(source, name), split)
-    return datasets.load_dataset(source, name, split=split, streaming=streaming), None
+    cache = {"cache_dir": _cache_of(source, name)} if (path / "README.md").is_file() else {}
+    split = _one_of(datasets.get_dataset_split_names(source, name, **cache), split)
+    return datasets.load_dataset(source, name, split=split, streaming=streaming, **cache), None
+
+
+def _cache_of(folder: str, name: str | None) -> str:
+    """The cache of a folder's data set whose README.md lists its files.
+
+    `datasets` finds such a data set in its cache by the name of the folder and the patterns of the list. It would
+    return what an earlier folder of the same name held, or the same folder before its files were changed.
+    """
+    files = datasets.load_dataset_builder(folder, name).config.data_files  # with the times of their last changes
+    return str(Path(datasets.config.HF_DATASETS_CACHE) / "babelens" / "folders" / Hasher.hash(files))
 
 
 def _one_of(splits: list[str], split: str | None) -> str:

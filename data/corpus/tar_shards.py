@@ -43,14 +43,19 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 def tar_shards(source: str) -> list[str]:
-    """The shards that a folder, a file or URL, or a pattern such as `train-{000..099}.tar` or `*.tar` names; an empty
-    list for another source.
+    """The tar shards that a source names; arguments and errors are those of `files_named`."""
+    return files_named(source, ".tar")
+
+
+def files_named(source: str, suffix: str) -> list[str]:
+    """The files with a suffix that a folder, a file or URL, or a pattern such as `train-{000..099}.tar` or `*.tar`
+    names; an empty list for another source.
 
     Raises:
         FileNotFoundError: if no file matches a pattern with `*`.
     """
-    if not source.endswith(".tar"):
-        return sorted(map(str, Path(source).glob("*.tar"))) if Path(source).is_dir() else []
+    if not source.endswith(suffix):
+        return sorted(map(str, Path(source).glob(f"*{suffix}"))) if Path(source).is_dir() else []
     if "*" in source:
         pattern = Path(source)
         files = sorted(map(str, Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))))
@@ -100,7 +105,7 @@ def tar_stream(shards: list[str], rules: CaptionRules) -> IterableDataset:
 
 def _rows(shards: list[str], rules: CaptionRules) -> Iterator[dict[str, Any]]:
     for shard in shards:
-        for name, fields in _samples(shard):
+        for name, fields in tar_samples(shard):
             place = f"{shard} {name}"
             encoded = next((fields[ending] for ending in IMAGES if ending in fields), None)
             [captions] = normalize_rows([_spelled(fields, place)], rules, [place].__getitem__)
@@ -120,8 +125,12 @@ def _spelled(fields: dict[str, bytes], place: str) -> Any:
     return next((captions for captions in given if captions is not None), None)
 
 
-def _samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """(name, content by ending) of neighbouring members that share their name."""
+def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """(name, content by ending) of neighboring members that share their name.
+
+    Raises:
+        CorpusError: for an archive that is damaged or cannot be read.
+    """
     name = ""
     fields: dict[str, bytes] = {}
     for path, content in _members(shard):

@@ -144,20 +144,23 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
     return numbered_lines(partial(open_plain, file), file)
 
 
-def numbered_lines(open_stream: Callable[[], IO[bytes]], file: str | Path) -> Iterator[tuple[int, str]]:
-    """Yields (number from 1, text) of every line, of blank ones too.
+def numbered_lines(
+    open_stream: Callable[[], IO[bytes]], file: str | Path, first: int = 1
+) -> Iterator[tuple[int, str]]:
+    """Yields (number, text) of every line, of blank ones too.
 
     Args:
         open_stream: opens the text.
         file: what errors call it.
+        first: the number of the first line.
 
     Raises:
         CorpusError: as in `read_lines`.
     """
-    number = 0
+    number = first - 1
     try:
         with open_stream() as stream:
-            for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), b""), 1):
+            for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), b""), first):
                 if len(line) == MAX_BYTES:
                     raise CorpusError(f"{file} line {number}: more than the {MAX_BYTES:,} bytes that a line may have")
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")

@@ -47,7 +47,7 @@ ANSWERS = (*CATEGORIES, *COLOURS, "no", "yes")
 _PAPER = 240  # a pixel with all channels at least this high is white background
 _PAINTED = 0.05  # minimum share of painted pixels of an image whose main colour is determined
 _GROUPING = ("vendor", "split", "category")
-_ATTEMPTS = 100  # number of random orders that are tried to find one without similar neighbours
+_ATTEMPTS = 100  # number of random orders that are tried to find one without similar neighbors
 
 
 def emoji_entailment(

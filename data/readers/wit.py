@@ -28,6 +28,7 @@ from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
 from ..corpus.corpus import CAPTIONS, as_caption_corpus
 from ..corpus.images import ImageRules, SkippedImage, stays_inside
+from ..corpus.parquet_files import parquet_file
 from ..corpus.prepared import cache_key, prepared
 from ..corpus.tar_shards import tar_members, tar_shards
 from ..corpus.text_files import files_matching
@@ -193,5 +194,5 @@ def _captions(part: Path, min_languages: int) -> dict[str, list[dict[str, str]]]
 
 
 def _pixels(part: Path) -> Iterator[tuple[str, bytes]]:
-    for batch in pq.ParquetFile(part).iter_batches(_IMAGES):
+    for batch in parquet_file(part).iter_batches(_IMAGES):
         yield from zip(batch["url"].to_pylist(), batch["image"].to_pylist(), strict=True)

@@ -23,11 +23,11 @@ from .figures.recall import (
 from .figures.style import save_figure as save_figure
 from .forgotten import Forgetting as Forgetting, forgetting as forgetting
 from .language_similarity import LanguageMap as LanguageMap, language_map as language_map, svcca as svcca
-from .neighbours import (
-    Neighbour as Neighbour,
-    Neighbours as Neighbours,
-    draw_neighbours as draw_neighbours,
-    nearest_neighbours as nearest_neighbours,
+from .neighbors import (
+    Neighbor as Neighbor,
+    Neighbors as Neighbors,
+    draw_neighbors as draw_neighbors,
+    nearest_neighbors as nearest_neighbors,
 )
 from .numbers import as_json as as_json
 from .parallel import (

@@ -1,7 +1,7 @@
 """A map of captions in the plane, by t-SNE or UMAP (as in figure 2 of MLA's appendix, arXiv 2206.11091).
 
 Distances in such a map are not to be trusted; beside it stand numbers of the embeddings themselves: whether a
-caption's nearest neighbours are the other captions of its image, or captions in its language.
+caption's nearest neighbors are the other captions of its image, or captions in its language.
 """
 
 import warnings
@@ -20,6 +20,7 @@ _NEIGHBORS = 15  # of UMAP
 # The steps of t-SNE, and how far away points are taken together: scikit-learn's own, and others for many points, with
 # which 20,000 take less than a minute.
 _EXACT, _FAST, _MANY = {"max_iter": 1000, "angle": 0.5}, {"max_iter": 500, "angle": 0.7}, 5_000
+_DISTANCES = 16  # MiB of distances that are held at a time
 _COMPONENTS = 50  # dimensions before t-SNE, as van der Maaten & Hinton (2008) reduce them
 
 
@@ -36,7 +37,7 @@ class EmbeddingMap:
         coordinates: the coordinates of each caption, [L, N, 2].
         same_image: of the L - 1 nearest captions of each caption by cosine, those of the same image, in percent.
         same_language: those in the same language, in percent.
-        chance_image, chance_language: both for neighbours that are drawn at random.
+        chance_image, chance_language: both for neighbors that are drawn at random.
     """
 
     method: str
@@ -126,9 +127,11 @@ def _umap(points: np.ndarray, seed: int) -> tuple[np.ndarray, dict[str, float]]:
 def _same(points: np.ndarray, n_languages: int, n_images: int) -> tuple[float, float]:
     """The percentage of each caption's L - 1 nearest captions that are of its image, and that are in its language."""
     with analysis_extra():
+        from sklearn import config_context
         from sklearn.neighbors import NearestNeighbors
     nearest = NearestNeighbors(n_neighbors=n_languages - 1, metric="cosine", algorithm="brute").fit(points)
-    neighbors = nearest.kneighbors(return_distance=False)  # [L * N, L - 1], without the caption itself
+    with config_context(working_memory=_DISTANCES):
+        neighbors = nearest.kneighbors(return_distance=False)  # [L * N, L - 1], without the caption itself
     index = np.arange(len(points))[:, None]
     same_image = neighbors % n_images == index % n_images
     same_language = neighbors // n_images == index // n_images

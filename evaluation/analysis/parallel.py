@@ -83,14 +83,19 @@ def parallel_texts(
 
 
 def encode_parallel(
-    embedder: Embedder, parallel: ParallelTexts, *, show_progress: bool | None = None
+    embedder: Embedder, parallel: ParallelTexts, *, task: str | None = None, show_progress: bool | None = None
 ) -> dict[str, np.ndarray]:
     """The embeddings of parallel texts: language -> float32 [N, d].
+
+    Args:
+        embedder: the model.
+        parallel: the texts.
+        task, show_progress: as in `Embedder.encode_text`.
 
     Raises:
         As `Embedder.encode_text`.
     """
     return {
-        language: embedder.encode_text(texts, language=language, show_progress=show_progress)
+        language: embedder.encode_text(texts, language=language, task=task, show_progress=show_progress)
         for language, texts in parallel.texts.items()
     }

@@ -68,7 +68,7 @@ def _occurrence(values: Tensor) -> Tensor:
     return occurrence
 
 
-def neighbourhood_loss(
+def neighborhood_loss(
     sentences: Tensor,
     image_ids: Tensor,
     language_ids: Tensor,
@@ -77,7 +77,7 @@ def neighbourhood_loss(
     top_n: int = 10,
     only_across: bool = False,
 ) -> Tensor:
-    """Computes L_nc, which makes sentences about one image neighbours, within a language and across languages (section
+    """Computes L_nc, which makes sentences about one image neighbors, within a language and across languages (section
     3.3).
 
     The loss is the mean over every ordered pair of languages, each language with itself included. Sentences of the
@@ -114,7 +114,7 @@ def neighbourhood_loss(
         distances = normalized_distances(anchors, others).unflatten(1, grid.indices.shape).transpose(0, 1)  # [L, K, K]
         exist = grid.is_there[row, :, None] & grid.is_there[:, None, :]  # [L, K, K]
         positives = exist & same_image
-        positives[row] &= ~itself  # a sentence is not its own neighbour
+        positives[row] &= ~itself  # a sentence is not its own neighbor
         negatives = exist & ~same_image
         found = top_violation_triplet_loss(
             distances, positives, negatives=negatives, margin=margin, top_n=top_n, furthest_positive=True
@@ -211,17 +211,17 @@ def smalr_loss(
     multimodal: Tensor,
     mask: Tensor,
     adversarial: Tensor,
-    neighbourhood: Tensor,
+    neighborhood: Tensor,
     *,
     mask_weight: float = 1e-4,
     adversarial_weight: float = 1e-6,
-    neighbourhood_weight: float = 5e-2,
+    neighborhood_weight: float = 5e-2,
 ) -> Tensor:
     """Computes L = L_mm + lambda_2 L_mask + lambda_3 L_adv + lambda_4 L_nc (equation 4; the defaults are the paper's
     weights).
 
     Shape:
-        multimodal, mask, adversarial, neighbourhood, result: [].
+        multimodal, mask, adversarial, neighborhood, result: [].
     """
-    weighted = mask_weight * mask + adversarial_weight * adversarial + neighbourhood_weight * neighbourhood
+    weighted = mask_weight * mask + adversarial_weight * adversarial + neighborhood_weight * neighborhood
     return multimodal + weighted

@@ -33,7 +33,7 @@ def top_violation_triplet_loss(
         negatives: the pairs that do not; by default, all that are not positive.
         margin: m in equation 1.
         top_n: N in section 3.1.
-        furthest_positive: use only the furthest positive of each anchor, as neighbourhood constraints do.
+        furthest_positive: use only the furthest positive of each anchor, as neighborhood constraints do.
 
     Returns:
         A scalar, or one loss for each of several groups.

@@ -18,32 +18,16 @@ from babelens.cli.main import main
 from babelens.configuration.errors import ModelFolderError, ModelMismatchError, TrainingSetupError
 from babelens.workflows.acquiring import Acquisition
 
-
-@pytest.fixture
-def folder(acquire_folder):
-    return acquire_folder
-
-
-@pytest.fixture
-def german(german_adapter):
-    return german_adapter
-
-
-@pytest.fixture
-def french(french_adapter):
-    return french_adapter
-
-
 # ---- Options ----
 
 
-def test_sentence_pairs_of_opus_are_translations(folder, german, tmp_path):
+def test_sentence_pairs_of_opus_are_translations(brought, german, tmp_path):
     """The same rows give the same adapter, whatever they are read from."""
     rows = sentences()
     with zipfile.ZipFile(tmp_path / "de-en.txt.zip", "w") as archive:
         for tag in ("de", "en"):
             archive.writestr(f"Tatoeba.de-en.{tag}", "".join(f"{row[tag]}\n" for row in rows))
-    given = options(folder, translations=tmp_path / "de-en.txt.zip", output=tmp_path / "adapter")
+    given = options(brought, translations=tmp_path / "de-en.txt.zip", output=tmp_path / "adapter")
     assert run(*given) == 0
     weights = "adapter_model.safetensors"
     assert (tmp_path / "adapter" / weights).read_bytes() == (german / weights).read_bytes()
@@ -68,23 +52,25 @@ def test_sentence_pairs_of_opus_are_translations(folder, german, tmp_path):
         ({"native_language": "xx"}, 1, "'xx' names no registered language"),
     ],
 )
-def test_what_cannot_be_had_is_refused_in_one_sentence(folder, tmp_path, capfd, monkeypatch, changes, status, message):
+def test_what_cannot_be_had_is_refused_in_one_sentence(
+    brought, tmp_path, capfd, monkeypatch, changes, status, message
+):
     monkeypatch.setenv("COLUMNS", "1000")
-    assert run(*options(folder, output=tmp_path / "refused", **changes)) == status
+    assert run(*options(brought, output=tmp_path / "refused", **changes)) == status
     said = capfd.readouterr().err
     assert message in said and "Traceback" not in said
     assert not (tmp_path / "refused").exists()
 
 
-def test_an_adapter_is_not_freer_than_its_base(folder, tmp_path, capfd, monkeypatch):
+def test_an_adapter_is_not_freer_than_its_base(brought, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
-    base = shutil.copytree(folder / "clip", tmp_path / "nc-clip")
+    base = shutil.copytree(brought / "clip", tmp_path / "nc-clip")
     (base / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
-    assert run(*options(folder, base=base, output=tmp_path / "german", license="mit")) == 1
+    assert run(*options(brought, base=base, output=tmp_path / "german", license="mit")) == 1
     said = capfd.readouterr().err
     assert "cannot be under 'mit': nc-clip, which training starts from, is under 'cc-by-nc-4.0'" in said
     assert "Traceback" not in said and not (tmp_path / "german").exists()
-    assert run(*options(folder, base=base, output=tmp_path / "german", license="cc-by-nc-4.0", steps=1)) == 0
+    assert run(*options(brought, base=base, output=tmp_path / "german", license="cc-by-nc-4.0", steps=1)) == 0
     assert "cc-by-nc-4.0: not for commercial use" in (tmp_path / "german" / "README.md").read_text()
 
 
@@ -92,15 +78,15 @@ def test_an_adapter_is_not_freer_than_its_base(folder, tmp_path, capfd, monkeypa
     "changes",
     [{"steps": 0}, {"acquirer_size": -1}, {"training": {"seed": -1}}, {"training": {"learning_rate": float("nan")}}],
 )
-def test_so_it_is_in_python(folder, changes):
+def test_so_it_is_in_python(brought, changes):
     with pytest.raises(TrainingSetupError, match="must be"):
-        Acquisition(str(folder / "clip"), "de", str(folder / "german.tsv"), folder / "output", **changes)
+        Acquisition(str(brought / "clip"), "de", str(brought / "german.tsv"), brought / "output", **changes)
 
 
-def test_a_collapsed_model_retrieves_nothing(folder, tmp_path):
+def test_a_collapsed_model_retrieves_nothing(brought, tmp_path):
     """All texts have one embedding: each translation is as near as any other."""
     acquisition = Acquisition(
-        str(folder / "clip"), "de", str(folder / "german.tsv"), tmp_path, vocabulary=str(folder / "bert")
+        str(brought / "clip"), "de", str(brought / "german.tsv"), tmp_path, vocabulary=str(brought / "bert")
     )
     acquisition.load()
     for name, weight in acquisition.model.named_parameters():
@@ -109,10 +95,10 @@ def test_a_collapsed_model_retrieves_nothing(folder, tmp_path):
     assert acquisition.retrieval(acquisition.split[0]) == {"pairs": 46, "r1": 0.0, "r10": 0.0}
 
 
-def test_a_translation_of_several_texts_is_right_for_each(folder, tmp_path):
+def test_a_translation_of_several_texts_is_right_for_each(brought, tmp_path):
     write_tsv(tmp_path / "pairs.tsv", ["de", "en"], [{"de": f"Punkt {k}", "en": "a dot"} for k in range(40)])
     acquisition = Acquisition(
-        str(folder / "clip"), "de", str(tmp_path / "pairs.tsv"), tmp_path, vocabulary=str(folder / "bert")
+        str(brought / "clip"), "de", str(tmp_path / "pairs.tsv"), tmp_path, vocabulary=str(brought / "bert")
     )
     acquisition.load()
     assert acquisition.retrieval(acquisition.split[1]) == {"pairs": 2, "r1": 100.0, "r10": 100.0}
@@ -129,31 +115,33 @@ def test_help_says_what_there_is(capfd, monkeypatch):
         assert option in said
 
 
-def no_separator(folder):
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "bert")
+def no_separator(brought):
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(brought / "bert")
     tokenizer.sep_token = None
-    tokenizer.save_pretrained(folder / "no-separator")
-    return {"vocabulary": folder / "no-separator"}
+    tokenizer.save_pretrained(brought / "no-separator")
+    return {"vocabulary": brought / "no-separator"}
 
 
 def translations(rows, *languages):
-    def make(folder):
-        write_tsv(folder / "bad.tsv", languages, rows)
-        return {"translations": folder / "bad.tsv"}
+    def make(brought):
+        write_tsv(brought / "bad.tsv", languages, rows)
+        return {"translations": brought / "bad.tsv"}
 
     return make
 
 
 def jsonl(text):
-    def make(folder):
-        (folder / "bad.jsonl").write_text(text)
-        return {"translations": folder / "bad.jsonl"}
+    def make(brought):
+        (brought / "bad.jsonl").write_text(text)
+        return {"translations": brought / "bad.jsonl"}
 
     return make
 
 
 def changes(**given):
-    return lambda folder: {name: folder / value if isinstance(value, Path) else value for name, value in given.items()}
+    return lambda brought: {
+        name: brought / value if isinstance(value, Path) else value for name, value in given.items()
+    }
 
 
 ROWS = sentences()
@@ -181,54 +169,56 @@ REFUSALS = {
 }
 
 
-def test_a_base_in_the_working_directory_is_found_from_any_other(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert run(*options(folder, base="clip", vocabulary="bert", output=tmp_path / "adapter")) == 0
+def test_a_base_in_the_working_directory_is_found_from_any_other(brought, tmp_path, monkeypatch):
+    monkeypatch.chdir(brought)
+    assert run(*options(brought, base="clip", vocabulary="bert", output=tmp_path / "adapter")) == 0
     monkeypatch.chdir(tmp_path)
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-    assert config["base_model_name_or_path"] == str((folder / "clip").resolve())
+    assert config["base_model_name_or_path"] == str((brought / "clip").resolve())
     assert Embedder.from_pretrained("adapter").model.config.languages == ["de"]
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_cannot_be_is_one_sentence(folder, capfd, monkeypatch, case):
+def test_what_cannot_be_is_one_sentence(brought, capfd, monkeypatch, case):
     change, complaint = REFUSALS[case]
     monkeypatch.setenv("COLUMNS", "1000")
-    before = sorted(folder.rglob("*"))
-    given = options(folder, **change(folder))
-    before = sorted({*before, *folder.glob("bad.*"), *folder.glob("no-separator/**/*"), *folder.glob("no-separator")})
+    before = sorted(brought.rglob("*"))
+    given = options(brought, **change(brought))
+    before = sorted(
+        {*before, *brought.glob("bad.*"), *brought.glob("no-separator/**/*"), *brought.glob("no-separator")}
+    )
     assert run(*given) == 1
     said = capfd.readouterr().err.strip().splitlines()[-1]
     assert said.startswith("Error: ") and complaint in said, said
-    assert sorted(folder.rglob("*")) == before
+    assert sorted(brought.rglob("*")) == before
 
 
-def test_a_language_that_is_there_is_refused(folder, german, capfd, monkeypatch):
+def test_a_language_that_is_there_is_refused(brought, german, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
-    assert run(*later_options(folder, base=german / "model", language="DE")) == 1
+    assert run(*later_options(brought, base=german / "model", language="DE")) == 1
     assert "has the language 'de' already; its languages are en, de" in capfd.readouterr().err
-    assert not (folder / "output").exists()
+    assert not (brought / "output").exists()
 
 
-def test_an_output_that_is_taken_is_refused_and_stays(folder, german, capfd):
+def test_an_output_that_is_taken_is_refused_and_stays(brought, german, capfd):
     before = {path: path.stat().st_mtime_ns for path in german.rglob("*")}
-    assert run(*options(folder, output=german)) == 1
+    assert run(*options(brought, output=german)) == 1
     assert "holds an adapter already" in " ".join(capfd.readouterr().err.split())
     assert {path: path.stat().st_mtime_ns for path in german.rglob("*")} == before
 
 
-def test_what_other_languages_depend_on_is_not_trained(folder, german, capfd, monkeypatch):
+def test_what_other_languages_depend_on_is_not_trained(brought, german, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     given = later_options(
-        folder,
+        brought,
         base=german / "model",
         language="fr",
-        translations=folder / "french.jsonl",
-        output=folder / "joint",
+        translations=brought / "french.jsonl",
+        output=brought / "joint",
     )
     assert run(*given, "--train-embedding") == 1
     assert "de depend on the embedding of" in capfd.readouterr().err
-    assert not (folder / "joint").exists()
+    assert not (brought / "joint").exists()
 
 
 @pytest.mark.parametrize(
@@ -242,34 +232,36 @@ def test_what_other_languages_depend_on_is_not_trained(folder, german, capfd, mo
     ],
     ids=lambda choice: next(iter(choice)),
 )
-def test_what_the_first_language_settled_is_not_asked_again(folder, german, capfd, monkeypatch, choice):
+def test_what_the_first_language_settled_is_not_asked_again(brought, german, capfd, monkeypatch, choice):
     monkeypatch.setenv("COLUMNS", "1000")
-    given = later_options(folder, base=german / "model", language="fr", translations=folder / "french.jsonl", **choice)
+    given = later_options(
+        brought, base=german / "model", language="fr", translations=brought / "french.jsonl", **choice
+    )
     assert run(*given) == 1
     assert f"{next(iter(choice))}: {german / 'model'} has acquired languages already" in capfd.readouterr().err
-    assert not (folder / "output").exists()
+    assert not (brought / "output").exists()
 
 
 @pytest.mark.parametrize("option", ["steps", "exposure_steps", "batch_size", "acquirer_size", "new_vocabulary"])
-def test_numbers_that_cannot_be(folder, capfd, option):
-    assert run(*options(folder, **{option: 0})) == 2
+def test_numbers_that_cannot_be(brought, capfd, option):
+    assert run(*options(brought, **{option: 0})) == 2
     assert "greater than or equal to 1" in " ".join(capfd.readouterr().err.replace("│", "").split())
 
 
-def test_a_path_with_brackets_is_shown_as_it_is(folder, capfd, monkeypatch):
+def test_a_path_with_brackets_is_shown_as_it_is(brought, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
-    assert run(*options(folder, translations="[/de]/[en].tsv")) == 1
+    assert run(*options(brought, translations="[/de]/[en].tsv")) == 1
     assert "[/de]/[en].tsv: no such file" in capfd.readouterr().err
 
 
 # ---- Damaged adapters ----
 
 
-def copied(german, folder):
-    folder.mkdir()
+def copied(german, brought):
+    brought.mkdir()
     for name in ("adapter_config.json", "adapter_model.safetensors", "embedding"):
-        (folder / name).symlink_to(german / name)
-    return folder
+        (brought / name).symlink_to(german / name)
+    return brought
 
 
 @pytest.mark.parametrize("file", ["adapter_model.safetensors", "embedding/model.safetensors"])
@@ -287,35 +279,35 @@ def test_a_truncated_adapter_is_refused(german, tmp_path, file):
         Embedder.from_pretrained(adapter)
 
 
-def test_an_adapter_for_another_model_is_refused(german, folder, tmp_path):
+def test_an_adapter_for_another_model_is_refused(german, brought, tmp_path):
     adapter = copied(german, tmp_path / "adapter")
     config = json.loads((german / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").unlink()
     (adapter / "adapter_config.json").write_text(
-        json.dumps(config | {"base_model_name_or_path": str(folder / "wide")})
+        json.dumps(config | {"base_model_name_or_path": str(brought / "wide")})
     )
     model, processor = tiny_clip()
     config = model.config.to_dict()
     config["text_config"] |= {"num_hidden_layers": 3}
-    saved((type(model)(type(model.config).from_dict(config)), processor), folder / "wide")
+    saved((type(model)(type(model.config).from_dict(config)), processor), brought / "wide")
     with pytest.raises(ModelMismatchError, match="text_layers=2, and this model 3"):
         Embedder.from_pretrained(adapter)
 
 
-def test_a_truncated_adapter_as_base_is_one_sentence(folder, german, tmp_path, capfd, monkeypatch):
+def test_a_truncated_adapter_as_base_is_one_sentence(brought, german, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     adapter = copied(german, tmp_path / "adapter")
     (adapter / "adapter_model.safetensors").unlink()
     (adapter / "adapter_model.safetensors").write_bytes((german / "adapter_model.safetensors").read_bytes()[:100])
-    given = later_options(folder, base=adapter, language="fr", translations=folder / "french.jsonl")
+    given = later_options(brought, base=adapter, language="fr", translations=brought / "french.jsonl")
     assert run(*given) == 1
     assert "adapter_model.safetensors is truncated or damaged" in capfd.readouterr().err
-    assert not (folder / "output").exists()
+    assert not (brought / "output").exists()
 
 
-def test_it_searches_images(french, folder, capfd, monkeypatch):
+def test_it_searches_images(french, brought, capfd, monkeypatch):
     command = ["babelens", "search", str(french / "model"), "carré rouge", "--language", "fr"]
-    monkeypatch.setattr(sys, "argv", [*command, "--images", str(folder / "images"), "--json"])
+    monkeypatch.setattr(sys, "argv", [*command, "--images", str(brought / "images"), "--json"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0

@@ -9,7 +9,7 @@ from PIL import Image
 from tiny_cross_encoder import tiny_cross_encoder
 
 from babelens import Rc3Model
-from babelens.configuration.errors import ComparisonError, CorpusError, SaveError
+from babelens.configuration.errors import ComparisonError, CorpusError, ModelKindError, SaveError
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation.analysis import svcca
 from babelens.inference.embedder import Embedder
@@ -29,6 +29,14 @@ def captioned(tmp_path_factory):
         words = {tag: "".join(random.choice(list("abcdefghijkl"), 6)) for tag in TAGS}
         lines.append({"file_name": f"{n}.png", "captions": {tag: [f"{word} {n}"] for tag, word in words.items()}})
     (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mural_folder(mural_parts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mural")
+    for part in mural_parts:
+        part.save_pretrained(folder)
     return folder
 
 
@@ -58,6 +66,23 @@ def test_languages_are_compared_by_svcca(result, clip_folder, captioned):
     assert found["similarities"][0][1] == pytest.approx(svcca(en, de), abs=1e-6)
     again = result("languages", clip_folder, "--data", captioned, "--languages", "en,de,fr,cs", "--limit", "30")
     assert again == found
+
+
+def test_texts_in_the_space_of_a_task(result, run, clip_folder, captioned, mural_folder, tmp_path):
+    given = ("--data", captioned, "--languages", "en,de,fr,cs", "--limit", "30", "--task", "text_text")
+    found = result("languages", mural_folder, *given)
+    corpus = load_captions(captioned)
+    texts = [[corpus["captions"][index * N // 30][i]["text"] for index in range(30)] for i in range(2)]
+    embedder = Embedder.from_pretrained(mural_folder)
+    en, de = (
+        embedder.encode_text(each, language=tag, task="text_text") for tag, each in zip(TAGS, texts, strict=False)
+    )
+    assert found["similarities"][0][1] == pytest.approx(svcca(en, de), abs=1e-6)
+    assert found["similarities"] != result("languages", mural_folder, *given[:-2])["similarities"]
+    result("captions", mural_folder, *given[:-4], "--limit", "4", *given[-2:])
+    assert result("distances", mural_folder, "--baseline", mural_folder, *given)["median"]["de"] == 1
+    with pytest.raises(ModelKindError, match="text_text"):
+        run_raising(run, "languages", clip_folder, *given, "--output", tmp_path / "x.svg")
 
 
 def test_languages_of_a_file_of_translations(result, clip_folder, tmp_path):

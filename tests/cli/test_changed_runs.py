@@ -18,6 +18,8 @@ from babelens.workflows.base import recipe_run
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.record import corpus_digest
 
+pytestmark = pytest.mark.live
+
 METHODS = {maker.__name__: maker for maker in (mural, mla, student, smalr, liwe, rc3)}
 SAVING = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "logging_steps": 1, "disable_tqdm": True}
 

@@ -26,7 +26,8 @@ MARKUP = "[/b] [bold]:cat:"
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr("babelens.cli.jobs.search.DEFAULT_CACHE", tmp_path / "cache")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("babelens.cli.jobs.search.remember", lambda *given: None)  # test_quick_search.py
 
 
 def babelens(*arguments, **environment):
@@ -301,7 +302,6 @@ class ServingHub(PlayedHub):
 def test_a_model_is_fetched_once_and_then_found_without_the_hub(
     run, hub_at, model, images, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr("babelens.cli.jobs.search.DEFAULT_CACHE", tmp_path / "index")
     search = ["search", "some/model", "car", "--images", images, "--language", "en", "--json"]
     with served(type("Hub", (ServingHub,), {"folder": model})) as address:
         hub_at(address)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from babelens.cli.data import data
 from babelens.configuration.errors import BadImageError
+from babelens.data import load_captions
 
 
 @pytest.fixture
@@ -75,3 +76,8 @@ def test_contact_sheet(folder: Path) -> None:
         colors = {color for _, color in sheet.getcolors(maxcolors=100_000)}
     assert {(255, 0, 0), (0, 128, 0)} <= colors  # the first two thirds
     assert (0, 0, 255) not in colors
+
+
+def test_the_corpus_as_a_data_set_of_the_hub(folder: Path) -> None:
+    run_command(str(folder), "--output", str(folder / "saved"))
+    assert len(load_captions(folder / "saved", split="train")) == 2

@@ -40,6 +40,38 @@ def test_all_ways_of_classifying(run, model, photos):
         assert text in " ".join(shown.split())
 
 
+def test_models_are_compared_image_by_image(run, model, photos):
+    results = []
+    for prompts in ("photo", "label"):
+        results.append(photos / f"{prompts}.json")
+        options = [
+            "--labels",
+            photos / "labels.json",
+            "--prompts",
+            prompts,
+            "--train-data",
+            photos / "train",
+            "--knn",
+            1,
+        ]
+        run("evaluate", model, "--data", photos / "test", *options, "--linear-probe", "--output", results[-1])
+    reports = [json.loads(path.read_text("utf-8")) for path in results]
+    compared = json.loads(run("compare", *results, "--format", "json").stdout)
+    of = {(each["test_set"], each["language"], each["metric"]): each for each in compared if each["run"] == "label"}
+    for language in ("en", "de"):
+        before, after = (report["zero_shot"][language]["top1"] for report in reports)
+        found = of["zero_shot", language, "top1"]
+        assert found["difference"] == pytest.approx(after - before)
+        assert found["difference_low"] <= found["difference"] <= found["difference_high"]
+    assert of["zero_shot", "en", "top5"]["p"] <= 1
+    means = [report["groups"]["well-resourced"]["top1"] for report in reports]
+    found = of["zero_shot", "mean, well-resourced", "top1"]  # German has other images, because it lacks labels
+    assert found["difference"] == pytest.approx(means[1] - means[0]) and found["difference_low"] is not None
+    for part in ("knn", "linear_probe"):  # no text takes part
+        assert of[part, "images", "top1"]["difference"] == 0 and of[part, "images", "top1"]["p"] == 1
+    assert ("knn", "images", "neighbors") not in of
+
+
 def test_languages_and_a_file_of_prompts(run, model, photos):
     arguments = ["evaluate", model, "--data", photos / "test", "--labels", photos / "labels.json", "--json"]
     found = json.loads(run(*arguments, "--languages", "DE", "--prompts", photos / "prompts.json").stdout)

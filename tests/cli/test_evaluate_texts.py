@@ -5,6 +5,9 @@ import json
 import pytest
 from tiny_text_encoders import saved_encoder
 
+from babelens.configuration.errors import SaveError
+from babelens.configuration.locks import locked_path
+
 ROWS = [("ein Hund", "a dog", 4.0), ("zwei Katzen", "two cats", 5.0), ("ein Ball", "a red car", 0.5)]
 
 
@@ -33,10 +36,35 @@ def test_similarity(run, model, similarity, tmp_path):
     assert results["de-en"]["n_pairs"] == 3 and -100 <= results["de-en"]["spearman"] <= 100
 
 
+def test_results_that_another_command_writes(run, model, similarity, tmp_path):
+    """The second of two commands with one file stops at once, and the first one keeps it."""
+    command = ("evaluate", model, "--texts", similarity, "--output", tmp_path / "new" / "out.json")
+    with locked_path(tmp_path / "new" / "out.json"):
+        refused = run(*command, code=1).exception
+        assert isinstance(refused, SaveError) and "out.json is in use by process" in str(refused)
+    assert not (tmp_path / "new").exists()
+    run(*command)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out.json"]
+
+
 def test_translations_of_chosen_languages(run, model, pairs):
     results = json.loads(run("evaluate", model, "--texts", pairs, "--languages", "de,en", "--json").stdout)
     assert list(results) == ["de-en", "en-de"] and results["de-en"]["n_texts"] == 3
     assert len(json.loads(run("evaluate", "texts", model, "--texts", pairs, "--json").stdout)) == 6
+
+
+def test_models_are_compared_text_by_text(run, model, pairs, tmp_path):
+    saved_encoder("bert", tmp_path / "bert")
+    results = [tmp_path / "clip.json", tmp_path / "bert.json"]
+    run("evaluate", model, "--texts", pairs, "--output", results[0])
+    run("evaluate", tmp_path / "bert", "--texts", pairs, "--output", results[1], "--text-pooling", "mean")
+    before, after = (json.loads(path.read_text()) for path in results)
+    compared = json.loads(run("compare", *results, "--format", "json").stdout)
+    of = {(each["language"], each["metric"]): each for each in compared if each["run"] == "bert"}
+    for pair in ("de-en", "en-de", "fr-de"):
+        assert of[pair, "r1"]["difference"] == pytest.approx(after[pair]["r1"] - before[pair]["r1"])
+        assert of[pair, "r1"]["p"] is not None and of[pair, "r10"]["difference"] == 0
+    assert of["mean", "r1"]["difference_low"] is not None
 
 
 def test_published_bitext(run, model, tmp_path):

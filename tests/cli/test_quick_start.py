@@ -10,6 +10,7 @@ import pytest
 
 from babelens.cli.analyze import ANALYSES
 from babelens.cli.evaluate import JOBS
+from babelens.cli.index import index
 from babelens.cli.main import app
 
 COMMANDS = [command.callback.__name__ for command in app.registered_commands]
@@ -45,7 +46,7 @@ def answer(*arguments, **environment):
 
 
 def test_all_commands_are_here():
-    assert len(COMMANDS) == 13 and [group.name for group in app.registered_groups] == ["evaluate", "analyze"]
+    assert len(COMMANDS) == 15 and [group.name for group in app.registered_groups] == ["evaluate", "analyze", "index"]
     assert [job.__name__ for job in JOBS] == ["emoji", "classes", "captions", "benchmark", "mteb", "texts", "task"]
 
 
@@ -58,6 +59,8 @@ def test_all_commands_are_here():
         *(["evaluate", job.__name__] for job in JOBS),
         ["analyze"],
         *(["analyze", analysis.__name__] for analysis in ANALYSES),
+        ["index"],
+        *(["index", command.callback.__name__] for command in index.registered_commands),
         ["evaluate", "MODEL"],
         ["evaluate", "MODEL", "--data", "photos"],
     ],
@@ -94,12 +97,15 @@ def test_neither_do_version_and_completion():
         ["evaluate", "MODEL", "--data", "photos", "--languages", ","],
         ["evaluate", "MODEL", "--benchmark", "none", "--root", "."],
         ["benchmarks", "none"],
+        ["index", "build", "--output", "photos.index"],
+        ["index", "search", "photos.index", "a", "--query", "b", "--model", "m"],
         ["evaluate", "MODEL", "--mteb", ","],
         ["evaluate", "MODEL", "--texts", "x.tsv", "--languages", "de"],
         ["evaluate", "classes", "MODEL", "--data", "."],
         ["demo", "--method", "nothing"],
         ["features", "MODEL", "--data", "photos", "--output", "out", "--crop", "1000"],
         ["trim", "MODEL", "--output", "out"],
+        ["export", "MODEL", "--output", "out", "--precision", "fp8"],
         ["info"],
         ["acquire", "--steps", "0"],
     ],

@@ -122,7 +122,7 @@ def test_the_card_names_both_towers_with_their_licenses(trained: dict[str, Path]
     lines = [line for line in card.splitlines() if "tower" in line]
     assert any("vit" in line and "mit" in line for line in lines), card
     assert any("bert" in line and "apache-2.0" in line for line in lines), card
-    assert 'hypothesis_template="query: {}"' in card
+    assert 'candidate_labels=["…", "…"], language="' in card
 
 
 def test_an_endpoint_puts_the_prompt_before_labels(trained: dict[str, Path], folder: Path) -> None:

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from babelens.cli import demo
 from babelens.cli.main import app
 from babelens.configuration.errors import ModelFolderError, RecipeError, SaveError
+from babelens.configuration.output_lock import locked
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
-from babelens.trainers.output_lock import locked
 from babelens.trainers.saving import atomic_directory
 from babelens.workflows.base import recipe_run
 from babelens.workflows.loading import load_recipe

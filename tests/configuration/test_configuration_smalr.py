@@ -22,7 +22,7 @@ def test_without_arguments_it_is_the_papers_model():
         512,
     )
     assert (config.exploration_tokens, config.exploration_probability) == (20, 0.2)
-    assert (config.mask_weight, config.adversarial_weight, config.neighbourhood_weight) == (1e-4, 1e-6, 5e-2)
+    assert (config.mask_weight, config.adversarial_weight, config.neighborhood_weight) == (1e-4, 1e-6, 5e-2)
 
 
 def parts(**options):
@@ -62,3 +62,10 @@ def test_specific_sizes_are_those_of_the_vocabulary_where_it_is_smaller():
 def test_what_cannot_be_is_refused_with_a_sentence(settings, complaint):
     with pytest.raises(ValueError, match=complaint):
         SmalrConfig(**settings)
+
+
+def test_a_folder_of_version_0_1_has_a_key_in_british_spelling():
+    saved = SmalrConfig().to_dict()
+    del saved["neighborhood_weight"]
+    config = SmalrConfig.from_dict(saved | {"neighbourhood_weight": 0.3})
+    assert config.neighborhood_weight == 0.3 and "neighbourhood_weight" not in config.to_dict()

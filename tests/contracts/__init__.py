@@ -25,7 +25,7 @@ from .common import (
 )
 from .configurations import ConfigContract
 from .dual_encoders import DualEncoderContract
-from .exports import BATCH, Called, check_export
+from .exports import BATCH, Called, check_compiled, check_export
 from .loading import LoadingContract
 from .processors import ProcessorContract
 from .publishing import PublishedModelContract, PublishingContract
@@ -46,6 +46,7 @@ __all__ = [
     "PublishingContract",
     "answers",
     "assert_equal",
+    "check_compiled",
     "check_export",
     "drawn_images",
     "embeddings",

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
@@ -37,6 +38,18 @@ def check_export(called: nn.Module, inputs: dict[str, Tensor], others: Iterable[
             torch.testing.assert_close(exported(other), called(other), rtol=0, atol=1e-5)
 
 
+def check_compiled(model: nn.Module, method: str, batches: Iterable[dict[str, Tensor]]) -> None:
+    """Compiles a tower without graph breaks, which raise an error, and compares with the model. What Inductor makes of
+    the graph is not tried here."""
+    called = Called(model, method, "pooler_output").eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(called, fullgraph=True, backend="eager")
+    # By default, torch.compile refuses recurrent modules, which SMALR and LIWE have.
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        for batch in batches:
+            torch.testing.assert_close(compiled(batch), called(batch), rtol=0, atol=1e-5)
+
+
 class ExportContract(Contract):
     """Both towers can be exported, with everything that tells rows apart as an input."""
 
@@ -61,6 +74,16 @@ class ExportContract(Contract):
         called = Called(model, "get_image_features", "pooler_output").eval()
         others = [{"pixel_values": images[:2]}, {"pixel_values": images}]
         check_export(called, {"pixel_values": images[:3]}, others, lambda name: BATCH)
+
+    @pytest.mark.exports
+    def test_both_towers_compile_to_one_graph(self, model, processor):
+        """Without gradients; nothing about the languages or lengths of a batch makes another graph necessary."""
+        images = processor(images=drawn_images(5), return_tensors="pt")["pixel_values"]
+        texts = self.texts(processor, len(TEXTS))
+        check_compiled(
+            model, "get_text_features", [{n: v[rows] for n, v in texts.items()} for rows in ([5, 0], [1, 2, 3])]
+        )
+        check_compiled(model, "get_image_features", [{"pixel_values": images[:2]}, {"pixel_values": images}])
 
     def test_logits_of_any_numbers(self, model, batch):
         """Texts and images together, as many as each other."""

@@ -1,5 +1,6 @@
 """What every published folder keeps."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,39 +16,44 @@ from transformers import (
     pipeline,
 )
 
-from babelens.inference.prompts import filled, photo_template
+from babelens.inference.photo_templates import filled, photo_template
 
 from .common import LANGUAGES, TEXTS, assert_equal, drawn_images, embeddings
 from .loading import LoadingContract
+from .pipelines import in_pipelines
 
 # Run with the folder of a model, the inputs as JSON, a folder for the results and for the model saved again.
 _WITHOUT_PACKAGE = """
 import json, sys
 from pathlib import Path
+from typing import Any
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from torch import Tensor
 from transformers import AutoImageProcessor, AutoModel, AutoProcessor, pipeline
+
+{in_pipelines}
 
 folder, again, inputs, results = sys.argv[1:]
 inputs = json.loads(inputs)
 images = [Image.open(path) for path in inputs.pop("images")]
-in_pipelines = inputs.pop("in_pipelines")
-trusting = {"trust_remote_code": True}
+has_tokenizer = inputs.pop("has_tokenizer")
+trusting = {{"trust_remote_code": True}}
 
 def answers(folder):
     model, processor = AutoModel.from_pretrained(folder, **trusting), AutoProcessor.from_pretrained(folder, **trusting)
     for loaded in (model, processor, AutoImageProcessor.from_pretrained(folder, **trusting)):
         assert type(loaded).__module__.startswith("transformers_modules."), type(loaded)
-    scores = {}
-    if in_pipelines:
+    scores = in_pipelines(folder, images, inputs["text"], inputs["language"], **trusting)
+    if has_tokenizer:
         classify = pipeline("zero-shot-image-classification", model=folder, **trusting)
         ranking = classify(images[0], candidate_labels=inputs["text"])
-        found = {entry["label"]: entry["score"] for entry in ranking}
+        found = {{entry["label"]: entry["score"] for entry in ranking}}
         scores["scores"] = torch.tensor([found[text] for text in inputs["text"]])
     with torch.no_grad():
         output = model(**processor(images=images, **inputs, return_tensors="pt"))
-    embeds = {name: output[name] for name in ("text_embeds", "image_embeds")}
+    embeds = {{name: output[name] for name in ("text_embeds", "image_embeds")}}
     return model, processor, embeds | scores
 
 model, processor, first = answers(folder)
@@ -102,9 +108,9 @@ class PublishedModelContract(LoadingContract):
 class PublishingContract(PublishedModelContract):
     """A saved folder is an ordinary Hugging Face dual encoder: with the package, without it, and in pipelines."""
 
-    # transformers' pipelines read texts with a tokenizer, which a word-level method does not have.
-    in_pipelines: ClassVar[bool] = True
-    # In which languages a pipeline, which knows none, reads the captions.
+    # transformers' own pipelines read texts with a tokenizer, which a word-level method does not have.
+    has_tokenizer: ClassVar[bool] = True
+    # In which languages a pipeline that is told none reads the captions.
     pipeline_languages: ClassVar[list[str]] = LANGUAGES
 
     def test_loaded_without_the_package_to_the_same_bits(
@@ -115,12 +121,16 @@ class PublishingContract(PublishedModelContract):
         paths = [str(tmp_path / f"{i}.png") for i in range(len(TEXTS))]
         for path, image in zip(paths, drawn_images(len(TEXTS)), strict=True):
             image.save(path)
-        inputs = json.dumps({"images": paths, "text": TEXTS, "language": LANGUAGES, "in_pipelines": self.in_pipelines})
-        run_without_babelens(_WITHOUT_PACKAGE, published, tmp_path / "again", inputs, tmp_path / "results")
+        inputs = json.dumps(
+            {"images": paths, "text": TEXTS, "language": LANGUAGES, "has_tokenizer": self.has_tokenizer}
+        )
+        script = _WITHOUT_PACKAGE.format(in_pipelines=inspect.getsource(in_pipelines))
+        run_without_babelens(script, published, tmp_path / "again", inputs, tmp_path / "results")
         found = load_file(tmp_path / "results")
         expected = embeddings(model, batch)
-        if self.in_pipelines:
+        if self.has_tokenizer:
             expected["scores"] = self.scores(model, processor, drawn_images(1)[0], "This is a photo of {}.")
+        expected |= in_pipelines(str(published), drawn_images(len(TEXTS)), TEXTS, LANGUAGES)
         assert_equal(found, expected)
         assert {path.name for path in (tmp_path / "again").iterdir()} == {path.name for path in published.iterdir()}
 
@@ -131,7 +141,7 @@ class PublishingContract(PublishedModelContract):
         return output.logits_per_image[0].softmax(0)
 
     def test_zero_shot_classification_with_labels_in_several_languages(self, published, parts):
-        if not self.in_pipelines:
+        if not self.has_tokenizer:
             pytest.skip("without a tokenizer")
         classify = pipeline("zero-shot-image-classification", model=str(published))
         for image in drawn_images(2):
@@ -141,21 +151,18 @@ class PublishingContract(PublishedModelContract):
             torch.testing.assert_close(torch.tensor([found[text] for text in TEXTS]), expected)
 
     @torch.no_grad()
-    def test_zero_shot_classification_in_the_language_of_the_labels(self, published, model, processor):
-        """By the template of each label's language, and the processor, which is told the languages."""
-        if not self.in_pipelines:
-            pytest.skip("without a tokenizer")
-        classify = pipeline("zero-shot-image-classification", model=str(published))
-        image = drawn_images(1)[0]
-        ranking = classify(image, candidate_labels=TEXTS, language=LANGUAGES)
-        found = {entry["label"]: entry["score"] for entry in ranking}
+    def test_pipelines_with_languages(self, published, model, processor, batch):
+        """Labels in the template of each one's language; all texts by the processor, which is told the languages."""
+        found = in_pipelines(str(published), drawn_images(len(TEXTS)), TEXTS, LANGUAGES)
         prompts = [filled(photo_template(tag), text) for tag, text in zip(LANGUAGES, TEXTS, strict=True)]
-        inputs = processor(images=image, text=prompts, language=LANGUAGES, return_tensors="pt")
-        expected = model(**inputs).logits_per_image[0].softmax(0)
-        torch.testing.assert_close(torch.tensor([found[text] for text in TEXTS]), expected)
+        inputs = processor(images=drawn_images(1), text=prompts, language=LANGUAGES, return_tensors="pt")
+        torch.testing.assert_close(found["classified"], model(**inputs).logits_per_image[0].softmax(0))
+        expected = embeddings(model, batch)
+        torch.testing.assert_close(found["embedded"], expected["text_embeds"])
+        torch.testing.assert_close(found["embedded_images"], expected["image_embeds"])
 
     def test_feature_extraction(self, published, model, processor, batch):
-        if not self.in_pipelines:
+        if not self.has_tokenizer:
             pytest.skip("without a tokenizer")
         texts = processor(text=TEXTS, language=self.pipeline_languages, return_tensors="pt")
         expected = embeddings(model, batch | dict(texts))

@@ -9,7 +9,7 @@ from babelens.configuration.errors import BenchmarkError, CorpusError, NonFinite
 from babelens.data.benchmarks.catalog import benchmark_names
 from babelens.evaluation import benchmarks as module, evaluate_retrieval, load_benchmark
 from babelens.evaluation.crisscrossed import sampled_spearman
-from babelens.evaluation.ranking import neighbour_ranks
+from babelens.evaluation.ranking import neighbor_ranks
 from babelens.inference.embedder import Embedder
 
 COPIED = {"coco-35l": ["uk", "de"]}
@@ -159,21 +159,21 @@ def test_cxc_counts_all_positives_and_no_item_finds_itself(loaded):
     assert ranks["image-text/en"].image_of_text.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     near = texts @ texts.T
     np.fill_diagonal(near, -2)
-    neighbours = [[1, 2], [0], [0, 3], [2], [5], [4], [7], [6]]
+    neighbors = [[1, 2], [0], [0, 3], [2], [5], [4], [7], [6]]
     expected = [
         best_rank(np.delete(row, t), [r - (r > t) for r in right])
-        for t, (row, right) in enumerate(zip(near, neighbours, strict=True))
+        for t, (row, right) in enumerate(zip(near, neighbors, strict=True))
     ]
     assert results["text-text"]["en"]["mean_rank"] == np.mean(expected) and results["text-text"]["en"]["n"] == 8
     assert results["image-image"]["en"]["n"] == 2  # the others have no positive
     assert [results[kind]["en"]["n"] for kind in ("sts", "sis", "sits")] == [5, 4, 5]
 
 
-def test_neighbours_tie_against_the_query_and_must_be_finite():
+def test_neighbors_tie_against_the_query_and_must_be_finite():
     same = np.ones((4, 3))
-    assert neighbour_ranks(same, [[1], [0], [], [1, 2]]).tolist() == [3, 3, 0, 2]
+    assert neighbor_ranks(same, [[1], [0], [], [1, 2]]).tolist() == [3, 3, 0, 2]
     with pytest.raises(NonFiniteError):
-        neighbour_ranks(same * np.nan, [[1], [0], [], []])
+        neighbor_ranks(same * np.nan, [[1], [0], [], []])
 
 
 def test_spearman_is_sampled_over_half_of_the_queries():

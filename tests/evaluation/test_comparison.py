@@ -1,15 +1,18 @@
 """Comparing runs: means over seeds, the paired bootstrap against one that is written out, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from babelens.configuration.errors import ComparisonError
-from babelens.data.batching.views import retrieval_set
+from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation.comparison import (
     RunResults,
     compare,
     image_contributions,
     paired_bootstrap,
+    score_interval,
     spread,
     without_ranks,
 )
@@ -163,6 +166,36 @@ def test_texts_about_one_image_are_drawn_together():
         score for score in compare({"a": repeated(few[0]), "b": repeated(many[0])}, ["t2i_r5"]) if score.difference
     ]
     assert (again[0].difference.low, again[0].difference.high) == pytest.approx((alone.low, alone.high))
+
+
+def with_images_of_their_own(run, n_images):
+    """The run with other images, of which there are so many, in French."""
+    other = run_of(run.name, int(run.name), bias=int(run.name) / 10, n_images=n_images, languages=["it", "fr"])
+    scores = {**run.scores, ("captions", "fr"): other.scores["captions", "fr"]}
+    ranks = {**run.ranks, ("captions", "fr"): replace(other.ranks["captions", "fr"], images="other images")}
+    return [RunResults(run.name, scores, ranks, run.groups)]
+
+
+def test_the_mean_of_languages_with_images_of_their_own_draws_within_each():
+    few, many = (with_images_of_their_own(run_of(str(n), n, bias=n / 10), 25) for n in (0, 1))
+    found = {score.language: score for score in compare({"a": few, "b": many}, ["t2i_r5"]) if score.difference}
+    assert found["mean"].difference.value == pytest.approx(found["mean"].mean - np.mean(score_of(few, "t2i_r5")))
+    keys, each = [("captions", "de"), ("captions", "fr")], []
+    for key in keys:
+        before, after = (image_contributions([run[0].ranks[key]], "t2i_r5") for run in (few, many))
+        each.append(after - before)
+    assert [len(one) for one in each] == [60, 25]
+    random = np.random.default_rng(5)
+    drawn = sum(one[random.integers(0, len(one), (20_000, len(one)))].sum(1) for one in each) / 2
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    width = high - low
+    assert found["mean"].difference.low == pytest.approx(low, abs=0.05 * width)
+    assert found["mean"].difference.high == pytest.approx(high, abs=0.05 * width)
+    assert score_interval(many, keys, "t2i_r5") is not None
+
+
+def score_of(runs, metric):
+    return [runs[0].scores["captions", language][metric] for language in ("de", "fr")]
 
 
 def test_other_queries_are_refused():

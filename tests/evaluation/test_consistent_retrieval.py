@@ -6,12 +6,13 @@ import torch
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.configuration.errors import CorpusError, InputError, LanguageTagError, UnknownLanguageError
-from babelens.data.batching.views import retrieval_set
+from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import (
     consistency as consistency_module,
     consistency_scores,
     evaluate_consistent_retrieval,
     evaluate_retrieval,
+    ranking,
 )
 from babelens.evaluation.consistency import parallel_captions
 from babelens.evaluation.ranking import score_ranks
@@ -142,6 +143,25 @@ def test_scores_are_joined_in_parts_to_the_same_numbers(color_embedder, one_vend
     whole = evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, model)
     monkeypatch.setattr(consistency_module, "_SCORES_AT_ONCE", 5 * 4 * 12)
     assert evaluate_consistent_retrieval(embedder, one_vendor, LANGUAGES, model) == whole
+
+
+def test_scores_of_all_texts_with_all_images_are_not_held(monkeypatch):
+    """Memory grows with the number of images, and not with its square."""
+    rows, largest = 300, []
+    monkeypatch.setattr(consistency_module, "_SCORES_AT_ONCE", 2 * rows * 10)
+    monkeypatch.setattr(ranking, "SCORES_AT_ONCE", rows * 20)
+    joined = torch.cat
+
+    def noted(parts, *given):
+        result = joined(parts, *given)
+        largest.append(result.numel())
+        return result
+
+    monkeypatch.setattr(consistency_module.torch, "cat", noted)
+    vectors = torch.nn.functional.normalize(torch.randn(rows, 4), dim=1)
+    scores = consistency_module._joint_scores(clc("en", "de"), torch.stack([vectors, vectors]), vectors)
+    found = ranking.ranks_by(*scores, [[row] for row in range(rows)], rows, rows, protocol="standard", tie=0.0)
+    assert found.recalls()["mean_recall"] == 100 and largest and max(largest) <= rows * 20
 
 
 def test_every_image_and_text_is_encoded_once(color_embedder, one_vendor):

@@ -12,7 +12,7 @@ from translation_models import save, save_nllb
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
 from babelens.configuration.errors import InputError, LanguageTagError, UnknownLanguageError
-from babelens.data.batching.views import retrieval_set
+from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import evaluate_consistent_retrieval
 from babelens.evaluation.ranking import score_ranks
 from babelens.inference import Seq2SeqTranslator, TranslatorsByPair

@@ -119,3 +119,20 @@ def test_wrong_settings_are_refused(color_embedder, emoji_corpus):
         EmojiBenchmark(color_embedder(), corpus=emoji_corpus, image_languages=["en", "es"], pair_languages=["es"])
     with pytest.raises(ValueError, match="no image by 'fluent' in split 'train'"):
         EmojiBenchmark(color_embedder(), corpus=emoji_corpus, test_vendor="fluent", **GROUPS)
+
+
+def test_images_with_labels_are_of_concepts_never_seen(color_embedder, emoji_corpus):
+    benchmark = EmojiBenchmark(color_embedder({}), corpus=emoji_corpus, **GROUPS)
+    shown = benchmark.labelled_images(4)
+    test = part(emoji_corpus, "twemoji", "test")
+    trained = ["en", "de", "es"]
+    assert [each.language for each in shown] == [trained[n % len(trained)] for n in range(4)]
+    for each in shown:
+        names = {
+            caption["text"]: row["image"].tobytes()
+            for row in test
+            for caption in row["captions"]
+            if caption["language"] == each.language and row["category"] != "Flags"
+        }
+        assert names[each.labels[0]] == each.image.tobytes()
+        assert set(each.labels) == set(names) and len(each.labels) == 3

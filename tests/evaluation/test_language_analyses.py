@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ from babelens.data.emoji.benchmark import published_manifest
 from babelens.evaluation.analysis import (
     as_json,
     distance_ratios,
+    embedding_layout,
     embedding_map,
     encode_parallel,
     joint_representations,
     language_map,
-    nearest_neighbours,
+    nearest_neighbors,
     parallel_texts,
     svcca,
 )
@@ -169,6 +171,17 @@ def test_languages_that_are_kept_apart_show_in_the_numbers(random):
         embedding_map(embeddings, [str(i) for i in range(29)])
 
 
+def test_distances_of_all_captions_are_not_held(random):
+    points = random.standard_normal((2800, 8), dtype=np.float32)
+    tracemalloc.start()
+    try:
+        embedding_layout._same(points, 4, 700)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < len(points) ** 2 * 8
+
+
 def test_distance_ratios_are_those_of_the_definition():
     anchor = np.zeros((2, 2))
     found = distance_ratios(
@@ -244,8 +257,8 @@ def test_texts_are_encoded_in_their_languages(clip_folder, caption_corpus):
     np.testing.assert_array_equal(found["de"], embedder.encode_text(texts.texts["de"], language="de"))
 
 
-def test_nearest_neighbours_are_images_and_captions_in_order(caption_corpus, color_embedder):
-    found = nearest_neighbours(
+def test_nearest_neighbors_are_images_and_captions_in_order(caption_corpus, color_embedder):
+    found = nearest_neighbors(
         color_embedder(), caption_corpus, "ding 30", "de", languages=["en", "de"], image_id="thing-3", top=3
     )
     assert [each.image_id for each in found.images] == ["thing-3", "thing-2", "thing-4"]

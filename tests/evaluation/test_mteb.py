@@ -25,7 +25,7 @@ from babelens.configuration.errors import (
     ModelKindError,
     UnknownLanguageError,
 )
-from babelens.data.batching.views import retrieval_set
+from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import evaluate_mteb, evaluate_retrieval, mteb_model, mteb_model_meta, mteb_tasks
 from babelens.inference.embedder import Embedder
 from babelens.modeling.peft_mla import MlaAdapterConfig

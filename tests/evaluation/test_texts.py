@@ -84,6 +84,19 @@ def test_bitext_in_both_directions(color_embedder):
     assert results["de-en"]["r10"] == results["en-de"]["r10"] == 100
 
 
+def test_texts_of_several_pairs_of_languages_are_encoded_once(color_embedder):
+    class Counting(color_embedder):
+        def encode_text(self, texts, *, language, task=None):
+            return super().encode_text(texts, language=language)
+
+    words = {"de": "ding", "en": "thing", "es": "cosa", "fr": "chose"}
+    rows = [{tag: f"{word} {10 * k}" for tag, word in words.items()} for k in range(6)]
+    embedder = Counting()
+    results = evaluate_bitext(embedder, translations(rows))
+    assert len(results) == 12 and all(each["r1"] == 100 for each in results.values())
+    assert len(embedder.texts) == 4 * 6
+
+
 def test_bitext_equals_brute_force(embedder):
     corpus = translations([{"de": a, "en": b} for a, b in zip(GERMAN, ENGLISH, strict=True)])
     results = evaluate_bitext(embedder, corpus, [("en", "de")])

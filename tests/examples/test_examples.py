@@ -23,6 +23,7 @@ from babelens import Embedder, EtclModel, MlaModel, MuralModel, Rc3ForVisualEnta
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 
+pytestmark = pytest.mark.live
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = ("train_dual_encoder", "acquire_language", "finetune_rc3")
 ACQUIRE = ["--model_name_or_path", "clip", "--language", "de", "--translations", "pairs.tsv"]

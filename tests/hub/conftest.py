@@ -1,8 +1,15 @@
-"""A tiny published model."""
+"""A tiny published model, and a double of the Hub."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hub_server import HubServer, running_hub
+from PIL import Image
+
+from babelens.model_cards.cards import write_card
+from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +19,30 @@ def published(tmp_path_factory, make_mural) -> Path:
     for part in make_mural():
         part.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def finished(published, tmp_path_factory):
+    """A published folder with its card. Not to be changed."""
+    folder = tmp_path_factory.mktemp("finished") / "mural-tiny"
+    shutil.copytree(published, folder)
+    shown = Example(
+        title="Auto",
+        image=Image.new("RGB", (8, 8)),
+        ranking=[("ein rotes auto", 0.75), ("ein grauer hund", 0.25)],
+        file_name="examples/auto.png",
+        language="de",
+    )
+    data = DataSource(name="Synthetic images", license="CC0-1.0", role="images", attribution="nobody")
+    facts = ModelCardFacts(
+        model_name="mural-tiny", method="mural", image_languages=["de", "fr"], training_data=[data], examples=[shown]
+    )
+    write_card(folder, facts)
+    return folder
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    """An empty Hub, which answers while the test runs."""
+    with running_hub() as server:
+        yield server

@@ -14,10 +14,14 @@ PROCESSOR = {
     "images",
     "processing_text_image",
     "processor_settings",
+    "sentence_files",
+    "sentence_modules",
+    "tasks",
     "text_inputs",
 }
 METHOD = EVERY_MODEL | PROCESSOR | {"forward_keywords"}
 DUAL_ENCODER = METHOD | {"feature_width", "modeling_dual_encoder", "towers"}
+DUAL_ENCODER |= {"feature_extraction_pipeline", "photo_templates", "pipeline_inputs", "zero_shot_pipeline"}
 TWO_TOWER = DUAL_ENCODER | {
     "configuration_two_tower",
     "declared_pooling",
@@ -28,7 +32,6 @@ TWO_TOWER = DUAL_ENCODER | {
     "model_folders",
     "modeling_two_tower",
     "pretrained",
-    "tasks",
     "text_encoders",
     "text_heads",
     "tower_loading",
@@ -72,7 +75,8 @@ FILES = {
     | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining", "visual_inputs"}
     | {"modeling_rc3_retrieval", "modeling_rc3_tasks", "processing_rc3", "rc3_tokenizer"}
     | {"exporting", "length_groups", "losses_interpolated", "probabilities", "processing_per_language"}
-    | {"region_arrays", "running_probability", "word_masking"},
+    | {"region_arrays", "running_probability", "word_masking"}
+    | {"pipeline_inputs", "question_answering_pipeline", "retrieval_pipeline", "translation_pipeline"},
 }
 
 

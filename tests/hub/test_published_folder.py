@@ -103,6 +103,40 @@ def test_json_files_name_the_classes(published):
     }
 
 
+def test_the_model_offers_its_pipelines_where_the_package_is_missing(published, make_mural, tmp_path):
+    config = json.loads((published / "config.json").read_text())
+    assert config["custom_pipelines"] == {
+        task: {"impl": f"{module}.{name}", "pt": [auto_class], "type": "multimodal"}
+        for task, module, name, auto_class in (
+            (
+                "feature-extraction",
+                "feature_extraction_pipeline",
+                "MultilingualFeatureExtractionPipeline",
+                "AutoModel",
+            ),
+            ("image-feature-extraction", "feature_extraction_pipeline", "ImageEmbeddingPipeline", "AutoModel"),
+            (
+                "zero-shot-image-classification",
+                "zero_shot_pipeline",
+                "MultilingualZeroShotPipeline",
+                "AutoModelForZeroShotImageClassification",
+            ),
+        )
+    }
+    # With the package, its own pipelines run without `trust_remote_code`, and with it.
+    model = AutoModel.from_pretrained(published)
+    assert not hasattr(model.config, "custom_pipelines")
+    for trusting in ({}, {"trust_remote_code": True}):
+        embed = pipeline("feature-extraction", model=str(published), **trusting)
+        assert type(embed).__module__ == "babelens.inference.feature_extraction_pipeline"
+    model.save_pretrained(tmp_path)
+    assert not hasattr(model.config, "custom_pipelines")
+    saved = json.loads((tmp_path / "config.json").read_text())
+    for tower in ("text_config", "vision_config"):
+        assert saved[tower].pop("dtype") == "float32"  # which transformers notes when it loads a model
+    assert saved == config
+
+
 def test_the_order_of_saving_does_not_matter(published, make_mural, tmp_path):
     model, processor = make_mural()
     for part in (processor, model.config, model):

@@ -4,8 +4,9 @@ import inspect
 import json
 
 import pytest
-from contracts import answers, assert_equal, visio_textual_batch
+from contracts import TEXTS, answers, assert_equal, drawn_images, visio_textual_batch
 from safetensors.torch import load_file, save_file
+from tiny_rc3_heads import in_rc3_pipelines, save_heads
 
 import babelens
 from babelens import Rc3ForPreTraining, Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning, Rc3Model
@@ -66,6 +67,47 @@ def test_every_model_loads_without_the_package_to_the_same_bits(folders, run_wit
         files = {path.name for path in (root / name).iterdir()}
         assert {path.name for path in (root / f"{name}-again").iterdir()} == files
         assert json.loads((root / f"{name}-again" / "config.json").read_text())["auto_map"] == auto_map(root / name)
+
+
+# Run with the folders of heads, images and texts as JSON, and the file for what the pipelines answer.
+PIPELINES_WITHOUT_PACKAGE = """
+import json, sys
+from pathlib import Path
+from typing import Any
+from PIL import Image
+from transformers import pipeline
+
+{in_pipelines}
+
+root, paths, texts, results = sys.argv[1:]
+images = [Image.open(path) for path in json.loads(paths)]
+found = in_rc3_pipelines(root, images, json.loads(texts), trust_remote_code=True)
+Path(results).write_text(json.dumps(found))
+"""
+
+
+def test_pipelines_run_without_the_package_and_answer_the_same(run_without_babelens, tmp_path):
+    save_heads(tmp_path)
+    paths = [str(tmp_path / f"{index}.png") for index in range(3)]
+    for path, image in zip(paths, drawn_images(3), strict=True):
+        image.save(path)
+    script = PIPELINES_WITHOUT_PACKAGE.format(in_pipelines=inspect.getsource(in_rc3_pipelines))
+    run_without_babelens(script, tmp_path, json.dumps(paths), json.dumps(TEXTS[:3]), tmp_path / "results.json")
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found == in_rc3_pipelines(str(tmp_path), drawn_images(3), TEXTS[:3])
+
+
+def test_each_folder_offers_the_pipeline_of_its_head_alone(folders):
+    root, said = folders
+    own = {
+        "Rc3ForVisualQuestionAnswering": {"visual-question-answering": "question_answering_pipeline"},
+        "Rc3ForConditionalGeneration": {"image-text-to-text": "translation_pipeline"},
+        "Rc3ForImageTextRetrieval": {"image-text-retrieval": "retrieval_pipeline"},
+    }
+    for name in said:
+        offered = json.loads((root / name / "config.json").read_text()).get("custom_pipelines", {})
+        assert {task: entry["impl"].partition(".")[0] for task, entry in offered.items()} == own.get(name, {})
+        assert {path.stem for path in (root / name).iterdir()} >= set(own.get(name, {}).values())
 
 
 def auto_map(folder):

@@ -11,7 +11,6 @@ import pytest
 import torch
 import typer
 from huggingface_hub import HfApi, ModelCard
-from PIL import Image
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -19,15 +18,15 @@ from babelens.cli.push import push as push_command
 from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from babelens.model_cards.base_models import BaseModel
-from babelens.model_cards.cards import write_card
-from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.publishing import files_to_publish, folder_problems, push
+from babelens.publishing import Published, files_to_publish, folder_problems, push
 
 
 class RecordingHub:
     """Takes what `push` sends to the Hub; an HfApi as far as it is used."""
+
+    endpoint = "https://huggingface.co"
 
     def __init__(self):
         self.repositories, self.files = {}, {}
@@ -36,27 +35,14 @@ class RecordingHub:
         self.repositories[repo_id] = private
         return SimpleNamespace(repo_id=repo_id)
 
-    def create_commit(self, repo_id, operations, *, commit_message):
+    def repo_info(self, repo_id, *, repo_type):
+        return SimpleNamespace(sha="0", private=self.repositories[repo_id], siblings=[])
+
+    def create_commit(self, repo_id, operations, *, commit_message, repo_type, revision):
         for operation in operations:
             with operation.as_file() as file:
                 self.files[operation.path_in_repo] = file.read()
-        return SimpleNamespace(commit_url=f"https://huggingface.co/{repo_id}/commit/0")
-
-
-@pytest.fixture(scope="session")
-def finished(published, tmp_path_factory):
-    """A published folder with its card. Not to be changed."""
-    folder = tmp_path_factory.mktemp("finished") / "mural-tiny"
-    shutil.copytree(published, folder)
-    shown = Example(
-        title="Auto", image=Image.new("RGB", (8, 8)), ranking=[("ein rotes auto", 1.0)], file_name="examples/auto.png"
-    )
-    data = DataSource(name="Synthetic images", license="CC0-1.0", role="images", attribution="nobody")
-    facts = ModelCardFacts(
-        model_name="mural-tiny", method="mural", image_languages=["de", "fr"], training_data=[data], examples=[shown]
-    )
-    write_card(folder, facts)
-    return folder
+        return SimpleNamespace(commit_url=f"https://huggingface.co/{repo_id}/commit/1", oid="1")
 
 
 @pytest.fixture
@@ -75,8 +61,8 @@ def test_everything_but_the_traces_of_training_is_uploaded(folder):
         (folder / trace).parent.mkdir(parents=True, exist_ok=True)
         (folder / trace).touch()
     hub = RecordingHub()
-    address = push(folder, "owner/name", private=True, api=hub)
-    assert address == "https://huggingface.co/owner/name/commit/0"
+    published = push(folder, "owner/name", private=True, api=hub)
+    assert published == Published("https://huggingface.co/owner/name/commit/1", changed=True)
     assert hub.repositories == {"owner/name": True}
     assert set(hub.files) == result
     assert {
@@ -150,6 +136,8 @@ def change_weights(folder, change):
             "config.json: auto_map has no AutoModel",
         ),
         (lambda f: (f / "modeling_mural.py").unlink(), "modeling_mural.py is missing, which config.json names"),
+        (lambda f: (f / "sentence_modules.py").unlink(), "sentence_modules.py is missing, which modules.json names"),
+        (lambda f: (f / "modules.json").write_text("{}"), "modules.json is not a list of modules with their types"),
         (
             lambda f: (f / "losses_contrastive.py").unlink(),
             "losses_contrastive.py is missing, which modeling_mural.py needs",

@@ -5,7 +5,7 @@ import pytest
 from tiny_cross_encoder import tiny_cross_encoder
 
 from babelens.configuration.errors import UnknownLanguageError
-from babelens.data.batching.views import retrieval_set
+from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.evaluation import ranking
 from babelens.evaluation.emoji import EmojiBenchmark
 from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, reranked_ranks, score_ranks
@@ -159,7 +159,7 @@ def test_evaluation_lies_between_the_two_models(clip_parts, judge, caption_corpu
 
 
 def test_a_good_judge_mends_what_a_dual_encoder_confuses(color_embedder, judge, caption_corpus, monkeypatch):
-    """Behind one that finds the neighbouring image: on a shortlist of four, the right one comes first."""
+    """Behind one that finds the neighboring image: on a shortlist of four, the right one comes first."""
     mistaken = color_embedder({f"thing {10 * n}": 10 * n + 6 for n in range(10)})
     monkeypatch.setattr(judge, "score_pairs", knows_the_answer)
     before = evaluate_retrieval(mistaken, caption_corpus, "en")["en"]

@@ -163,10 +163,13 @@ def test_a_run_that_was_broken_off_goes_on_with_what_has_not_changed(resnet, tmp
         write_features(corpus, first, tmp_path / "broken", **options)
     assert not (tmp_path / "broken").exists()
     shutil.copytree(tmp_path / "broken.unfinished", tmp_path / "other.unfinished")
+    (tmp_path / "broken.unfinished" / ".unfinished-killed").mkdir()  # what a killed run was writing
+    (tmp_path / "broken.unfinished" / ".unfinished-killed" / "features.parquet").write_bytes(b"half")
     again = Breaking.from_pretrained(resnet, **sizes)
     write_features(corpus, again, tmp_path / "broken", **options)
     assert (whole.seen, again.seen) == (16, 4)
     assert not (tmp_path / "broken.unfinished").exists()
+    assert not list((tmp_path / "broken").glob(".unfinished-*"))
     for one, other in zip(*(sorted((tmp_path / name).iterdir()) for name in ("whole", "broken")), strict=True):
         assert one.read_bytes() == other.read_bytes()
     # with other crops, or another corpus, nothing of it is used

@@ -9,8 +9,9 @@ from transformers.pipelines.zero_shot_image_classification import ZeroShotImageC
 
 from babelens.configuration.errors import InputError, LanguageTagError
 from babelens.evaluation.class_labels import read_prompts
-from babelens.inference.prompts import photo_template, prompt_set, templates_of
-from babelens.inference.zero_shot_pipeline import TASK, MultilingualZeroShotPipeline
+from babelens.inference.photo_templates import photo_template, templates_of
+from babelens.inference.prompts import prompt_set
+from babelens.inference.zero_shot_pipeline import MultilingualZeroShotPipeline
 
 LABELS = ["ein auto", "ein haus"]
 
@@ -22,12 +23,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def classify(folder):
-    return pipeline(TASK, model=folder)
+    return pipeline("zero-shot-image-classification", model=folder)
 
 
 @pytest.fixture(scope="module")
 def stock(folder):
-    return pipeline(TASK, model=folder, pipeline_class=ZeroShotImageClassificationPipeline)
+    return pipeline("zero-shot-image-classification", model=folder, pipeline_class=ZeroShotImageClassificationPipeline)
 
 
 def test_without_a_language_it_is_that_of_transformers(classify, stock):

@@ -90,3 +90,13 @@ def test_a_folder_without_a_card_and_damaged_results_are_refused(folder, tmp_pat
     (folder / "README.md").unlink()
     with pytest.raises(ModelFolderError, match=r"has no model card, README.md"):
         add_results(folder, [], {})
+
+
+def test_many_subsets_are_shown_by_their_means(folder):
+    tags = [f"{a}{b}" for a in "abcde" for b in "fghij"]
+    scores = [result(tag, float(number)) for number, tag in enumerate(tags)]
+    entries = {"XM3600": [entry(tag, float(number)) for number, tag in enumerate(tags)]}
+    for _ in range(2):
+        add_results(folder, scores, entries)
+        assert scores_of(folder) == {("Emoji (uk)", "mean recall"): 41.5, ("XM3600 (mean of 25)", "ndcg_at_10"): 12.0}
+        assert len(entries_of(folder)) == 25

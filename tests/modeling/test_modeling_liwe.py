@@ -25,7 +25,7 @@ class TestLiwe(DualEncoderContract, PublishingContract):
     factory = "make_liwe"
     free_in_texts = BATCH  # a GRU is unrolled over the places of its texts
     freezable = ("text_model", "image_projection")
-    in_pipelines = False
+    has_tokenizer = False
 
     def training_batches(self, processor):
         """Every two texts describe the same image, in two languages."""

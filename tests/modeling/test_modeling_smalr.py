@@ -16,7 +16,7 @@ from contracts import (
 from babelens import SmalrConfig, SmalrModel, load_preset
 from babelens.configuration.configuration_smalr import MASK_ID, PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
 from babelens.modeling.losses.distances import pairwise_distances, same_label
-from babelens.modeling.losses.smalr import masked_reconstruction_loss, neighbourhood_loss, sentence_grid
+from babelens.modeling.losses.smalr import masked_reconstruction_loss, neighborhood_loss, sentence_grid
 from babelens.modeling.losses.triplet import multimodal_triplet_loss, top_violation_triplet_loss
 from babelens.modeling.modeling_smalr_latent import HardAttention, SmalrLatentModel
 from babelens.modeling.training_step import TrainingStep
@@ -50,7 +50,7 @@ class SmalrContract(DualEncoderContract):
 
 
 class TestSmalr(SmalrContract, PublishingContract):
-    in_pipelines = False
+    has_tokenizer = False
 
 
 class TestSmalrWithBranchesAndWordsOfItsOwn(SmalrContract):
@@ -183,7 +183,7 @@ def training_batch():
 
 def test_without_the_other_terms_it_is_the_mean_over_languages_of_the_multimodal_loss():
     torch.manual_seed(0)
-    alone = {"mask_weight": 0, "adversarial_weight": 0, "neighbourhood_weight": 0, "image_dropout": 0.0}
+    alone = {"mask_weight": 0, "adversarial_weight": 0, "neighborhood_weight": 0, "image_dropout": 0.0}
     model = SmalrModel(SmalrConfig(**TINY | alone))
     inputs = training_batch()
     output = model(**inputs)
@@ -237,7 +237,7 @@ def test_masked_words_are_left_out_of_the_mean_and_read_as_mask():
     assert model.eval()(input_ids=ids, language_ids=torch.tensor([0])).masked_text_embeds is None
 
 
-def test_without_a_shared_encoder_neighbours_are_the_final_embeddings_alone():
+def test_without_a_shared_encoder_neighbors_are_the_final_embeddings_alone():
     """PAR-EmbN constrains sentences across languages; its languages have no words in common."""
     torch.manual_seed(0)
     alone = {"mask_weight": 0, "adversarial_weight": 0, "image_dropout": 0.0}
@@ -245,9 +245,9 @@ def test_without_a_shared_encoder_neighbours_are_the_final_embeddings_alone():
     model, inputs = SmalrModel(SmalrConfig(**TINY | alone | own)), training_batch()
     output = model(**inputs)
     found = model.contrastive_objective(output)
-    model.config.neighbourhood_weight = 0
+    model.config.neighborhood_weight = 0
     without = model.contrastive_objective(output)
-    texts = neighbourhood_loss(output.text_embeds, inputs["text_labels"], inputs["language_ids"])
+    texts = neighborhood_loss(output.text_embeds, inputs["text_labels"], inputs["language_ids"])
     assert texts > 0
     torch.testing.assert_close(found - without, 5e-2 * texts, rtol=1e-4, atol=1e-6)
 

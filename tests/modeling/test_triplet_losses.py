@@ -14,7 +14,7 @@ from babelens.modeling.losses.distances import pairwise_distances, same_label
 from babelens.modeling.losses.smalr import (
     adversarial_language_loss,
     masked_reconstruction_loss,
-    neighbourhood_loss,
+    neighborhood_loss,
     reversal_schedule,
     reverse_gradient,
     sentence_grid,
@@ -68,7 +68,7 @@ def test_fixture_of_the_multimodal_loss(kind, language):
     both = multimodal_triplet_loss(distances, positives)
     assert both.item() == pytest.approx(expected["eq3_only"], rel=1e-12)
     if kind == "cosine":
-        within = neighbourhood_loss(INPUTS[f"sent_{language}"], SENTENCES, torch.zeros_like(SENTENCES))
+        within = neighborhood_loss(INPUTS[f"sent_{language}"], SENTENCES, torch.zeros_like(SENTENCES))
     else:
         sentences = INPUTS[f"sent_{language}"]
         same = same_label(SENTENCES, SENTENCES)
@@ -83,7 +83,7 @@ def test_fixture_of_the_multimodal_loss(kind, language):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fixture_of_neighbours_across_languages(kind):
+def test_fixture_of_neighbors_across_languages(kind):
     distances = distances_of(INPUTS["sent_l1"], INPUTS["sent_l2"], kind)
     across = top_violation_triplet_loss(distances, same_label(SENTENCES, SENTENCES), furthest_positive=True)
     assert across.item() == pytest.approx(FIXTURE[KINDS[kind]]["cross_l1_l2"], rel=1e-12)
@@ -155,12 +155,12 @@ def distance(x, y):
     return 1 - (x * y).sum() / ((x**2).sum().sqrt() * (y**2).sum().sqrt())
 
 
-def test_neighbours_in_three_languages_are_those_of_the_formula():
-    """Language 7 has one sentence for each image, so that it has neighbours in the others only."""
+def test_neighbors_in_three_languages_are_those_of_the_formula():
+    """Language 7 has one sentence for each image, so that it has neighbors in the others only."""
     image_ids = torch.tensor([0, 0, 1, 1, 2, 0, 2, 2, 1, 3, 0, 1, 2])
     language_ids = torch.tensor([2, 2, 2, 2, 2, 5, 5, 5, 5, 5, 7, 7, 7])
     sentences = random(len(image_ids), 4).requires_grad_()
-    found = neighbourhood_loss(sentences, image_ids, language_ids, margin=0.3, top_n=3)
+    found = neighborhood_loss(sentences, image_ids, language_ids, margin=0.3, top_n=3)
     losses = []
     for first in (2, 5, 7):
         for second in (2, 5, 7):
@@ -181,7 +181,7 @@ def test_the_order_of_a_batch_does_not_matter():
     sentences, image_ids, language_ids = random(12, 4), torch.arange(12) % 4, torch.arange(12) // 6
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
     losses = [
-        neighbourhood_loss(sentences[rows], image_ids[rows], language_ids[rows], margin=0.5, top_n=2)
+        neighborhood_loss(sentences[rows], image_ids[rows], language_ids[rows], margin=0.5, top_n=2)
         for rows in (torch.arange(12), order)
     ]
     torch.testing.assert_close(*losses, rtol=1e-12, atol=1e-12)
@@ -193,7 +193,7 @@ def test_where_there_is_no_triplet_nothing_is_lost():
     same = torch.zeros(3, dtype=torch.long)
     losses = [
         multimodal_triplet_loss(pairwise_distances(sentences, sentences), same_label(same, same)),
-        neighbourhood_loss(sentences, torch.arange(3), same),
+        neighborhood_loss(sentences, torch.arange(3), same),
     ]
     for loss in losses:
         assert loss.item() == 0
@@ -207,7 +207,7 @@ def test_gradients_are_difference_quotients():
         distances = pairwise_distances(images, sentences)
         return (
             multimodal_triplet_loss(distances, same_label(torch.arange(3), image_ids), margin=0.5, top_n=2),
-            neighbourhood_loss(sentences, image_ids, language_ids, margin=0.5, top_n=2),
+            neighborhood_loss(sentences, image_ids, language_ids, margin=0.5, top_n=2),
             masked_reconstruction_loss(*sentences.reshape(3, 2, 1, 4)),
         )
 
@@ -304,7 +304,7 @@ def test_no_tensor_of_triplets_is_made():
 
     sentences = torch.randn(900, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
     with Sizes():
-        neighbourhood_loss(sentences, image_ids, torch.zeros_like(image_ids)).backward()
+        neighborhood_loss(sentences, image_ids, torch.zeros_like(image_ids)).backward()
     assert max(sizes) == 900 * 900
 
 
@@ -320,7 +320,7 @@ def test_what_does_not_fit_is_refused():
         (lambda: top_violation_triplet_loss(distances, mask.long()), r"\[3, 4\] torch.int64"),
         (lambda: top_violation_triplet_loss(distances, mask, negatives=mask[:2]), r"negatives .* \[2, 4\]"),
         (lambda: top_violation_triplet_loss(distances, mask, top_n=0), "top_n=0 must be at least 1"),
-        (lambda: neighbourhood_loss(distances, torch.arange(2), torch.arange(3)), "3 sentences came with 2 image_ids"),
+        (lambda: neighborhood_loss(distances, torch.arange(2), torch.arange(3)), "3 sentences came with 2 image_ids"),
         (lambda: masked_reconstruction_loss(*torch.ones(3, 2, 4)), r"all be \[2, N, d\], but are \[2, 4\]"),
         (lambda: masked_reconstruction_loss(*torch.ones(2, 2, 4, 5), torch.ones(2, 1, 5)), r"\[2, 1, 5\]"),
         (lambda: reversal_schedule(1.5), "progress=1.5"),

@@ -31,6 +31,9 @@ PACKAGES = [
     "babelens",
     "babelens.data",
     "babelens.inference",
+    "babelens.inference.onnx",
+    "babelens.serving",
+    "babelens.search",
     "babelens.evaluation",
     "babelens.evaluation.analysis",
 ]

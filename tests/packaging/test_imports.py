@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "data": {"configuration", "processing"},
     "model_cards": {"configuration", "data"},
     "inference": {"configuration", "data", "modeling", "processing"},
+    "search": {"configuration", "data", "inference", "processing"},
     "evaluation": {"configuration", "data", "inference", "modeling", "processing"},
     "trainers": {"configuration", "data", "evaluation", "inference", "modeling", "processing"},
     "recipes": set(),
@@ -56,7 +57,7 @@ def test_there_is_no_circle_of_imports():
     files = [path for folder in MAY_IMPORT for path in (CHECKOUT / folder).rglob("*.py")]
     package = CHECKOUT / "babelens"
     files += package.glob("*.py")
-    files += [path for name in ("workflows", "reports", "cli") for path in (package / name).rglob("*.py")]
+    files += [path for name in ("workflows", "reports", "serving", "cli") for path in (package / name).rglob("*.py")]
     graph = {"/".join(path.relative_to(CHECKOUT).with_suffix("").parts): modules_of(path) for path in files}
     assert {"modeling/losses/contrastive", "configuration/errors"} <= graph["modeling/modeling_etcl"]
     assert {"babelens/workflows/parts", "babelens/trainers/saving"} <= graph["babelens/workflows/base"]
@@ -72,6 +73,7 @@ def test_every_folder_has_its_place(folders):
 
 def test_nothing_imports_the_command_line():
     package = CHECKOUT / "babelens"
-    for path in [*package.glob("*.py"), *(package / "workflows").rglob("*.py"), *(package / "reports").rglob("*.py")]:
+    rooms = [path for name in ("workflows", "reports", "serving") for path in (package / name).rglob("*.py")]
+    for path in [*package.glob("*.py"), *rooms]:
         if path.name != "__main__.py":
             assert not {module for module, _ in imports(path) if module.partition(".")[0] == "cli"}, path

@@ -11,6 +11,8 @@ import babelens
 from babelens.configuration.presets import list_presets
 from babelens.data.emoji.benchmark import emoji_licenses, published_manifest
 
+pytestmark = pytest.mark.live
+
 COMMANDS = {"demo", "train", "evaluate", "embed", "search", "info", "data", "push"}
 OFFLINE = ("--no-build-isolation", "--no-deps", "--quiet")
 

@@ -117,7 +117,7 @@ def modules() -> dict[str, ast.Module]:
 def defined(tree: ast.AST) -> Iterator[str]:
     """The names that a module, class or function gives to something, attributes of objects included."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id

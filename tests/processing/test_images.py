@@ -109,6 +109,15 @@ def test_checking_accepts_what_reading_accepts(smaller: dict[str, object]) -> No
     check_image(jpeg((801, 603), **smaller))
 
 
+@pytest.mark.parametrize(("draft", "size"), [(None, (800, 600)), (400, (800, 600)), (300, (400, 300)), (1, (100, 75))])
+def test_a_draft_keeps_as_many_pixels(draft: int | None, size: tuple[int, int], tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg((800, 600)))
+    for source in (tmp_path / "a.jpg", jpeg((800, 600))):
+        assert open_image(source, draft=draft).size == size
+    PIL.Image.new("RGB", (800, 600)).save(tmp_path / "a.png")
+    assert open_image(tmp_path / "a.png", draft=draft).size == (800, 600)
+
+
 def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     path = tmp_path / "huge.png"
     PIL.Image.new("1", (20_000, 20_000)).save(path)

@@ -137,20 +137,17 @@ def test_a_text_of_masks_alone_is_refused(processor):
         processor(text=["a red car", "<mask> <mask>"], language="en")
 
 
-def test_the_pipeline_of_images_and_texts_reads_what_the_processor_reads():
-    """It gives `padding` beside what it was told, and is told the language among what concerns texts."""
+def test_the_pipeline_of_images_and_texts_is_told_the_language_as_transformers_pipeline_is():
+    """Among what concerns texts, beside `language=`."""
     processor = tiny_processor()
     model = Rc3ForConditionalGeneration(tiny_config(processor, visual="patches"))
     model.generation_config.max_new_tokens = 4
     pipe = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
     texts, drawn = ["a red circle", "blue"], drawn_images(2)
-    expected = processor(images=drawn, text=texts, language="en", return_tensors="pt")
+    expected = pipe(images=drawn, text=texts, language="en", generate_kwargs={"language": "en"})
+    assert [entry["input_text"] for (entry,) in expected] == texts
     for told in ({"text_kwargs": {"language": "en"}}, {"processor_kwargs": {"text_kwargs": {"language": "en"}}}):
-        found = dict(pipe.preprocess({"images": drawn, "text": texts}, **told))
-        assert found.pop("text") == texts
-        assert_equal(found, dict(expected))
-    said = pipe(images=drawn, text=texts, text_kwargs={"language": "en"}, generate_kwargs={"language": "en"})
-    assert [entry["input_text"] for entry in said] == texts
+        assert pipe(images=drawn, text=texts, generate_kwargs={"language": "en"}, **told) == expected
     with pytest.raises(MissingLanguageError):
         pipe(images=drawn, text=texts)
 

@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from browser import browser
+from browser import CONTRASTS, browser
 from report_runs import QUERIES
 
 from babelens.reports.page import write_report
+
+pytestmark = pytest.mark.live
 
 PHONE = 360  # pixels
 # The width of a query as it is, and with a zero width non-joiner between all letters, which no longer join.
@@ -24,32 +26,6 @@ WIDTHS = """
   };
   const text = query.textContent;
   return [width(text), width([...text].join("\\u200c")), getComputedStyle(query).direction];
-})()
-"""
-# The contrast of the colors of texts with the color behind them, of all elements with texts of their own; WCAG 2.2.
-CONTRASTS = """
-(() => {
-  const channels = color => color.match(/[\\d.]+/g).map(Number);
-  const luminance = ([r, g, b]) => {
-    const [x, y, z] = [r, g, b].map(c => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
-  };
-  const behind = element => {
-    for (let each = element; each; each = each.parentElement) {
-      const color = channels(getComputedStyle(each).backgroundColor);
-      if (color.length < 4 || color[3] > 0) return color;
-    }
-  };
-  const found = {};
-  for (const element of document.querySelectorAll("body *:not(title, desc)")) {
-    if (![...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim())) continue;
-    const style = getComputedStyle(element);
-    const own = channels(element.namespaceURI.endsWith("svg") ? style.fill : style.color);
-    const [light, dark] = [luminance(own), luminance(behind(element))].sort((a, b) => b - a);
-    const name = `${element.tagName} ${element.className.baseVal ?? element.className}`;
-    found[name] = Math.min(found[name] ?? 99, (light + 0.05) / (dark + 0.05));
-  }
-  return found;
 })()
 """
 

@@ -5,10 +5,12 @@ Each `VERSION.tar.xz` beside this file was written by `save.py` of that version,
 
 import inspect
 import json
+import shutil
 import tarfile
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -17,8 +19,11 @@ from peft import PeftModel
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from saved.save import outputs
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
-from transformers import AutoModel
+from transformers import AutoModel, AutoProcessor
+
+from babelens import Embedder
 
 HERE = Path(__file__).parent
 # By version: its native model is a MURAL, whose code 0.1 did not save with it.
@@ -120,6 +125,26 @@ def test_adapters_on_their_base(root, base):
     weights = load_file(root / f"adapter-on-{base}" / "adapter_model.safetensors")
     have = {digest(value) for value in model.state_dict().values()}
     assert {digest(value) for value in weights.values()} <= have
+
+
+def test_they_load_in_sentence_transformers_once_the_files_are_added(root, tmp_path):
+    """By `export_code`, which changes no file that a folder had."""
+    manifest = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
+    whole = [name for name in manifest["folders"] if (root / name / "processor_config.json").exists()]
+    of_method = {name.partition("-")[0]: name for name in whole}
+    for method in ("mural", "mla", "liwe"):
+        name = of_method[method]
+        folder = shutil.copytree(root / name, tmp_path / name)
+        settings = {path.name: path.read_bytes() for path in folder.glob("*.json")}
+        for auto_class in (AutoModel, AutoProcessor):
+            auto_class.from_pretrained(folder).export_code(folder)
+        language = manifest["languages"][0]
+        model = SentenceTransformer(str(folder), trust_remote_code=True, device="cpu", local_files_only=True)
+        expected = Embedder.from_pretrained(root / name, device="cpu").encode_text(
+            manifest["texts"], language=language
+        )
+        np.testing.assert_allclose(model.encode(manifest["texts"], prompt_name=language), expected, rtol=0, atol=1e-6)
+        assert {file: (folder / file).read_bytes() for file in settings} == settings
 
 
 def test_each_archive_is_small():

@@ -25,7 +25,7 @@ def sentences():
 
 
 @pytest.fixture(scope="session")
-def acquire_folder(tmp_path_factory):
+def brought(tmp_path_factory):
     """Models, translations and captions as people bring them."""
     folder = tmp_path_factory.mktemp("brought")
     for name, parts in {"clip": tiny_clip(), "siglip": tiny_siglip(), "bert": tiny_bert()}.items():
@@ -70,24 +70,24 @@ def later_options(folder, **changes):
 
 
 @pytest.fixture(scope="session")
-def german_adapter(acquire_folder):
+def german(brought):
     """CLIP learned German."""
-    assert run_acquire(*options(acquire_folder, output=acquire_folder / "german", assemble=True)) == 0
-    return acquire_folder / "german"
+    assert run_acquire(*options(brought, output=brought / "german", assemble=True)) == 0
+    return brought / "german"
 
 
 @pytest.fixture(scope="session")
-def french_adapter(acquire_folder, german_adapter):
+def french(brought, german):
     """And then French, with images."""
     given = later_options(
-        acquire_folder,
-        base=german_adapter / "model",
+        brought,
+        base=german / "model",
         language="FR",
-        translations=acquire_folder / "french.jsonl",
-        captions=acquire_folder / "images",
+        translations=brought / "french.jsonl",
+        captions=brought / "images",
         exposure_steps=2,
-        output=acquire_folder / "french",
+        output=brought / "french",
         assemble=True,
     )
     assert run_acquire(*given) == 0
-    return acquire_folder / "french"
+    return brought / "french"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_training import shapes_trainer
@@ -43,13 +44,24 @@ class Kill(NamedTuple):
     digest: str
     resumed: int
 
+    @property
+    def torn(self) -> bool:
+        """Whether the checkpoint that was being saved is not there whole."""
+        return self.found < self.saving
+
 
 def kill_while_saving(folder: Path, kills: int, seed: int) -> tuple[list[Kill], dict[int, str]]:
-    """Kills a run so often; returns what that left, and the digests of an unbroken run by step."""
+    """Kills a run until so many kills have torn a checkpoint. Each comes at a random moment: some come before the
+    first file is written or after the last one, which are returned too, and do not count.
+
+    Returns what each kill left, and the digests of an unbroken run by step.
+    """
+    _need_forks()
     trainer = shapes_trainer(folder, **SETTINGS)  # each life begins with this one, as it is now
     random_ = random.Random(seed)
-    found, duration, left = 0, 0.1, []
-    for _ in range(kills):
+    found, duration = 0, 0.1
+    left: list[Kill] = []
+    while sum(kill.torn for kill in left) < kills:
         saves = random_.randrange(2)  # that may end well, in this life
         saving, reported, duration = _live_and_die(trainer, saves, random_.random(), duration)
         first, resumed = saving[0], found
@@ -59,6 +71,11 @@ def kill_while_saving(folder: Path, kills: int, seed: int) -> tuple[list[Kill], 
         digest = digest_of_checkpoint(newest) if newest else ""
         left.append(Kill(saving[-1], max([resumed, *reported]), found, digest, resumed))
     return left, unbroken_digests(folder.with_name("unbroken"), found)
+
+
+def _need_forks() -> None:
+    if not hasattr(os, "fork"):
+        pytest.skip("the killed process is a fork, which Windows does not have")
 
 
 def _live_and_die(
@@ -157,6 +174,7 @@ def killed_at_each_operation(
 ) -> Iterator[int]:
     """Runs `prepare` here and `save` in a process of its own, which is killed before its first operation on a file;
     then again, killed before the second; and so on until it lives to its end. Yields after each kill its number."""
+    _need_forks()
     for number in itertools.count(1):
         prepare()
         child = os.fork()

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from PIL import Image
 
-from babelens.data.batching.views import RetrievalSet
+from babelens.data.batching.retrieval_sets import RetrievalSet
 from babelens.evaluation.query_ranks import QueryRanks, of_captions
 from babelens.evaluation.ranking import RetrievalRanks
 from babelens.inference.gallery import GalleryRow

@@ -113,7 +113,7 @@ class ColorEmbedder:
 
 
 def _direction(number: int) -> np.ndarray:
-    """Unit vectors in the plane; neighbouring numbers are neighbours."""
+    """Unit vectors in the plane; neighboring numbers are neighbors."""
     return np.array([np.cos(number / 100), np.sin(number / 100)], dtype=np.float32)
 
 

@@ -108,10 +108,9 @@ def _with_graphs(model, inputs, objective, *, chunks, autocast):
     objective(DualEncoderOutput(**whole)).backward()
 
 
-def _in_chunks(model, inputs, objective, *, chunks, autocast):
-    backward_in_chunks(
-        model, inputs, objective, chunks=chunks, backward=lambda loss, is_last: loss.backward(), autocast=autocast
-    )
+def _in_chunks(model, inputs, objective, *, chunks, autocast, **options):
+    options |= {"chunks": chunks, "autocast": autocast}
+    backward_in_chunks(model, inputs, objective, backward=lambda loss, is_last: loss.backward(), **options)
 
 
 CASES = {
@@ -121,14 +120,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize(("chunks", "kept"), [(1, 1), (3, 0), (3, 1), (3, 9)])
 @pytest.mark.parametrize("task", ["image_text", "text_text", "triplets"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_second_pass_is_the_first(tmp_path, case, task, chunks):
+def test_the_second_pass_is_the_first(tmp_path, case, task, chunks, kept):
     """Dropout's numbers are the same, chunk for chunk, and so is all that batch norm learns."""
     changes, autocast = CASES[case]
     found = []
-    for run in (_with_graphs, _in_chunks):
+    for run in (_with_graphs, partial(_in_chunks, kept=kept)):
         trainer = shapes_trainer(tmp_path, **changes)
         model, objective = trainer.model.train(), trainer.model.contrastive_objective
         inputs = _batch(trainer, task if task != "triplets" else "image_text")
@@ -272,3 +271,30 @@ def test_dropout_on_mps_is_replayed(monkeypatch):
 def test_a_device_whose_numbers_cannot_be_repeated_is_refused():
     with pytest.raises(TrainingSetupError, match="cannot repeat those of a 'meta' device"):
         RandomState(torch.device("meta"))
+
+
+@pytest.mark.parametrize(("kept", "passes"), [(0, 6), (1, 5), (2, 4), (9, 4)])
+def test_kept_chunks_are_embedded_once(tmp_path, kept, passes):
+    """The last chunk is always embedded again."""
+    trainer = shapes_trainer(tmp_path)
+    model, inputs, calls = trainer.model.train(), _batch(trainer, "image_text"), []
+    model.register_forward_hook(lambda *_: calls.append(torch.is_grad_enabled()))
+    _in_chunks(model, inputs, model.contrastive_objective, chunks=3, autocast=nullcontext, kept=kept)
+    assert len(calls) == passes and sum(calls) == 3
+
+
+def test_sharded_weights_keep_no_chunk(tmp_path):
+    trainer = shapes_trainer(tmp_path)
+    model, inputs, calls = trainer.model.train(), _batch(trainer, "image_text"), []
+    model.register_forward_hook(lambda *_: calls.append(torch.is_grad_enabled()))
+    _in_chunks(model, inputs, model.contrastive_objective, chunks=3, autocast=nullcontext, is_sharded=True)
+    assert calls == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [({"embed_chunks_kept": 2}, TrainingSetupError), ({"embed_chunks_kept": -1, "embed_chunk_size": 2}, ValueError)],
+)
+def test_impossible_numbers_of_kept_chunks_are_refused(tmp_path, settings, error):
+    with pytest.raises(error, match="embed_chunks_kept"):
+        shapes_trainer(tmp_path, **settings)

@@ -36,6 +36,7 @@ TRAINERS = (MuralTrainer, EtclTrainer, MlaTrainer, SmalrTrainer, LiweTrainer, Rc
 VALUES: dict[str, Any] = {
     "precision": "float32",
     "embed_chunk_size": 2,
+    "embed_chunks_kept": 2,
     "gather_negatives": False,
     "loss_tile_size": 2,
     "text_length_groups": 2,
@@ -69,6 +70,7 @@ VALUES: dict[str, Any] = {
 }
 REFUSED = {
     "embed_chunk_size": {"SMALR", "LIWE"},
+    "embed_chunks_kept": {"SMALR", "LIWE"},
     "loss_tile_size": {"SMALR", "LIWE"},
     "text_length_groups": {"MLA", "SMALR", "LIWE"},
     "equal_texts_are_positives": {"SMALR", "LIWE"},
@@ -81,6 +83,8 @@ REFUSED = {
 
 def make(kind: type, tmp_path: Any, option: str) -> Any:
     needed = {"augmented_regions": {"image_augmentation": {}}, "train_temperature": {"trainable": "all"}}
+    if "SMALR" not in kind.methods and "LIWE" not in kind.methods:
+        needed["embed_chunks_kept"] = {"embed_chunk_size": 2}
     with_it = needed.get(option, {}) if option in own_options(kind) else {}
     return kind(output_dir=str(tmp_path), **{"precision": "float32"} | with_it | {option: VALUES[option]})
 

@@ -86,6 +86,7 @@ def test_deepspeed_trains_as_one_process(tmp_path, settings):
             {"task_learning_rates": {"image_text": 1e-3, "text_text": 1e-4}},
             "task_learning_rates cannot be used with",
         ),
+        ({}, {"embed_chunk_size": 2, "embed_chunks_kept": 2}, "embed_chunks_kept cannot be used with FSDP"),
         ({}, {"towers": {"text": {"train": "lora"}}}, "towers: LoRA adapters cannot be merged with FSDP or DeepSpeed"),
     ],
 )

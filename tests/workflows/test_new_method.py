@@ -8,8 +8,10 @@ import json
 import sys
 from textwrap import dedent
 
+import numpy as np
 import pytest
 import yaml
+from sentence_transformers import SentenceTransformer
 from tiny_training import TEXT, VISION, write_shapes
 from transformers import AutoConfig, AutoModel, AutoProcessor
 from typer.testing import CliRunner
@@ -19,6 +21,7 @@ from babelens.cli.main import app
 from babelens.configuration import presets
 from babelens.configuration.errors import RecipeError
 from babelens.inference.embedder import Embedder
+from babelens.publishing import folder_problems
 from babelens.workflows.base import recipe_run
 from babelens.workflows.loading import load_recipe
 
@@ -190,6 +193,14 @@ def test_its_folder_carries_its_code_and_its_card(trained):
     }
     card = (trained / "README.md").read_text()
     assert "A toy dual encoder." in card and "freeze_images" not in card
+
+
+def test_it_loads_in_sentence_transformers(trained):
+    """By the module of the installed babelens, which its own code needs too."""
+    model = SentenceTransformer(str(trained), trust_remote_code=True, device="cpu", local_files_only=True)
+    expected = Embedder.from_pretrained(trained, device="cpu").encode_text(["ein roter Punkt"], language="de")
+    np.testing.assert_allclose(model.encode(["ein roter Punkt"], prompt_name="de"), expected, rtol=0, atol=1e-6)
+    assert not [problem for problem in folder_problems(trained) if "modules.json" in problem]
 
 
 def test_its_workflow_builds_the_model(folder, trained):

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ...trainers.output_lock import locked
+from ...configuration.output_lock import locked
 from ...workflows.acquiring import Acquisition
 from ...workflows.acquisition_advice import Advice, WayCosts, advise
 from ...workflows.acquisition_choices import VOCABULARIES, Way

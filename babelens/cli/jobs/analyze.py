@@ -9,12 +9,12 @@ import numpy as np
 from ...configuration.errors import CorpusError
 from ...configuration.files import atomic_file
 from ...configuration.suggestions import did_you_mean
-from ...data.batching.views import retrieval_set
+from ...data.batching.retrieval_sets import retrieval_set
 from ...evaluation.analysis.embedding_layout import embedding_map
 from ...evaluation.analysis.figures.maps import draw_embedding_map, draw_language_map
 from ...evaluation.analysis.figures.style import save_figure
 from ...evaluation.analysis.language_similarity import language_map
-from ...evaluation.analysis.neighbours import draw_neighbours, nearest_neighbours
+from ...evaluation.analysis.neighbors import draw_neighbors, nearest_neighbors
 from ...evaluation.analysis.parallel import encode_parallel, parallel_texts
 from ...inference.embedder import Embedder
 from ...model_cards.emoji import emoji_sources
@@ -37,6 +37,7 @@ def analyze_languages(
     split: str | None,
     limit: int,
     seed: int,
+    task: str | None,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -44,7 +45,7 @@ def analyze_languages(
     check_numbers_file(output)
     corpus = load_texts(data, split, languages)
     texts = parallel_texts(corpus, languages or default_languages(corpus, data), limit=limit)
-    found = language_map(encode_parallel(embedder, texts), seed=seed)
+    found = language_map(encode_parallel(embedder, texts, task=task), seed=seed)
     save_figure(draw_language_map(found), output)
     nearest = max(
         ((a, b) for a in range(len(found.languages)) for b in range(a)), key=lambda pair: found.similarities[pair]
@@ -69,6 +70,7 @@ def analyze_captions(
     limit: int,
     seed: int,
     method: Literal["tsne", "umap"],
+    task: str | None,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -76,7 +78,7 @@ def analyze_captions(
     check_numbers_file(output)
     corpus = load_texts(data, split, languages)
     texts = parallel_texts(corpus, languages or default_languages(corpus, data), limit=limit)
-    found = embedding_map(encode_parallel(embedder, texts), texts.ids, method=method, seed=seed)
+    found = embedding_map(encode_parallel(embedder, texts, task=task), texts.ids, method=method, seed=seed)
     save_figure(draw_embedding_map(found), output)
     show_analysis(
         "captions",
@@ -107,7 +109,7 @@ def analyze_neighbors(
     corpus = load_images(data, split, languages and [*languages, language])
     text = _caption_of(corpus, image_id, language) if image_id is not None else query
     assert text is not None
-    found = nearest_neighbours(
+    found = nearest_neighbors(
         embedder,
         corpus,
         text,
@@ -117,7 +119,7 @@ def analyze_neighbors(
         top=top,
     )
     sources = emoji_sources([EMOJI_VENDOR]) if data == EMOJI else []
-    gallery = draw_neighbours(found, corpus, credits=[f"{each.attribution} {each.license}" for each in sources])
+    gallery = draw_neighbors(found, corpus, credits=[f"{each.attribution} {each.license}" for each in sources])
     with atomic_file(output) as path:
         gallery.save(path, "PNG")
     lines = [f"{each.score:.3f}  {each.image_id}" for each in found.images]

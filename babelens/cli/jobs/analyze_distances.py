@@ -35,6 +35,7 @@ def analyze_distances(
     limit: int,
     regions: str | None,
     grid: int | None,
+    task: str | None,
     batch_size: int,
     trust_remote_code: bool,
     output: Path,
@@ -52,6 +53,8 @@ def analyze_distances(
         )
     if regions and not any(are_rc3):
         raise typer.BadParameter("dual encoders read no regions", param_hint="--regions")
+    if task is not None and any(are_rc3):
+        raise typer.BadParameter("an RC3 has no head for each task", param_hint="--task")
     corpus = load_images(data, split, languages and [anchor, *languages])
     others = normalize_languages(languages or default_languages(corpus, data))
     texts = parallel_texts(corpus, [anchor, *others], limit=limit)
@@ -59,7 +62,7 @@ def analyze_distances(
     own, base = (
         _joint(name, hint, corpus, texts, regions, grid, **options)
         if are_rc3[0]
-        else encode_parallel(load_embedder(name, hint=hint, **options), texts)
+        else encode_parallel(load_embedder(name, hint=hint, **options), texts, task=task)
         for hint, name in names.items()
     )
     found = distance_ratios(own, base, texts.ids, anchor=anchor)

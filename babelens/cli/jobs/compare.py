@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 # The mark of a difference that may be chance.
 NOISE = "n.s."
-_NO_MEAN = "Means have no interval where the languages search images of their own: there is no common sample of them."
 
 
 def compare_runs(runs: Sequence[Path], metrics: list[str] | None, style: str) -> None:
@@ -150,6 +149,4 @@ def _legend(scores: Sequence[Score], intervals: bool) -> list[str]:
             legend.append(f"{NOISE}: no more than chance explains, p ≥ {max(SIGNIFICANT)}.")
         else:
             legend.append(f"Difference to {scores[0].row}, {method}: {marks}.")
-    if intervals and any(score.difference is None and score.row != scores[0].row for score in scores):
-        legend.append(_NO_MEAN)
     return legend

@@ -18,13 +18,16 @@ from ...data.corpus.corpus import captions_of
 from ...data.corpus.images import SkippedImage
 from ...data.corpus.loading import load_captions
 from ...data.corpus.sampling import evenly_spread
+from ...data.corpus.saving import save_captions
 from ...data.emoji.benchmark import VENDORS, emoji_licenses, emoji_manifest, load_emoji, published_manifest
 from ...inference.gallery import contact_sheet
 from ...inference.lettering import Lettering
 from ..console import plain_console
 
 
-def show_emoji(language: str | None, split: str | None, *, sheet: Path | None, images: int, as_json: bool) -> None:
+def show_emoji(
+    language: str | None, split: str | None, *, sheet: Path | None, images: int, output: Path | None, as_json: bool
+) -> None:
     """Shows what is in the emoji benchmark, and draws some of its images."""
     corpus = load_emoji(split=split, languages=language or "en")
     manifest = emoji_manifest()
@@ -32,6 +35,8 @@ def show_emoji(language: str | None, split: str | None, *, sheet: Path | None, i
         _print_json(manifest)
     else:
         _print_emoji(plain_console(), manifest)
+    if output:
+        save_captions(corpus, output)
     if sheet:
         _draw_sheet(corpus.select(_rows_of_all_vendors(corpus, images)), language, sheet)
 
@@ -44,6 +49,7 @@ def show_corpus(
     skip_bad_images: bool,
     sheet: Path | None,
     images: int,
+    output: Path | None,
     as_json: bool,
 ) -> None:
     """Shows what is in a corpus of captioned images, and draws some of its images."""
@@ -60,6 +66,8 @@ def show_corpus(
         _print_json(statistics)
     else:
         _print_corpus(plain_console(), statistics)
+    if output:
+        save_captions(corpus, output)
     if sheet:
         _draw_sheet(corpus.select(evenly_spread(len(corpus), images)), language, sheet)
 

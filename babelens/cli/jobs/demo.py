@@ -12,13 +12,13 @@ from transformers import AutoModel, AutoProcessor
 
 from ...configuration.errors import UnknownLanguageError
 from ...configuration.languages import normalize_language
+from ...configuration.output_lock import locked
 from ...data.batching.views import Images
 from ...data.emoji.benchmark import load_emoji, published_manifest
 from ...inference.embedder import Embedder
 from ...inference.gallery import contact_sheet
 from ...reports.page import write_report
 from ...trainers.checkpoints import newest_checkpoint
-from ...trainers.output_lock import locked
 from ...trainers.saving import atomic_directory
 from ...workflows.base import CHECKPOINTS, EVALUATION, RecipeRun, recipe_run
 from ...workflows.loading import load_recipe

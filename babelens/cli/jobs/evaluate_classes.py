@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
@@ -15,13 +16,12 @@ from ...evaluation.classification import (
     linear_probe_accuracy,
     neighbor_accuracy,
 )
+from ...evaluation.query_ranks import QueryRanks
 from ...inference.embedder import Embedder
 from ...inference.prompts import PROMPT_SETS
+from ...workflows.run_results import GROUPS, NEIGHBORS, OF_IMAGES, PROBE, ZERO_SHOT
 from ..console import plain_console
 from .results import show_results
-
-# The parts of the results.
-ZERO_SHOT, GROUPS, NEIGHBORS, PROBE = "zero_shot", "groups", "knn", "linear_probe"
 
 
 def evaluate_classes(
@@ -45,17 +45,28 @@ def evaluate_classes(
     targets = None if trained is None else tested.targets_among(trained.classes)
     features = embedder.encode_image(tested.images, normalize=False)
     report: dict[str, Any] = {}
+    ranks: dict[str, QueryRanks] = {}
     if named is not None:
-        zero_shot = evaluate_classification(embedder, tested, named, prompts=templates, image_embeddings=features)
+        of_language: dict[str, QueryRanks] = {}
+        zero_shot = evaluate_classification(
+            embedder, tested, named, prompts=templates, image_embeddings=features, ranks=of_language
+        )
+        ranks |= {f"{ZERO_SHOT}/{language}": each for language, each in of_language.items()}
         groups = language_groups(named, len(tested.classes))
         report |= {ZERO_SHOT: zero_shot, GROUPS: group_means(zero_shot, groups)}
     if trained is not None and targets is not None:
         known = embedder.encode_image(trained.images, normalize=False), trained.targets
+        voted: list[int] = []
+        probed: list[int] = []
         if neighbors is not None:
-            report[NEIGHBORS] = neighbor_accuracy(*known, features, targets, neighbors=neighbors)
+            report[NEIGHBORS] = neighbor_accuracy(*known, features, targets, neighbors=neighbors, ranks=voted)
         if linear_probe:
-            report[PROBE] = linear_probe_accuracy(*known, features, targets)
-    show_results(report, output, as_json, lambda: _print(str(data), report))
+            report[PROBE] = linear_probe_accuracy(*known, features, targets, ranks=probed)
+        of_images = {NEIGHBORS: voted, PROBE: probed}
+        ranks |= {
+            f"{part}/{OF_IMAGES}": tested.query_ranks(np.array(each)) for part, each in of_images.items() if each
+        }
+    show_results(report, output, as_json, lambda: _print(str(data), report), ranks=ranks)
 
 
 def _print(data: str, report: Mapping[str, Any]) -> None:

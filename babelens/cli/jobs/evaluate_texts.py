@@ -11,6 +11,7 @@ from ...data.corpus.loading import load_translations
 from ...data.readers.bitext import load_bitext
 from ...data.readers.bitext_files import is_bitext
 from ...data.readers.similarity import is_similarity_file, load_similarity
+from ...evaluation.query_ranks import QueryRanks, of_captions
 from ...evaluation.texts import evaluate_bitext, evaluate_similarity
 from ...inference.embedder import Embedder
 from ..console import plain_console
@@ -32,6 +33,7 @@ def evaluate_texts(
     Raises:
         typer.BadParameter: for languages of pairs with scores.
     """
+    ranks: dict[str, QueryRanks] = {}
     if is_similarity_file(source):
         if languages is not None:
             raise typer.BadParameter("it picks translations, and this file has scores", param_hint="--languages")
@@ -39,8 +41,9 @@ def evaluate_texts(
     else:
         load = load_bitext if is_bitext(source) else load_translations
         corpus = load(source, languages=languages)
-        title, results = f"{source}, translations, recall in %", evaluate_bitext(embedder, corpus, task=task)
-    show_results(results, output, as_json, lambda: _print(title, results))
+        title = f"{source}, translations, recall in %"
+        results = evaluate_bitext(embedder, corpus, task=task, ranks=ranks)
+    show_results(results, output, as_json, lambda: _print(title, results), ranks=of_captions(ranks))
 
 
 def _print(title: str, results: Mapping[str, Mapping[str, float]]) -> None:

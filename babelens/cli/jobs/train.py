@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import typer
 
 from ...configuration.errors import RecipeError
+from ...configuration.output_lock import is_first_process, locked
 from ...reports.page import write_report
-from ...trainers.output_lock import is_first_process, locked
 from ...workflows.base import RecipeRun, recipe_run
 from ...workflows.loading import load_recipe
 from ...workflows.recipe import find_recipe

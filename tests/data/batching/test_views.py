@@ -13,10 +13,11 @@ from datasets import Dataset, Features, Image, IterableDataset, Value
 from torch.utils.data import DataLoader
 
 from babelens.configuration.errors import BadImageError, CorpusError, LanguageTagError
+from babelens.data.batching.retrieval_sets import retrieval_set
 from babelens.data.batching.views import (
+    CorpusView,
     StreamView,
     image_text_pairs,
-    retrieval_set,
     translation_pairs,
     triplets,
     weak_pairs,
@@ -182,6 +183,17 @@ class TestTranslationPairs:
             translation_pairs(corpus.select([2]))
         with pytest.raises(CorpusError, match="'en' is not a pair of languages"):
             translation_pairs(corpus, ("en", "de"))  # type: ignore[arg-type]
+
+
+def test_texts_are_read_many_at_a_time_and_images_one_by_one(corpus: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    read = CorpusView.__getitems__
+    monkeypatch.setattr(CorpusView, "__getitems__", lambda self, rows: reads.append(len(rows)) or read(self, rows))
+    pairs = translation_pairs(corpus)
+    assert list(pairs) == [pairs[index] for index in range(len(pairs))]
+    assert reads == [len(pairs)] + [1] * len(pairs)
+    reads.clear()
+    assert len(list(triplets(corpus))) == len(reads) and set(reads) == {1}
 
 
 def test_triplets_give_every_image_with_every_pair_of_its_texts(corpus: Dataset) -> None:

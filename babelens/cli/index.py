@@ -1,0 +1,276 @@
+"""`babelens index`: indexes of embeddings that are kept, searched, filtered and changed."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ..configuration.languages import normalize_language
+from .options import AsJson, BatchSize, SkipBadImages, TrustRemoteCode
+
+index = typer.Typer(
+    help="Build, search and change an index of the embeddings of images, for millions of them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_SETTINGS = "Settings of approximate engines"
+
+Index = Annotated[
+    str, typer.Argument(metavar="INDEX", help="The folder of the index, or an address that LanceDB takes.")
+]
+Embeddings = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="EMBEDDINGS",
+        help="Embeddings of images that `babelens embed` wrote: a folder of shards, or a .parquet file, whose model "
+        "--model names.",
+        exists=True,
+    ),
+]
+Images = Annotated[
+    Path | None,
+    typer.Option(
+        help="In the place of EMBEDDINGS, a folder of images, encoded by --model; with its subfolders.",
+        exists=True,
+        file_okay=False,
+    ),
+]
+SourceModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help="The model that encodes the images, or that computed a .parquet file: a folder, or a name."
+    ),
+]
+EfSearch = Annotated[
+    int | None,
+    typer.Option(help="hnsw: candidates that a search keeps; more find more.", min=1, rich_help_panel=_SETTINGS),
+]
+Nprobe = Annotated[
+    int | None,
+    typer.Option(help="ivf-pq, lance: cells that a search reads; more find more.", min=1, rich_help_panel=_SETTINGS),
+]
+Refine = Annotated[
+    int | None,
+    typer.Option(
+        help="ivf-pq, lance: candidates for each result that are scored again by their whole vectors.",
+        min=1,
+        rich_help_panel=_SETTINGS,
+    ),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        help='Only vectors whose metadata fit this filter, such as `width > 500 and license in ["cc0"]`.',
+    ),
+]
+Samples = Annotated[int, typer.Option(help="Number of vectors that recall is measured on.", min=1)]
+
+
+@index.command()
+def build(
+    output: Annotated[
+        str,
+        typer.Option(help="The folder of the index, which must be new or empty; with --engine lance also an address."),
+    ],
+    embeddings: Embeddings = None,
+    images: Images = None,
+    model: SourceModel = None,
+    engine: Annotated[
+        Literal["exact", "hnsw", "ivf-pq", "lance"],
+        typer.Option(
+            help="`exact` scans all vectors. `hnsw` and `ivf-pq` (babelens[faiss]) search tens of millions, `lance` "
+            "(babelens[lance]) more than fit in memory, also in object stores."
+        ),
+    ] = "exact",
+    ef_search: EfSearch = None,
+    nprobe: Nprobe = None,
+    refine: Refine = None,
+    neighbors: Annotated[
+        int | None, typer.Option(help="hnsw: links of a vector in the graph.", min=2, rich_help_panel=_SETTINGS)
+    ] = None,
+    ef_construction: Annotated[
+        int | None,
+        typer.Option(help="hnsw: candidates for the links of a vector.", min=1, rich_help_panel=_SETTINGS),
+    ] = None,
+    lists: Annotated[
+        int | None, typer.Option(help="ivf-pq, lance: number of cells.", min=1, rich_help_panel=_SETTINGS)
+    ] = None,
+    sub_vectors: Annotated[
+        int | None,
+        typer.Option(help="ivf-pq, lance: pieces of 4 bits of a compressed vector.", min=1, rich_help_panel=_SETTINGS),
+    ] = None,
+    samples: Samples = 100,
+    skip_bad_images: SkipBadImages = False,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build an index of embeddings.
+
+    `babelens index build photos-embedded --output photos.index --engine hnsw`
+
+    Of an approximate engine, recall@10 is measured and printed: the share of the 10 nearest vectors of the exact scan
+    that it finds, for vectors of the index as queries.
+    """
+    _check_source(embeddings, images, model)
+    from ..search.vector_index import IndexParameters, SearchSettings
+    from .jobs.index import build_from, make_source
+
+    search = SearchSettings(ef_search, nprobe, refine)
+    parameters = IndexParameters(neighbors, ef_construction, lists, sub_vectors, search)
+    source = make_source(
+        embeddings, images, model, skip_bad_images, batch_size=batch_size, trust_remote_code=trust_remote_code
+    )
+    build_from(source, output, engine, parameters, samples, as_json)
+
+
+@index.command()
+def add(
+    index: Index,
+    embeddings: Embeddings = None,
+    images: Images = None,
+    model: SourceModel = None,
+    skip_bad_images: SkipBadImages = False,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Add embeddings of the same model, with the same columns of metadata, to an index.
+
+    `babelens index add photos.index more-embedded`
+    """
+    _check_source(embeddings, images, model)
+    from .jobs.index import add_from, make_source
+
+    source = make_source(
+        embeddings, images, model, skip_bad_images, batch_size=batch_size, trust_remote_code=trust_remote_code
+    )
+    add_from(source, index)
+
+
+@index.command()
+def delete(
+    index: Index,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="The id of a vector; may be repeated.")] = None,
+    ids_file: Annotated[
+        Path | None,
+        typer.Option("--ids", help="A text file in UTF-8 with one id per line.", exists=True, dir_okay=False),
+    ] = None,
+    where: Where = None,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Write the index anew afterwards, so that deleted vectors take no space.")
+    ] = False,
+) -> None:
+    """Delete vectors from an index, by their ids or by a filter.
+
+    `babelens index delete photos.index --where "license == 'unknown'" --compact`
+    """
+    if not ids and ids_file is None and where is None and not compact:
+        raise typer.BadParameter("say what to delete: --id, --ids or --where", param_hint="--id")
+    from .jobs.index import delete_from
+
+    delete_from(index, ids or [], ids_file, where, compact)
+
+
+@index.command()
+def search(
+    index: Index,
+    model: Annotated[
+        str, typer.Option(help="The model that computed the index: a folder, or a name on the Hugging Face Hub.")
+    ],
+    text: Annotated[
+        str | None, typer.Argument(metavar="[QUERY]", help="A description of what to find, such as `ein rotes Auto`.")
+    ] = None,
+    query: Annotated[
+        list[str] | None,
+        typer.Option(help="A further description, such as a translation of QUERY; may be repeated."),
+    ] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option(help="The language of all descriptions, or of each in their order, as a BCP-47 tag."),
+    ] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(help="An image to find similar ones of; may be repeated.", exists=True, dir_okay=False),
+    ] = None,
+    merge: Annotated[
+        Literal["mean", "max"],
+        typer.Option(help="With several descriptions and images: the mean of the cosines with them, or the highest."),
+    ] = "mean",
+    top: Annotated[int, typer.Option(help="Number of results to show.", min=1)] = 10,
+    where: Where = None,
+    ef_search: EfSearch = None,
+    nprobe: Nprobe = None,
+    refine: Refine = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Scan all vectors.", rich_help_panel=_SETTINGS)] = False,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search an index by texts in one or several languages, and by images.
+
+    `babelens index search photos.index "ein rotes Auto" --language de --model runs/mural --where "width > 500"`
+    """
+    texts = [*([text] if text is not None else []), *(query or [])]
+    languages = [normalize_language(tag) for tag in language or []]
+    if not texts and not image:
+        raise typer.BadParameter("give a description or --image", param_hint="QUERY")
+    if any(not each.strip() for each in texts):
+        raise typer.BadParameter("a description is empty: every image would fit it as well", param_hint="QUERY")
+    if texts and len(languages) not in (1, len(texts)):
+        raise typer.BadParameter(
+            f"{len(languages)} languages for {len(texts)} descriptions: give one for all, or one for each",
+            param_hint="--language",
+        )
+    if languages and not texts:
+        raise typer.BadParameter("there is no description whose language it could be", param_hint="--language")
+    from ..search.vector_index import SearchSettings
+    from .jobs.index import search_for
+
+    languages = languages * len(texts) if len(languages) == 1 else languages
+    search_for(
+        index,
+        model,
+        list(zip(texts, languages, strict=True)),
+        image or [],
+        merge=merge,
+        top=top,
+        where=where,
+        settings=SearchSettings(ef_search, nprobe, refine, exact),
+        trust_remote_code=trust_remote_code,
+        as_json=as_json,
+    )
+
+
+@index.command()
+def stat(
+    index: Index,
+    recall: Annotated[
+        bool, typer.Option("--recall", help="Measure recall@10 beside the exact scan, on vectors of the index.")
+    ] = False,
+    samples: Samples = 100,
+    ef_search: EfSearch = None,
+    nprobe: Nprobe = None,
+    refine: Refine = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what an index holds: engine, model, vectors, bytes, columns of metadata.
+
+    `babelens index stat photos.index --recall --ef-search 256`
+    """
+    if not recall and (ef_search or nprobe or refine):
+        raise typer.BadParameter("settings of a search need --recall, which searches", param_hint="--recall")
+    from ..search.vector_index import SearchSettings
+    from .jobs.index import show_stat
+
+    show_stat(index, SearchSettings(ef_search, nprobe, refine) if recall else None, samples, as_json)
+
+
+def _check_source(embeddings: Path | None, images: Path | None, model: str | None) -> None:
+    if (embeddings is None) == (images is None):
+        raise typer.BadParameter("give either EMBEDDINGS or --images", param_hint="EMBEDDINGS")
+    if images is not None and model is None:
+        raise typer.BadParameter("the images of --images are encoded by a model: name it", param_hint="--model")
+    if embeddings is not None and embeddings.is_dir() and model is not None:
+        raise typer.BadParameter("a folder of shards states its model itself", param_hint="--model")
+    if embeddings is not None and embeddings.is_file() and model is None:
+        raise typer.BadParameter("a .parquet file does not state its model: name it", param_hint="--model")

@@ -1,0 +1,59 @@
+"""`babelens serve`: a page in the browser, and a JSON API, to search the images of a folder."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Model, SkipBadImages, TrustRemoteCode
+
+
+def serve(
+    model: Model,
+    images: Annotated[
+        Path,
+        typer.Option(help="The folder of images, searched with its subfolders.", exists=True, file_okay=False),
+    ],
+    host: Annotated[
+        str, typer.Option(help="The address to serve at. `0.0.0.0` lets others reach the server: give a --token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 7860,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="What the page and the API ask for, at least 16 characters. Others on this machine can read the "
+            "options of a program, and no environment variable.",
+            envvar="BABELENS_TOKEN",
+        ),
+    ] = None,
+    skip_bad_images: SkipBadImages = False,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Serve a page to search the images of a folder: by text in any language of the model, and by image.
+
+    `babelens serve runs/mural --images photos`
+
+    The page is at http://127.0.0.1:7860, the description of its JSON API at http://127.0.0.1:7860/docs. Images are
+    read and never changed; no other file is served, and no request leaves the machine. By default, the server can be
+    reached from this machine alone. While it runs, `babelens search` with the same model and folder asks it.
+
+    The first start encodes the images of the folder. Later starts with the same model encode only images that are new
+    or have changed; what changes while the server runs is searched after the next start. Ctrl-C stops the server.
+    """
+    from ..serving.binding import bound_socket, check_token
+
+    token = token or None
+    check_token(host, token)
+    with closing(bound_socket(host, port)) as bound:
+        from .jobs.serve import serve_images
+
+        serve_images(
+            model,
+            images,
+            host,
+            bound,
+            token=token,
+            skip_bad_images=skip_bad_images,
+            trust_remote_code=trust_remote_code,
+        )

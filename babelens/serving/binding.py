@@ -1,0 +1,64 @@
+"""Where a server listens, and whether others can reach it; without torch, so that a mistake is told at once."""
+
+import errno
+import ipaddress
+import secrets
+import socket
+
+from ..configuration.errors import ServingError
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_SHORTEST_TOKEN = 16
+
+
+def check_token(host: str, token: str | None) -> None:
+    """Checks that a server which others can reach has a token, and that it cannot be guessed.
+
+    Raises:
+        ServingError: when a token is needed, or too short.
+    """
+    if token is not None and len(token) < _SHORTEST_TOKEN:
+        raise ServingError(f"the token has {len(token)} characters: give it at least {_SHORTEST_TOKEN}")
+    if token is None and not is_loopback(host):
+        raise ServingError(
+            f"others can reach {host}: give a token, such as --token {secrets.token_urlsafe(24)}, or better in the "
+            "environment variable BABELENS_TOKEN"
+        )
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens at a host and a port; connections wait until they are served.
+
+    Raises:
+        ServingError: when the port is taken, or not allowed, or the host is not one of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise ServingError(f"{host} is no host of this machine: {error.strerror}") from error
+    # With the protocol, asyncio turns off that small packets wait for others (TCP_NODELAY).
+    bound = socket.socket(family, kind, protocol)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(address)
+        bound.listen()  # two sockets with SO_REUSEADDR can be bound to one port as long as none listens
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ServingError(
+                f"port {port} of {host} is taken by another program: choose another by --port"
+            ) from error
+        raise ServingError(f"{host} cannot be served at port {port}: {error.strerror}") from error
+    return bound
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host can be reached from this machine alone."""
+    if host.lower() in LOOPBACK:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,216 @@
+"""What every request passes before the application sees it: its Host, its token, the size of its body and the time
+that the body takes. Every response gets the headers that keep the page closed to other sites.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, NoReturn
+
+from ..configuration.errors import BabelensError
+from .binding import LOOPBACK, is_loopback
+from .limits import ServingLimits
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+COOKIE = "babelens"
+# What the login page needs, and what a monitor asks.
+_PUBLIC = ("/health", "/login", "/static/")
+# Beside the file, a form has its boundaries and the headers of its parts.
+_FORM_BYTES = 64 << 10
+
+_HEADERS = {
+    "content-security-policy": "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class RefusedError(BabelensError):
+    """A request that is answered with a status and a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+class Gate:
+    """Lets requests through to an application, or refuses them.
+
+    On loopback, the Host header must name this machine: otherwise a page of another site could reach the server
+    through a name that it controls (DNS rebinding).
+
+    Args:
+        application: the application.
+        host: the host that the server is bound to.
+        tokens: the tokens of which a request needs one; none when it needs no token.
+        login_page: what a browser without a token is shown.
+        limits: the size and the time of a body.
+    """
+
+    def __init__(
+        self, application: Application, *, host: str, tokens: list[str], login_page: bytes, limits: ServingLimits
+    ) -> None:
+        self._application, self._login_page, self._limits = application, login_page, limits
+        self._hosts = {*LOOPBACK, host.lower()} if is_loopback(host) else None
+        self._tokens = tokens
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        body = _Body(headers, receive, self._limits)
+        own = _with_headers(send, body)
+        try:
+            self._check_host(headers)
+            if self._may_pass(scope["path"], headers):
+                body.check_length()
+                await self._application(scope, body.receive, own)
+            else:
+                await self._ask_for_token(scope["path"], own)
+        except RefusedError as refused:
+            body.refused = refused
+        if body.refused and not body.is_answered:
+            await _answer(own, body.refused.status, {"error": body.refused.sentence})
+
+    def _check_host(self, headers: dict[bytes, bytes]) -> None:
+        if self._hosts is None:
+            return
+        name = headers.get(b"host", b"").decode("latin-1").strip().lower()
+        name = name[1 : name.index("]")] if name.startswith("[") and "]" in name else name.partition(":")[0]
+        if name not in self._hosts:
+            raise RefusedError(421, "this server answers to localhost and 127.0.0.1 alone: name it so")
+
+    def _may_pass(self, path: str, headers: dict[bytes, bytes]) -> bool:
+        if not self._tokens or path.startswith(_PUBLIC):
+            return True
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer" and is_token(given.strip(), self._tokens):
+            return True
+        try:
+            cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
+        except CookieError:
+            return False
+        cookie = cookies[COOKIE].value.encode() if COOKIE in cookies else b""
+        return is_token(cookie, [cookie_of(token) for token in self._tokens])
+
+    async def _ask_for_token(self, path: str, send: Send) -> None:
+        asking = [(b"www-authenticate", b"Bearer"), (b"cache-control", b"no-store")]
+        if path in ("/", "/docs"):
+            await _answer(send, 401, self._login_page, asking)
+            return
+        sentence = "this server needs its token, in a header `Authorization: Bearer TOKEN`"
+        await _answer(send, 401, {"error": sentence}, asking)
+
+
+class _Body:
+    """The body of a request, which is refused when it is too large, or does not come in time.
+
+    The application may turn the error that it is given then into an answer of its own: `refused` is answered instead.
+
+    Args:
+        headers: the headers of the request.
+        receive: reads the body.
+        limits: its largest size, and its time.
+    """
+
+    def __init__(self, headers: dict[bytes, bytes], receive: Receive, limits: ServingLimits) -> None:
+        self._receive, self._limits = receive, limits
+        self._length = headers.get(b"content-length", b"0")
+        self._deadline = asyncio.get_running_loop().time() + limits.body_seconds
+        self._read = 0
+        # Whether nothing of it is left to be read.
+        self.is_whole = self._length == b"0" and b"transfer-encoding" not in headers
+        self.is_answered = False
+        self.refused: RefusedError | None = None
+
+    def check_length(self) -> None:
+        """Refuses a body that is announced as too large."""
+        if not self._length.isdigit() or int(self._length[:20]) > self._most:
+            self._refuse(413, self._too_large)
+
+    async def receive(self) -> Message:
+        """The next part of the body, and afterwards the news that the client is gone."""
+        if self.is_whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            self._refuse(408, "the body of the request did not come in time")
+        self._read += len(message.get("body", b""))
+        self.is_whole = message["type"] == "http.request" and not message.get("more_body", False)
+        if self._read > self._most:
+            self._refuse(413, self._too_large)
+        return message
+
+    @property
+    def _most(self) -> int:
+        return self._limits.upload_bytes + _FORM_BYTES
+
+    @property
+    def _too_large(self) -> str:
+        return f"the file is too large: {self._limits.upload_bytes >> 20} MiB are allowed"
+
+    def _refuse(self, status: int, sentence: str) -> NoReturn:
+        self.refused = RefusedError(status, sentence)
+        raise self.refused
+
+
+def _with_headers(send: Send, body: _Body) -> Send:
+    """Sends an answer with the headers of security; it ends the connection when the body has not been read.
+
+    What the application answers to a refused body is not sent.
+    """
+    is_from_application = False
+
+    async def own(message: Message) -> None:
+        nonlocal is_from_application
+        if message["type"] == "http.response.start":
+            is_from_application = body.refused is not None and message["status"] != body.refused.status
+            if is_from_application:
+                return
+            body.is_answered = True
+            given = {name.lower() for name, _ in message.get("headers", ())}
+            added = [(name.encode(), value.encode()) for name, value in _HEADERS.items() if name.encode() not in given]
+            if not body.is_whole:
+                added.append((b"connection", b"close"))
+            message["headers"] = [*message.get("headers", ()), *added]
+        if not is_from_application:
+            await send(message)
+
+    return own
+
+
+def is_token(given: bytes, tokens: list[str]) -> bool:
+    """Whether this is one of the tokens; the time does not depend on how much of it is right."""
+    digest = hashlib.sha256(given).digest()
+    digests = [hashlib.sha256(token.encode()).digest() for token in tokens]
+    return sum(hmac.compare_digest(digest, each) for each in digests) > 0
+
+
+def cookie_of(token: str) -> str:
+    """What the cookie of a browser holds that has been given the token; the token cannot be read from it."""
+    return hmac.new(token.encode(), b"babelens cookie", hashlib.sha256).hexdigest()
+
+
+async def _answer(
+    send: Send, status: int, content: dict[str, Any] | bytes, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    kind = b"text/html; charset=utf-8" if isinstance(content, bytes) else b"application/json"
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    fixed = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*fixed, *(headers or [])]})
+    await send({"type": "http.response.body", "body": body})

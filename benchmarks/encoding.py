@@ -1,0 +1,203 @@
+"""Images and texts in a second: `Embedder` against sentence-transformers and open_clip, on the same CLIP.
+
+    make bench-env
+    .venv-bench/bin/python benchmarks/encoding.py
+    .venv-bench/bin/python benchmarks/encoding.py --tower google/efficientnet-b0
+
+A CLIP ViT-B/32 with random weights encodes JPEGs, from their files to vectors of unit length, and captions, from
+strings. All sides take turns in one process, each with the batch size that it has by default (open_clip has none: 64).
+`--tower` measures a convolutional tower alone: as a plain loop over batches encodes images, and as `Embedder` does.
+
+open_clip's transforms are torchvision's, whose wheels need the CUDA build of torch: this file does what they do to
+Pillow images (bicubic resizing, center crop, a tensor, normalization), and gives the results to open_clip's model.
+"""
+
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+from unittest.mock import MagicMock
+
+import numpy as np
+import torch
+import typer
+from PIL import Image
+from sentence_transformers import SentenceTransformer
+from transformers import AutoImageProcessor, AutoModel, CLIPConfig, CLIPModel, CLIPProcessor, CLIPTokenizer
+from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from turns import Clock, seconds
+
+from babelens import Embedder, SmalrModel, SmalrProcessor
+from babelens.cli.memory import keep_freed_memory
+
+BATCH = 64
+Side = Callable[[], object]
+WORDS = [
+    "a",
+    "the",
+    "two",
+    "red",
+    "small",
+    "old",
+    "dog",
+    "bicycle",
+    "street",
+    "woman",
+    "water",
+    "near",
+    "holding",
+    "under",
+    "market",
+    "mountain",
+    "with",
+    "of",
+]
+
+
+def main(
+    images: Annotated[int, typer.Option(help="Number of JPEGs.")] = 500,
+    texts: Annotated[int, typer.Option(help="Number of captions.")] = 2000,
+    pixels: Annotated[int, typer.Option(help="Longer side of the JPEGs.")] = 640,
+    rounds: Annotated[int, typer.Option(help="Number of turns of each side.")] = 5,
+    threads: Annotated[int, typer.Option(help="Number of threads of torch.")] = 1,
+    tower: Annotated[str | None, typer.Option(help="A convolutional image tower, instead of CLIP.")] = None,
+    returned: Annotated[bool, typer.Option("--returned", help="Leave glibc's memory as it is in a library.")] = False,
+) -> None:
+    """Print items in a second, and the ratios of `Embedder` to the others."""
+    torch.set_num_threads(threads)
+    kept = not returned and keep_freed_memory()
+    print(f"torch {torch.__version__}, {threads} threads, freed memory {'kept' if kept else 'returned'}\n")
+    clock = time.process_time if threads == 1 else time.perf_counter
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_jpegs(Path(folder, "images"), images, pixels)
+        if tower:
+            measure("images", images, convolutional(tower, files), rounds, clock)
+            return
+        sides = clips(Path(folder, "clip"), files, captions(texts))
+        measure("images", images, {name: side for name, (side, _) in sides.items()}, rounds, clock)
+        measure("texts", texts, {name: side for name, (_, side) in sides.items()}, rounds, clock)
+
+
+def measure(what: str, count: int, sides: dict[str, Side], rounds: int, clock: Clock) -> None:
+    """Prints a table of sides that took turns; the first side is compared with each other one."""
+    for side in sides.values():
+        side()
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            taken[name].append(seconds(side, clock))
+    print(f"| {what} | a second | time beside {next(iter(sides))}'s |\n|---|---|---|")
+    own, *_ = taken.values()
+    for name, values in taken.items():
+        ratio = np.median(np.divide(values, own))
+        print(f"| {name} | {count / np.median(values):.1f} | {ratio:.2f} |", flush=True)
+    print()
+
+
+def convolutional(name: str, files: list[Path]) -> dict[str, Side]:
+    """A tower inside of a dual encoder, and the same tower in a plain loop over batches."""
+    plain, image_processor = AutoModel.from_pretrained(name).eval(), AutoImageProcessor.from_pretrained(name)
+    words = {"en": WORDS}
+    model = SmalrModel.from_backbone(plain, languages=["en"], vocabulary_sizes=[len(WORDS)], latent_tokens=8)
+    embedder = Embedder(model, SmalrProcessor(image_processor, words))
+
+    @torch.no_grad()
+    def loop() -> None:
+        for start in range(0, len(files), BATCH):
+            batch = [Image.open(file).convert("RGB") for file in files[start : start + BATCH]]
+            plain(**image_processor(batch, return_tensors="pt"))
+
+    return {"Embedder": lambda: embedder.encode_image(files, show_progress=False), "a loop over batches": loop}
+
+
+def clips(folder: Path, files: list[Path], texts: list[str]) -> dict[str, tuple[Side, Side]]:
+    """What encodes the images and what encodes the texts, by the name of the library."""
+    open_clip = imported_open_clip()
+    tokenizer = open_clip.get_tokenizer("ViT-B-32")
+    named = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+    vocabulary = {named.get(piece, piece): number for piece, number in tokenizer.encoder.items()}
+    merges = [pair for pair, _ in sorted(tokenizer.bpe_ranks.items(), key=lambda item: item[1])]
+    torch.manual_seed(0)
+    CLIPModel(CLIPConfig()).save_pretrained(folder)
+    CLIPProcessor(
+        CLIPImageProcessorPil(), CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=77)
+    ).save_pretrained(folder)
+    embedder = Embedder.from_pretrained(folder)
+    halved = Embedder.from_pretrained(folder, dtype=torch.bfloat16)
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    plain = open_clip.create_model("ViT-B-32-quickgelu").eval()
+
+    @torch.no_grad()
+    def open_clip_images() -> None:
+        for start in range(0, len(files), BATCH):
+            pixels = torch.stack([transformed(file) for file in files[start : start + BATCH]])
+            plain.encode_image(pixels, normalize=True)
+
+    @torch.no_grad()
+    def open_clip_texts() -> None:
+        for start in range(0, len(texts), BATCH):
+            plain.encode_text(tokenizer(texts[start : start + BATCH]), normalize=True)
+
+    paths = [str(file) for file in files]
+    return {
+        "Embedder": (
+            lambda: embedder.encode_image(files, show_progress=False),
+            lambda: embedder.encode_text(texts, language="en", show_progress=False),
+        ),
+        "Embedder in bfloat16": (
+            lambda: halved.encode_image(files, show_progress=False),
+            lambda: halved.encode_text(texts, language="en", show_progress=False),
+        ),
+        "sentence-transformers": (
+            lambda: theirs.encode(paths, normalize_embeddings=True),
+            lambda: theirs.encode(texts, normalize_embeddings=True),
+        ),
+        "open_clip": (open_clip_images, open_clip_texts),
+    }
+
+
+def imported_open_clip() -> Any:
+    for name in ("torchvision", "torchvision.transforms", "torchvision.transforms.functional", "torchvision.ops.misc"):
+        sys.modules.setdefault(name, MagicMock())
+    import open_clip
+
+    return open_clip
+
+
+def transformed(file: Path) -> torch.Tensor:
+    """What open_clip's transforms make of an image of at least 224 x 224 pixels."""
+    image = Image.open(file).convert("RGB")
+    scale = 224 / min(image.size)
+    image = image.resize([round(side * scale) for side in image.size], Image.Resampling.BICUBIC)
+    left, top = ((side - 224) // 2 for side in image.size)
+    pixels = torch.from_numpy(np.array(image.crop((left, top, left + 224, top + 224)))).permute(2, 0, 1)
+    mean, std = (torch.tensor(values)[:, None, None] for values in (OPENAI_CLIP_MEAN, OPENAI_CLIP_STD))
+    return (pixels.float().div(255) - mean) / std
+
+
+def write_jpegs(folder: Path, count: int, pixels: int) -> list[Path]:
+    """Random colors that change smoothly, with some noise, as large in their files as photographs."""
+    folder.mkdir()
+    files = []
+    for number in range(count):
+        generator = np.random.default_rng(number)
+        colors = Image.fromarray(generator.integers(0, 256, (15, 20, 3), dtype=np.uint8))
+        smooth = np.asarray(colors.resize((pixels, pixels * 3 // 4), Image.Resampling.BICUBIC), dtype=np.int16)
+        noisy = (smooth + generator.integers(-12, 13, smooth.shape)).clip(0, 255).astype(np.uint8)
+        files.append(folder / f"{number:05}.jpg")
+        Image.fromarray(noisy).save(files[-1], quality=85)
+    return files
+
+
+def captions(count: int) -> list[str]:
+    """Captions of 3 to 30 words."""
+    generator = random.Random(0)
+    return [" ".join(generator.choices(WORDS, k=generator.randint(3, 30))) for _ in range(count)]
+
+
+if __name__ == "__main__":
+    typer.run(main)

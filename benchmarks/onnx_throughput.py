@@ -1,0 +1,99 @@
+"""Texts and images a second of ONNX graphs in onnxruntime, beside the same towers in torch.
+
+    python benchmarks/onnx_throughput.py
+
+The towers are those of a CLIP of the shapes of ViT-B/32, and a text tower of six layers of width 384, as that of
+multilingual MiniLM; all weights are random. Each is exported in float32 and with weights of 8 bits, and the three
+encode the same inputs in turns. Counted is the processor's time, which other work on the machine disturbs less;
+reading images and tokenizing is not counted. Batches of one are queries as they come.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import onnxruntime
+import torch
+import typer
+from torch import Tensor, nn
+from transformers import BertConfig, CLIPConfig, CLIPModel
+from turns import Step, seconds
+
+from babelens import MuralConfig, MuralModel
+from babelens.inference.onnx.graph_folder import open_graph
+from babelens.inference.onnx.graphs import Tower, convert, free_dimensions, write_graph
+
+PRECISIONS = ("fp32", "int8")
+SMALL_TEXT = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+# The least image tower there is; it is not timed.
+NO_IMAGES = {"image_size": 32, "kernel_sizes": [3], "in_channels": [32], "out_channels": [16], "depthwise_padding": []}
+NO_IMAGES |= {"strides": [1], "num_block_repeats": [1], "expand_ratios": [1], "hidden_dim": 384}
+
+
+def main(
+    batch_sizes: Annotated[str, typer.Option(help="Comma-separated list.")] = "1,16",
+    tokens: Annotated[int, typer.Option(help="Number of tokens of each text.")] = 16,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 7,
+) -> None:
+    """Print a table of rates, and of their ratios to torch."""
+    torch.set_num_threads(1)
+    print(f"torch {torch.__version__}, onnxruntime {onnxruntime.__version__}, {tokens} tokens\n")
+    print("| tower, batch | torch, per second of a core | onnxruntime fp32 / torch | onnxruntime int8 / torch |")
+    print("|---|---|---|---|")
+    torch.manual_seed(0)
+    clip = CLIPModel(CLIPConfig()).eval()
+    small = MuralModel(
+        MuralConfig(text_config=BertConfig(**SMALL_TEXT), vision_config=NO_IMAGES, image_head=True)
+    ).eval()
+    towers: list[tuple[str, nn.Module, str]] = [
+        ("CLIP ViT-B/32, images", clip, "image"),
+        ("CLIP ViT-B/32, texts", clip, "text"),
+        ("6 layers of width 384, texts", small, "text"),
+    ]
+    sizes = [int(size) for size in batch_sizes.split(",")]
+    for title, model, tower in towers:
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            sessions = graphs(model, tower, Path(folder), tokens)
+            for size in sizes:
+                inputs = made(tower, size, tokens)
+                arrays = {name: value.numpy() for name, value in inputs.items()}
+                module = Tower(model, tower)
+                steps: dict[str, Step] = {"torch": lambda module=module, inputs=inputs: module(inputs)}
+                for name, session in sessions.items():
+                    steps[name] = lambda session=session, arrays=arrays: session.run(None, arrays)
+                taken = times(steps, rounds)
+                columns = [f"{np.median(taken['torch'] / taken[name]):.2f}" for name in PRECISIONS]
+                quartiles = [np.quantile(taken["torch"] / taken[name], [0.25, 0.75]) for name in PRECISIONS]
+                cells = [f"{c} ({low:.2f}–{high:.2f})" for c, (low, high) in zip(columns, quartiles, strict=True)]
+                rate = size / np.median(taken["torch"])
+                print(f"| {title}, {size} | {rate:.1f} | {' | '.join(cells)} |", flush=True)
+
+
+def graphs(model: nn.Module, tower: str, folder: Path, tokens: int) -> dict[str, onnxruntime.InferenceSession]:
+    """The tower at each precision."""
+    traced, paths = made(tower, 2, tokens), {name: folder / f"{name}.onnx" for name in PRECISIONS}
+    write_graph(model, tower, traced, free_dimensions(tower, traced, fixed_length=False), paths["fp32"])
+    convert(paths["fp32"], paths["int8"], "int8")
+    return {name: open_graph(path, threads=1) for name, path in paths.items()}
+
+
+def made(tower: str, size: int, tokens: int) -> dict[str, Tensor]:
+    """A batch of random inputs."""
+    if tower == "image":
+        return {"pixel_values": torch.randn(size, 3, 224, 224)}
+    ids = torch.randint(3, 30000, (size, tokens))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def times(steps: dict[str, Step], rounds: int) -> dict[str, np.ndarray]:
+    """Processor time of each step in each round, in seconds, by turns, after one that is not timed."""
+    for step in steps.values():
+        step()
+    turns = [{name: seconds(step, time.process_time) for name, step in steps.items()} for _ in range(rounds)]
+    return {name: np.array([turn[name] for turn in turns]) for name in steps}
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,106 @@
+"""Retrieval on a corpus: the queries of one language, the images that they search, and the correct ones."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset, IterableDataset
+
+from ...configuration.errors import CorpusError
+from ...configuration.languages import normalize_language
+from ..corpus.caption_index import CaptionIndex, repeats
+from ..corpus.corpus import describe, languages_of
+from .views import ImageFeatures, Images, images_of, text_table
+
+
+@dataclass(frozen=True)
+class RetrievalSet:
+    """Queries in one language, the images that are searched, and the correct images of each query.
+
+    Attributes:
+        language: the language of the texts.
+        images: the images [n_images], which are read on access, or their features.
+        image_ids: the image_id of each image [n_images].
+        texts: the captions [n_texts]; a text is listed once for all rows that share an image_id.
+        text_image_ids: the image_id that each text describes [n_texts].
+        text_to_images: for each text, the indices of all images with its image_id `[n_texts][1 or more]`.
+        rows: the row of each image in the corpus [n_images].
+    """
+
+    language: str
+    images: Images | ImageFeatures
+    image_ids: list[str]
+    texts: list[str]
+    text_image_ids: list[str]
+    text_to_images: list[list[int]]
+    rows: np.ndarray
+
+    def with_equal_texts(self) -> "RetrievalSet":
+        """The same queries, in the reading in which a text is correct for every image that has a caption equal to it.
+
+        By `image_id` alone, two images with the same caption are told apart by chance, and no model can find both.
+        """
+        by_text: dict[str, set[int]] = {}
+        for text, images in zip(self.texts, self.text_to_images, strict=True):
+            by_text.setdefault(text, set()).update(images)
+        return replace(self, text_to_images=[sorted(by_text[text]) for text in self.texts])
+
+
+def retrieval_set(corpus: Dataset, language: str, *, only_captioned: bool = False) -> RetrievalSet:
+    """The captions of a corpus in one language and its images, for retrieval in both directions.
+
+    All languages search the same images, those of the whole corpus, so that their results can be compared.
+
+    Args:
+        corpus: a caption corpus.
+        language: the language of the captions.
+        only_captioned: whether to leave out images without a caption in `language` (the protocol of WIT, where every
+            language has images of its own).
+
+    Raises:
+        CorpusError: if the corpus has no caption in `language`, or is a stream, because ranking needs all images.
+    """
+    return RetrievalSets(corpus).of(language, only_captioned=only_captioned)
+
+
+class RetrievalSets:
+    """As `retrieval_set`, for several languages of one corpus, whose captions are read once.
+
+    Args:
+        corpus: a caption corpus.
+
+    Raises:
+        CorpusError: if the corpus is a stream.
+    """
+
+    def __init__(self, corpus: Dataset) -> None:
+        if isinstance(corpus, IterableDataset):
+            raise CorpusError("retrieval ranks all images at once, and cannot use a stream: load it as a Dataset")
+        self._corpus = corpus
+        self._index = CaptionIndex(text_table(corpus))
+        self._image_ids = np.array(corpus["image_id"][:], dtype=object)
+
+    def of(self, language: str, *, only_captioned: bool = False) -> RetrievalSet:
+        """The set of a language; arguments and errors as those of `retrieval_set`."""
+        language = normalize_language(language)
+        index = self._index
+        captions = index.captions_in(language)
+        if not len(captions):
+            raise CorpusError(f"no captions in {language}; the corpus has {describe(languages_of(self._corpus))}")
+        rows = index.rows[captions]
+        searched = np.unique(rows) if only_captioned else np.arange(len(self._corpus))
+        captions = captions[~repeats(rows, index.concepts[rows], index.text_codes[captions])]
+        image_ids = self._image_ids[searched].tolist()
+        positions: dict[str, list[int]] = {}
+        for position, image_id in enumerate(image_ids):
+            positions.setdefault(image_id, []).append(position)
+        text_image_ids = self._image_ids[index.rows[captions]].tolist()
+        return RetrievalSet(
+            language=language,
+            images=images_of(self._corpus.select(searched) if only_captioned else self._corpus),
+            image_ids=image_ids,
+            texts=index.texts.take(pa.array(captions)).to_pylist(),
+            text_image_ids=text_image_ids,
+            text_to_images=[positions[image_id] for image_id in text_image_ids],
+            rows=searched,
+        )

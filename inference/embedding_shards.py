@@ -1,0 +1,119 @@
+"""Embeddings on disk: a folder of parquet files, as `babelens embed` writes it and `babelens index` reads it.
+
+    photos-embedded/
+        embeddings.json      which model computed them, and their width and number format
+        shard-000000.parquet the columns `id` (text, unique), `embedding` (a list of `dimension` numbers) and metadata
+        shard-000001.parquet
+
+The numbers are float16 or float32, in vectors of length 1. A file appears with all of its content or not at all.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..configuration.errors import CorpusError
+from ..configuration.files import atomic_file
+from ..data.corpus.parquet_files import parquet_file
+
+INFO = "embeddings.json"
+ID, EMBEDDING = "id", "embedding"
+_ROWS_AT_ONCE = 16_384
+
+
+@dataclass(frozen=True)
+class EmbeddingsInfo:
+    """What `embeddings.json` states.
+
+    Args:
+        model: the folder or repository of the model.
+        fingerprint: a digest of the model and of its image processor; only embeddings of one digest are comparable.
+        dimension: the width of the embeddings.
+        dtype: `float16` or `float32`.
+        settings: further settings on which the content of the shards depends.
+    """
+
+    model: str
+    fingerprint: str
+    dimension: int
+    dtype: str = "float16"
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def write_info(folder: Path, info: EmbeddingsInfo) -> None:
+    """Writes `embeddings.json`."""
+    with atomic_file(folder / INFO) as path:
+        path.write_text(json.dumps(asdict(info), indent=2), encoding="utf-8")
+
+
+def read_info(folder: Path) -> EmbeddingsInfo:
+    """Reads `embeddings.json`.
+
+    Raises:
+        CorpusError: when the folder has none, or a damaged one.
+    """
+    try:
+        return EmbeddingsInfo(**json.loads((folder / INFO).read_text("utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise CorpusError(
+            f"{folder} holds no embeddings as `babelens embed --output FOLDER` writes them: {error}"
+        ) from error
+
+
+def shard_file(folder: Path, number: int) -> Path:
+    """The file of a shard, counted from 0."""
+    return folder / f"shard-{number:06d}.parquet"
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """The shards of a folder, in their order."""
+    # A millionth shard has a longer name than the others.
+    return sorted(folder.glob("shard-*.parquet"), key=lambda path: (len(path.name), path.name))
+
+
+def shard_table(ids: list[str], embeddings: np.ndarray, metadata: pa.Table | None = None) -> pa.Table:
+    """The rows of a shard: `ids`, embeddings [n, d] in their own number format, and columns of metadata."""
+    flat = pa.array(np.ascontiguousarray(embeddings).reshape(-1))
+    table = pa.table(
+        {ID: pa.array(ids, pa.string()), EMBEDDING: pa.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])}
+    )
+    if metadata is not None:
+        for name in metadata.column_names:
+            table = table.append_column(name, metadata[name])
+    return table
+
+
+def write_shard(path: Path, table: pa.Table) -> None:
+    """Writes the rows of a shard (`shard_table`)."""
+    with atomic_file(path) as unfinished:
+        pq.write_table(table, unfinished)
+
+
+@contextmanager
+def open_shard(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """A writer of a shard that is larger than memory. The file appears when the block ends without an error.
+
+    Args:
+        path: the file.
+        schema: that of the tables (`shard_table`) to write.
+    """
+    with atomic_file(path) as unfinished:
+        # Hardly two values of embeddings are equal: a dictionary of them would be larger than they are.
+        names = [name for name in schema.names if name != EMBEDDING]
+        with pq.ParquetWriter(unfinished, schema, use_dictionary=names) as writer:
+            yield writer
+
+
+def read_batches(folder: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The rows of all shards, some thousand at a time, each with its embeddings as an array [n, d]."""
+    for path in shard_files(folder):
+        for batch in parquet_file(path).iter_batches(_ROWS_AT_ONCE):
+            column = batch.column(EMBEDDING)
+            yield batch, column.flatten().to_numpy().reshape(len(batch), column.type.list_size)

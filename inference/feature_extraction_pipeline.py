@@ -1,0 +1,126 @@
+"""transformers' pipelines `feature-extraction`, with a language, and `image-feature-extraction`: embeddings.
+
+    embed = pipeline("feature-extraction", model="runs/mural")
+    embed(["ein rotes Auto", "un chien"], language=["de", "fr"], batch_size=32)  # [[[0.03, …]], [[…]]]
+    pipeline("image-feature-extraction", model="runs/mural")(["a.jpg", "b.jpg"], batch_size=32)
+
+Each text and image has one vector of unit length, [1, d] as a nested list, or as a tensor with `return_tensors=True`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
+from transformers.pipelines.image_feature_extraction import ImageFeatureExtractionPipeline
+
+from ..configuration.errors import InputError, MissingLanguageError, ModelFolderError
+from ..configuration.languages import language_for_each
+from ..processing.text_inputs import takes_language
+from .pipeline_inputs import Rows, as_rows, fetched
+
+
+class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
+    """Embeds texts in any language.
+
+    It takes what transformers' pipeline takes, and `language`: the BCP-47 tag of all texts, or a list with one tag for
+    each. Items of data sets and generators may be `{"text": "…", "language": "de"}`. With a language, texts are
+    prepared by the model's own processor, in batches: MLA reads acquired languages, SMALR and LIWE read words, and
+    prompts such as E5's are not left out. Without one, it is transformers' own pipeline.
+    """
+
+    hub_task: ClassVar[tuple[str, str]] = ("feature-extraction", "AutoModel")
+    _load_processor = None  # where the model has one
+    _load_tokenizer = None  # models of words have none
+    tokenizer: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not callable(self.tokenizer):  # what a processor of words has under this name holds ids alone
+            self.tokenizer = None
+        if self.tokenizer is None and not takes_language(self.processor):
+            raise ModelFolderError("feature-extraction needs the tokenizer or the processor of the model")
+
+    def __call__(self, inputs: Any, *, language: str | list[str] | None = None, **kwargs: Any) -> Any:
+        """The embeddings of a text, or of each text of a list, a data set or a generator.
+
+        Args:
+            inputs: the texts.
+            language: the tag of all texts or, for a list of texts, a list with one tag for each.
+            kwargs: what transformers' pipeline takes: `batch_size`, `return_tensors`, and `tokenize_kwargs`, which go
+                to the processor.
+
+        Returns:
+            [1, d] for a text as nested lists or as a tensor, and a list of them for several.
+
+        Raises:
+            InputError: when there are not as many languages as texts.
+            LanguageTagError: for a tag that names no language.
+            MissingLanguageError: for a model without a tokenizer, which needs the language of every text.
+            UnknownLanguageError: for a language that the model has not learned.
+        """
+        if language is None or isinstance(language, str):
+            return super().__call__(inputs, **kwargs, **({} if language is None else {"language": language}))
+        if not isinstance(inputs, list):
+            raise InputError("a list of languages needs a list of texts; other items name theirs by {'language': …}")
+        tags = language_for_each(language, len(inputs))
+        rows = [{"text": text, "language": tag} for text, tag in zip(inputs, tags, strict=True)]
+        return super().__call__(rows, **kwargs)
+
+    def _sanitize_parameters(
+        self, language: str | None = None, **given: Any
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        of_texts, _, postprocessing = super()._sanitize_parameters(**given)
+        tokenizing = {"tokenize_kwargs": of_texts} if of_texts else {}
+        return tokenizing | ({} if language is None else {"language": language}), tokenizing, postprocessing
+
+    def preprocess(
+        self, inputs: Any, language: str | None = None, tokenize_kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """A text with its language, for the processor; or a model's inputs where there is no language."""
+        if isinstance(inputs, Mapping):
+            inputs, language = inputs["text"], inputs.get("language", language)
+        if language is not None:
+            (language,) = language_for_each(language, 1)
+            if takes_language(self.processor):
+                return {"text": inputs, "language": language}
+        if self.tokenizer is None:
+            raise MissingLanguageError("this model reads each language in its own way: give language='de'")
+        return super().preprocess(inputs, **tokenize_kwargs or {})
+
+    def _forward(self, model_inputs: Rows, tokenize_kwargs: dict[str, Any] | None = None) -> Any:
+        if "language" in model_inputs:
+            rows = as_rows(model_inputs)
+            model_inputs = self.processor(**rows, return_tensors="pt", **tokenize_kwargs or {}).to(self.device)
+        return _embeddings_alone(super()._forward(model_inputs))
+
+
+class ImageEmbeddingPipeline(ImageFeatureExtractionPipeline):
+    """Embeds images, which the model's own processor opens: transparency lies on white, as in training.
+
+    It takes what transformers' pipeline takes, which it is for models without a processor of babelens.
+    """
+
+    hub_task: ClassVar[tuple[str, str]] = ("image-feature-extraction", "AutoModel")
+    _load_processor = None  # where the model has one
+
+    def preprocess(self, image: Any, timeout: float | None = None, **image_processor_kwargs: Any) -> Any:
+        """The model's inputs.
+
+        Raises:
+            ImageError: for an image that cannot be read.
+        """
+        if not takes_language(self.processor):
+            return super().preprocess(image, timeout=timeout, **image_processor_kwargs)
+        images = [fetched(image, timeout)]
+        return self.processor(images=images, return_tensors="pt", **image_processor_kwargs).to(self.dtype)
+
+    def _forward(self, model_inputs: Rows) -> Any:
+        return _embeddings_alone(super()._forward(model_inputs))
+
+
+def _embeddings_alone(output: Any) -> Any:
+    """A dual encoder's embeddings [N, d], without what cannot be divided into rows, such as the temperature; another
+    model's output unchanged."""
+    found = [output.get(name) for name in ("text_embeds", "image_embeds") if output.get(name) is not None]
+    return BaseModelOutputWithPooling(pooler_output=found[0]) if len(found) == 1 else output

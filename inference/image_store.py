@@ -1,0 +1,81 @@
+"""The embeddings of a folder's images in the cache, one file for each model. This module needs no torch."""
+
+import hashlib
+import logging
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from ..configuration.cache import cache_folder
+from ..configuration.files import atomic_file, made
+from ..configuration.locks import in_turn
+from .file_states import image_states
+
+logger = logging.getLogger(__name__)
+
+
+def image_cache() -> Path:
+    """The folder of the cache where the command line keeps embeddings of images."""
+    return cache_folder() / "image_index"
+
+
+class ImageStore:
+    """The file of the cache that holds the embeddings of a folder's images.
+
+    An embedding is kept under the state of its image: name, size and time of modification.
+
+    Args:
+        cache: the folder of the cache.
+        fingerprint: that of the model (`image_fingerprint`).
+        folder: the folder of images.
+    """
+
+    def __init__(self, cache: Path, fingerprint: str, folder: Path) -> None:
+        of_folder = hashlib.blake2b(os.fsencode(str(folder.resolve())), digest_size=12).hexdigest()
+        self.file = cache / f"{fingerprint}-{of_folder}.npz"
+
+    def load(self) -> dict[str, np.ndarray]:
+        """The embeddings by the states of their images; none when the file is missing, or damaged, with a warning."""
+        if not self.file.exists():
+            return {}
+        try:
+            with np.load(self.file, allow_pickle=False) as arrays:
+                states, embeddings = arrays["states"].tolist(), arrays["embeddings"]
+            if embeddings.dtype != np.float32 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():
+                raise ValueError("it holds no embeddings")
+            return dict(zip(states, embeddings, strict=True))
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            logger.warning("%s is damaged (%s): the images are encoded again", self.file, error)
+            return {}
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Keeps other processes from encoding the same images: they wait, and log for which process.
+
+        Where nothing can be written, nobody waits.
+        """
+        with ExitStack() as stack:
+            with suppress(OSError):
+                stack.enter_context(made(self.file.parent))
+                stack.enter_context(in_turn(self.file))
+            yield
+
+    def save(self, embeddings: Mapping[str, np.ndarray]) -> None:
+        """Writes the embeddings.
+
+        Raises:
+            SaveError: if the file cannot be written.
+        """
+        with atomic_file(self.file) as path:
+            np.savez(path, states=np.array([*embeddings]), embeddings=np.array([*embeddings.values()]))
+
+
+def image_keys(folder: Path) -> dict[Path, str]:
+    """The images of a folder and its subfolders, in the order of their paths, each with the state under which its
+    embedding is kept."""
+    return {folder / name: f"{name}|{size}|{modified}" for name, (size, modified) in image_states(folder).items()}

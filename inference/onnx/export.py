@@ -1,0 +1,281 @@
+"""Exports a dual encoder: both towers as ONNX graphs, and beside them what prepares their inputs."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError
+from ...configuration.files import atomic_file, atomic_folder, errors_naming
+from ...modeling.modeling_smalr import SmalrModel
+from ...processing.processing_word_level import WordLevelProcessor
+from ..embedder import Embedder
+from ..text_only import TextEncoder
+from .graph_folder import GRAPH_FOLDER, PRECISIONS, SETTINGS_FILE, TOWERS, GraphSettings, graph_file, open_graph
+from .graphs import Shapes, Tower, convert, free_dimensions, write_graph
+from .parity import LARGEST_DIFFERENCE, largest_difference
+from .text_reading import TEXTS, NotExpressible, language_tags, sample_inputs, sample_languages, text_reading
+
+# Batches on which graphs are compared: ranges of `TEXTS`, and numbers of images.
+_TEXT_BATCHES = (slice(0, 1), slice(1, 3), slice(5, None))
+_IMAGE_BATCHES = (1, 2, 5)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was exported.
+
+    Args:
+        folder: the folder.
+        settings: what it states: inputs, precisions with their differences, and how texts are read.
+        sizes: bytes of each graph, by precision and tower.
+    """
+
+    folder: Path
+    settings: GraphSettings
+    sizes: dict[str, dict[str, int]]
+
+
+def export_onnx(
+    source: str | Path, output: str | Path, *, precisions: Sequence[str] = ("fp32",), **loading: Any
+) -> Exported:
+    """Writes a dual encoder as ONNX graphs, and compares them with it.
+
+    Args:
+        source: the model or an adapter: a folder, or a repository on the Hub.
+        output: a new folder; or the folder of the model itself, which gets graphs beside its weights.
+        precisions: of `fp32`, `fp16` and `int8`.
+        loading: what `Embedder.from_pretrained` takes, such as `trust_remote_code`.
+
+    Raises:
+        ArgumentError: for an unknown precision.
+        MissingExtraError: without `babelens[onnx]`.
+        ModelFolderError: if there is no such model, or a file of it is missing or damaged.
+        ModelKindError: if it is no dual encoder, or its graph would depend on values in its inputs.
+        ModelMismatchError: if a graph in float32 computes other embeddings than the model.
+        SaveError: if the folder exists, or cannot be written.
+
+    Examples:
+        >>> export_onnx("runs/mural", "mural-onnx", precisions=["fp32", "int8"]).settings.precisions
+        {'fp32': {'text': 2.4e-07, 'image': 3.6e-07}, 'int8': {'text': 0.011, 'image': 0.008}}
+    """
+    if unknown := [name for name in precisions if name not in PRECISIONS] or not precisions:
+        raise ArgumentError(f"precisions={unknown or []}: choose some of {', '.join(PRECISIONS)}")
+    embedder = _load(source, **loading)
+    with _destination(Path(output), Path(source)) as folder:
+        _write_beside(embedder, folder)
+        graphs = folder / GRAPH_FOLDER
+        graphs.mkdir()
+        settings = _write_graphs(embedder, graphs, list(dict.fromkeys(precisions)))
+        _write_settings(settings, graphs)
+        sizes = {
+            name: {tower: _size(graphs / graph_file(tower, name)) for tower in settings.inputs}
+            for name in settings.precisions
+        }
+    return Exported(Path(output), settings, sizes)
+
+
+def export_query_texts(embedder: Embedder, folder: str | Path) -> None:
+    """Writes what `QueryTexts` needs of a dual encoder: its text tower in float32, and how texts are read.
+
+    Args:
+        embedder: the model, in float32 on the processor.
+        folder: a new folder.
+
+    Raises:
+        MissingExtraError: without `babelens[onnx]`.
+        ModelKindError: if texts can be read by its processor alone, or its graph would depend on values in its inputs.
+        ModelMismatchError: if the graph computes other embeddings than the model.
+        SaveError: if the folder cannot be written.
+    """
+    with atomic_folder(folder) as unfinished:
+        embedder.processor.save_pretrained(unfinished)
+        graphs = unfinished / GRAPH_FOLDER
+        graphs.mkdir()
+        settings = _write_graphs(embedder, graphs, ["fp32"], towers=["text"])
+        if settings.reading is None:
+            raise ModelKindError(f"its texts can be read by its processor alone ({settings.no_reading})")
+        _write_settings(settings, graphs)
+
+
+def _write_settings(settings: GraphSettings, graphs: Path) -> None:
+    text = json.dumps(asdict(settings), ensure_ascii=False, indent=2)
+    (graphs / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _load(source: str | Path, **loading: Any) -> Embedder:
+    embedder = Embedder.from_pretrained(source, device="cpu", dtype=torch.float32, **loading)
+    if isinstance(embedder.model, TextEncoder):
+        raise ModelKindError(
+            f"{source} is an encoder of texts alone, which sentence-transformers exports, and not a dual encoder"
+        )
+    if isinstance(embedder.model, SmalrModel) and not embedder.model.config.compressed:
+        embedder.model = embedder.model.compress()  # or else the graph computes all embeddings of words in every call
+    embedder.model.eval().requires_grad_(False)
+    return embedder
+
+
+# ---- Graphs ----
+
+
+def _write_graphs(
+    embedder: Embedder, graphs: Path, precisions: list[str], towers: Sequence[str] = tuple(TOWERS)
+) -> GraphSettings:
+    """Writes towers at all precisions, and compares each graph with the model."""
+    make_batches = {"text": _text_batches, "image": _image_batches}
+    batches = {tower: make_batches[tower](embedder) for tower in towers}
+    inputs: dict[str, Shapes] = {}
+    differences: dict[str, dict[str, float]] = {name: {} for name in precisions}
+    for tower, own in batches.items():
+        inputs[tower], found = _write_tower(embedder, tower, own, graphs, precisions)
+        for name in precisions:
+            differences[name][tower] = found[name]
+    config: Any = embedder.model.config
+    with torch.no_grad():
+        width = Tower(embedder.model, "text")(batches["text"][0]).shape[-1]
+    reading, why = _reading(embedder, graphs.parent, list(inputs["text"]))
+    length = inputs["text"]["input_ids"][1]
+    return GraphSettings(
+        model_type=config.model_type,
+        width=width,
+        inputs=inputs,
+        precisions=differences,
+        languages=language_tags(embedder.processor) if "language_ids" in inputs["text"] else (),
+        text_length=length if isinstance(length, int) else None,
+        reading=reading,
+        no_reading=why,
+    )
+
+
+def _write_tower(
+    embedder: Embedder, tower: str, batches: list[dict[str, Tensor]], graphs: Path, precisions: list[str]
+) -> tuple[Shapes, dict[str, float]]:
+    """Writes a tower at all precisions; returns the shapes of its inputs, and the largest difference of each graph."""
+    is_by_words = isinstance(embedder.processor, WordLevelProcessor)
+    fixed = tower == "text" and (is_by_words or _has_one_length(embedder))
+    traced = batches[1]  # of two rows or more: a batch of one would be taken for a constant
+    differences: dict[str, float] = {}
+    with TemporaryDirectory(prefix=".fp32-", dir=graphs) as scratch:
+        first = Path(scratch, graph_file(tower, "fp32"))
+        free = free_dimensions(tower, traced, fixed_length=fixed)
+        shapes = write_graph(embedder.model, tower, traced, free, first)
+        for name in dict.fromkeys(["fp32", *precisions]):  # the others are made of the first, which must be right
+            path = first if name == "fp32" else graphs / graph_file(tower, name)
+            if name != "fp32":
+                convert(first, path, name)
+            session = open_graph(path, torch.get_num_threads())
+            differences[name] = largest_difference(embedder.model, tower, session, batches, path.name)
+            if name == "fp32" and differences[name] > LARGEST_DIFFERENCE:
+                raise ModelMismatchError(
+                    f"the graph of the {tower} tower computes other embeddings than the model: a value differs by "
+                    f"{differences[name]:.1g}, more than {LARGEST_DIFFERENCE:g}; nothing was exported"
+                )
+        if "fp32" in precisions:
+            for file in Path(scratch).glob(f"{first.name}*"):  # with a file of weights, if they are large
+                file.rename(graphs / file.name)
+    return shapes, differences
+
+
+def _reading(embedder: Embedder, folder: Path, names: list[str]) -> tuple[Any, str | None]:
+    try:
+        return text_reading(embedder, folder, names), None
+    except NotExpressible as reason:
+        return None, str(reason)
+
+
+def _text_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
+    """Batches of texts in all languages, as the processor makes them; those of words padded to the largest length."""
+    processor = embedder.processor
+    if not isinstance(processor, WordLevelProcessor):
+        return [sample_inputs(embedder, TEXTS[rows]) for rows in _TEXT_BATCHES]
+    tags = language_tags(processor) or ("en", "de")
+    captions = [text for text in TEXTS if text.isascii()]
+    batches = []
+    for rows in _TEXT_BATCHES:
+        texts = captions[rows] or captions[:2]
+        languages = [tags[index % len(tags)] for index in range(len(texts))]
+        made = processor(text=texts, language=languages, padding="max_length", return_tensors="pt")
+        batches.append(dict(made))
+    return batches
+
+
+def _has_one_length(embedder: Embedder) -> bool:
+    """Whether all texts have the same number of tokens, in any language, as SigLIP's text tower needs it."""
+    tags = dict.fromkeys(sample_languages(embedder.processor, len(TEXTS)))
+    inputs = [embedder.process_texts([text], [tag]) for text in ("x", TEXTS[1]) for tag in tags]
+    return len({each["input_ids"].shape[1] for each in inputs}) == 1
+
+
+def _image_batches(embedder: Embedder) -> list[dict[str, Tensor]]:
+    """Batches of drawn images, or of features for a model without a backbone."""
+    rng = np.random.default_rng(0)
+    if getattr(embedder.model, "vision_model", embedder) is None:
+        width = embedder.model.image_feature_size
+        return [{"image_features": torch.from_numpy(rng.random((n, width), np.float32))} for n in _IMAGE_BATCHES]
+    images = []
+    for _ in range(max(_IMAGE_BATCHES)):
+        height, width = rng.integers(40, 120, 2)
+        ramp = np.linspace(rng.uniform(0, 200, 3), rng.uniform(0, 200, 3), width)[None]
+        images.append(Image.fromarray((ramp + rng.uniform(0, 50, (height, width, 3))).astype(np.uint8)))
+    inputs = dict(embedder.processor(images=images, return_tensors="pt"))
+    if list(inputs) != ["pixel_values"]:
+        raise ModelKindError(
+            f"the image processor of this {type(embedder.model).__name__} gives {', '.join(inputs)}: images of sizes "
+            "of their own (NaFlex) have no ONNX graph"
+        )
+    return [{"pixel_values": inputs["pixel_values"][:count]} for count in _IMAGE_BATCHES]
+
+
+# ---- Files ----
+
+
+def _write_beside(embedder: Embedder, folder: Path) -> None:
+    """Writes configuration and processor, and what transformers.js reads of them."""
+    embedder.model.config.save_pretrained(folder)
+    embedder.processor.save_pretrained(folder)
+    settings = dict(embedder.processor.image_processor.to_dict())
+    if settings.pop("auto_map", None):
+        # Our own one has CLIP's steps in the same order, and transformers.js has no other. Python's transformers reads
+        # the settings in `processor_config.json` first.
+        settings["image_processor_type"] = "CLIPImageProcessor"
+    text = json.dumps(settings, indent=2, sort_keys=True)
+    (folder / "preprocessor_config.json").write_text(text + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _destination(output: Path, source: Path) -> Iterator[Path]:
+    """Yields a folder to write to, which becomes `output`; of the model's own folder, only graphs and
+    `preprocessor_config.json` are replaced."""
+    if not (output.is_dir() and source.is_dir() and output.samefile(source)):
+        if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+            raise ArgumentError(f"{output} exists: name a new folder, or the model's own")
+        if output.is_dir():
+            output.rmdir()
+        with atomic_folder(output) as folder:
+            yield folder
+        return
+    if not (output / "config.json").is_file():
+        raise ArgumentError(f"{output} is the folder of an adapter: name a new folder for the graphs of its model")
+    with errors_naming(output), TemporaryDirectory(prefix=".unfinished-", dir=output) as scratch:
+        folder = Path(scratch)
+        yield folder
+        graphs = output / GRAPH_FOLDER
+        if graphs.is_dir():
+            shutil.rmtree(graphs)
+        (folder / GRAPH_FOLDER).rename(graphs)
+        for path in folder.glob("preprocessor_config.json"):
+            with atomic_file(output / path.name) as unfinished:
+                shutil.copy(path, unfinished)
+
+
+def _size(graph: Path) -> int:
+    return sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*"))

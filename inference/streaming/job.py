@@ -1,0 +1,101 @@
+"""What is to be embedded and where to: the settings that all processes of a run share."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from ...configuration.errors import CorpusError
+from ..embedder import Embedder
+from ..embedding_shards import EmbeddingsInfo, shard_table
+from ..fingerprint import image_fingerprint
+from .columns import schema_of
+from .records import parquet_schema
+from .shards import InputShard, input_shards
+
+
+@dataclass(frozen=True)
+class EmbeddingJob:
+    """What to embed, and how.
+
+    Args:
+        source: the images or texts, as `input_shards` takes them.
+        output: the folder to write to.
+        what: `images` or `texts`.
+        columns: the metadata to keep (`parse_columns`). Those of texts always have `text` and `language`.
+        dtype: the number format of the embeddings in the shards, `float16` or `float32`.
+        precision: what the model computes in: `float32`, `bfloat16` or `float16`.
+        shard_size: images of a folder, or lines of a file, in a shard. Tar and parquet files are not cut.
+        workers: number of threads that prepare images in each process.
+        skip_bad: leave out images that cannot be read, or have metadata of another type, instead of stopping.
+        language: the language of texts that come without one, as a BCP-47 tag.
+        task: the head for texts, as in `Embedder.encode_text`.
+    """
+
+    source: str
+    output: Path
+    what: Literal["images", "texts"] = "images"
+    columns: dict[str, str | None] = field(default_factory=dict)
+    dtype: Literal["float16", "float32"] = "float16"
+    precision: str = "float32"
+    shard_size: int = 10_000
+    workers: int = 0
+    skip_bad: bool = False
+    language: str | None = None
+    task: str | None = None
+
+    def shards(self) -> Iterator[InputShard]:
+        """The input shards."""
+        return input_shards(self.source, self.what, self.shard_size)
+
+    def metadata_schema(self) -> pa.Schema:
+        """The columns of metadata with their types.
+
+        Raises:
+            CorpusError: for a source without shards, or without one of the columns.
+        """
+        first = next(self.shards(), None)
+        if first is None:
+            raise CorpusError(f"{self.source}: no {self.what} in this source")
+        if first.kind != "parquet":
+            return schema_of(self.columns)
+        try:
+            return schema_of(self.columns, parquet_schema(first.address))
+        except CorpusError as error:
+            raise CorpusError(f"{first.address}: {error}") from error
+
+
+def info_of(job: EmbeddingJob, embedder: Embedder, model: str, metadata: pa.Schema) -> EmbeddingsInfo:
+    """What `embeddings.json` states of a job.
+
+    Args:
+        job: the job.
+        embedder: the model.
+        model: the folder or repository that it came from.
+        metadata: the columns of metadata.
+
+    Raises:
+        ModelKindError: for images, with an encoder of texts alone; and for a task that the model does not have.
+    """
+    settings: dict[str, Any] = {
+        "what": job.what,
+        "columns": {field.name: str(field.type) for field in metadata},
+        "precision": job.precision,
+    }
+    if job.what == "images":
+        settings["draft"] = embedder.draft
+        probe = embedder.encode_image(Image.new("RGB", (32, 32)))
+    else:
+        settings |= {"language": job.language, "task": job.task}
+        probe = embedder.encode_text("a", language=job.language or "en", task=job.task)
+    fingerprint = image_fingerprint(embedder.model, embedder.processor)
+    return EmbeddingsInfo(model, fingerprint, probe.shape[1], job.dtype, settings)
+
+
+def rows_schema(info: EmbeddingsInfo, metadata: pa.Schema) -> pa.Schema:
+    """The columns of an output shard."""
+    return shard_table([], np.empty((0, info.dimension), info.dtype), metadata.empty_table()).schema

@@ -1,0 +1,146 @@
+"""The work of one process: input shards to output shards, one after the other."""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...configuration.errors import BabelensError, CorpusError
+from ...configuration.files import atomic_file
+from ...data.corpus.images import JUDGED, refuse_mostly_bad
+from ..autocasting import autocasting
+from ..embedder import Embedder
+from ..embedding_shards import EmbeddingsInfo, open_shard, shard_file, shard_table
+from ..lookahead import results_ahead
+from .batches import Batch, Preparation, ShardEnd, Skipped
+from .counts import Counts, as_metadata, skipped_file
+from .job import EmbeddingJob, rows_schema
+from .shards import InputShard
+
+_ROWS_AT_ONCE = 8192  # rows that are held before they are written
+
+
+class ShardWorker:
+    """Embeds shards with one model.
+
+    Args:
+        embedder: the model.
+        job: the settings.
+        info: what `embeddings.json` states.
+        metadata: the columns of metadata.
+    """
+
+    def __init__(self, embedder: Embedder, job: EmbeddingJob, info: EmbeddingsInfo, metadata: pa.Schema) -> None:
+        self.job, self.info, self.metadata = job, info, metadata
+        self.schema = rows_schema(info, metadata)
+        self._preparation = Preparation(embedder, job, metadata)
+        self._device = embedder.model.device
+
+    def embed(self, shards: Iterable[InputShard]) -> Iterator[tuple[InputShard, CorpusError | None]]:
+        """Embeds shards. While the last images of one are encoded, the first of the next are prepared.
+
+        Yields:
+            Each shard once its file is written; or with the error, when it cannot be read.
+
+        Raises:
+            BadImageError: for a bad image, unless bad images are skipped; and if most images of a shard are bad.
+            CorpusError: for unusable metadata, or an unusable text.
+            NonFiniteError: for an embedding that is not finite.
+            SaveError: if a file cannot be written.
+        """
+        begun: deque[InputShard] = deque()  # shards whose records are read, and which are not yet written
+
+        def jobs() -> Iterator[Any]:
+            for shard in shards:
+                begun.append(shard)
+                yield from self._preparation.of_shard(shard)
+
+        with closing(results_ahead(jobs(), self.job.workers)) as results:
+            for first in results:
+                shard = begun.popleft()
+                try:
+                    self._write(shard, first, results)
+                except _UnreadableShard as error:
+                    yield shard, error.reason
+                else:
+                    yield shard, None
+
+    def _write(self, shard: InputShard, first: Batch | ShardEnd, results: Iterator[Batch | ShardEnd]) -> None:
+        """Writes the file of a shard, of which `first` and the next `results` are."""
+        counts, skipped = Counts(), list[Skipped]()
+        file = shard_file(self.job.output, shard.index)
+        result = first
+        with open_shard(file, self.schema) as writer:
+            rows = _Rows(writer)
+            while isinstance(result, Batch):
+                counts.read += len(result.records) + len(result.skipped)
+                skipped += result.skipped
+                if result.records:
+                    rows.add(self._table(result))
+                    self._count(result, counts)
+                result = next(results)
+            if result.error is not None:
+                raise _UnreadableShard(result.error)
+            counts.skipped.update(each.kind for each in skipped)
+            if counts.read >= JUDGED:  # a short one can have bad images alone; the sum of all shards is judged too
+                refuse_mostly_bad([each.reason for each in skipped], counts.read)
+            rows.write()
+            writer.add_key_value_metadata(as_metadata(counts, shard.identity))
+            _write_skipped(skipped_file(file), skipped)
+
+    def _table(self, batch: Batch) -> pa.Table:
+        columns = [list(column) for column in zip(*batch.rows, strict=True)] or [[] for _ in self.metadata]
+        metadata = pa.table(
+            [pa.array(column, field.type) for column, field in zip(columns, self.metadata, strict=True)],
+            schema=self.metadata,
+        )
+        with autocasting(self._device, self.job.precision):
+            embeddings = self._preparation.encode(batch).astype(np.dtype(self.info.dtype))
+        return shard_table([record.id for record in batch.records], embeddings, metadata)
+
+    def _count(self, batch: Batch, counts: Counts) -> None:
+        counts.embedded += len(batch.records)
+        for name, column in zip(self.metadata.names, zip(*batch.rows, strict=True), strict=True):
+            if empty := sum(value is None for value in column):
+                counts.missing[name] += empty
+
+
+class _UnreadableShard(BabelensError):
+    """A shard cannot be read to its end."""
+
+    def __init__(self, reason: CorpusError) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Rows:
+    """Rows that are written when there are many of them, since small row groups are read slowly."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self.writer = writer
+        self.tables: list[pa.Table] = []
+
+    def add(self, table: pa.Table) -> None:
+        self.tables.append(table)
+        if sum(map(len, self.tables)) >= _ROWS_AT_ONCE:
+            self.write()
+
+    def write(self) -> None:
+        if self.tables:
+            self.writer.write_table(pa.concat_tables(self.tables))
+            self.tables = []
+
+
+def _write_skipped(file: Path, skipped: list[Skipped]) -> None:
+    if not skipped:
+        file.unlink(missing_ok=True)  # of an earlier attempt
+        return
+    with atomic_file(file) as path, path.open("w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in skipped)

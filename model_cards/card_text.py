@@ -1,0 +1,59 @@
+"""A card as text: metadata that stay short with many languages and results, above the card's Markdown.
+
+`huggingface_hub` writes every value of the metadata on a line of its own; a hundred languages, or the results in them,
+would fill more lines than the text. Long lists are folded here; each result and each example has one line.
+"""
+
+import re
+from typing import Any
+
+import yaml
+from huggingface_hub import ModelCard, ModelCardData
+
+_MODEL_INDEX = "model-index"
+# A list with more texts than this is folded; a shorter one has one on each line.
+_LONG_LIST = 10
+_WIDTH = 119
+
+
+class CompactCardData(ModelCardData):
+    """The metadata of a card, as short YAML."""
+
+    def to_yaml(self, line_break: str | None = None, original_order: list[str] | None = None) -> str:
+        """The YAML block; arguments as in `ModelCardData.to_yaml`."""
+        super().to_yaml(line_break, original_order)  # puts the keys in that order
+        blocks = [_block(key, value) for key, value in self.to_dict().items()]
+        text = "".join(blocks).strip()
+        return text if line_break is None else re.sub(r"\n", lambda _: line_break, text)
+
+
+class CompactCard(ModelCard):
+    """A model card whose metadata are short YAML."""
+
+    card_data_class = CompactCardData
+
+
+def _block(key: str, value: Any) -> str:
+    if key == _MODEL_INDEX:
+        models = [f"- name: {_flow(model['name'])}  results:\n{_lines(model['results'], '  ')}" for model in value]
+        return f"{key}:\n{''.join(models)}"
+    if isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        return f"{key}:\n{_lines(value, '')}"
+    if isinstance(value, list) and len(value) > _LONG_LIST:
+        return f"{key}:\n{_indented(_flow(value, _WIDTH - 2), '  ')}"
+    return str(yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True))
+
+
+def _lines(values: list[Any], by: str) -> str:
+    """A list with one value on each line."""
+    return "".join(f"{by}- {_flow(value)}" for value in values)
+
+
+def _flow(value: Any, width: int | float = float("inf")) -> str:
+    """A value in brackets, on lines of at most this width; with the end of the line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=width)
+    return str(text).removesuffix("...\n")
+
+
+def _indented(text: str, by: str) -> str:
+    return "".join(f"{by}{line}\n" for line in text.splitlines())

@@ -1,0 +1,142 @@
+"""The results that a card shows: all of them where they are few; else the means, and ten languages.
+
+A card with the results of a hundred languages is longer than anybody reads, and longer than the Hub renders well. The
+complete tables are then in a file beside it.
+"""
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .facts import ModelCardFacts, Result
+
+# Rows of single languages on a card, in all of its tables together.
+_LANGUAGES = 10
+_TABLES_WITH_LANGUAGES = 3  # where there are more, all have means alone
+RESULTS_FILE = "results.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: a language, or the mean over some.
+
+    Args:
+        language: the tag, or how many languages the mean is of.
+        seen: the kind of training data that it had.
+        scores: of the metrics that the card shows.
+        sizes: the numbers of images and texts; empty for a mean.
+    """
+
+    language: str
+    seen: str
+    scores: list[str]
+    sizes: list[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The results on one dataset by one command.
+
+    Args:
+        dataset, command, note: as in `Result`.
+        results: those that are shown, and those that `means` has as means.
+        rows: one for each result.
+        left_out: of how many languages there is no row.
+    """
+
+    dataset: str
+    command: str
+    note: str
+    results: list[Result]
+    rows: list[Row]
+    left_out: int = 0
+
+    @property
+    def summary(self) -> str:
+        """What a shortened table shows."""
+        has_languages = any(not isinstance(result, MeanResult) for result in self.results)
+        ends = ", and the languages with the highest and the lowest scores" if has_languages else ""
+        return f"The means over the languages with the same training data{ends}."
+
+
+def complete_tables(facts: ModelCardFacts) -> list[Table]:
+    """Results grouped into one table for each dataset and command, in their order."""
+    groups = itertools.groupby(facts.results, lambda result: (result.dataset, result.command, result.note))
+    return [_table(facts, *key, list(results)) for key, results in groups]
+
+
+def shown_tables(facts: ModelCardFacts) -> list[Table]:
+    """The tables of the card itself: complete if they have ten rows together.
+
+    Otherwise each begins with the mean over the languages of each kind of training data; the ten rows are divided
+    between the tables, and show the languages with the highest and the lowest scores.
+    """
+    tables = complete_tables(facts)
+    if sum(len(table.rows) for table in tables) <= _LANGUAGES:
+        return tables
+    quota = _LANGUAGES // len(tables) if len(tables) <= _TABLES_WITH_LANGUAGES else 0
+    return [_shortened(facts, table, quota) for table in tables]
+
+
+def _shortened(facts: ModelCardFacts, table: Table, quota: int) -> Table:
+    if len(table.results) <= max(quota, 1):
+        return table
+    score = facts.metrics[-1]
+    ordered = sorted(table.results, key=lambda result: -result.scores[score])
+    ends = ordered[: quota - quota // 2] + (ordered[-(quota // 2) :] if quota > 1 else [])
+    shown = [result for result in table.results if result in ends]  # in the order of the whole table
+    results = [*_means(facts, table.results), *shown]
+    sizes = len(table.rows[0].sizes)
+    short = _table(facts, table.dataset, table.command, table.note, results, sizes)
+    return replace(short, left_out=len(table.results) - len(shown))
+
+
+def _means(facts: ModelCardFacts, results: Sequence[Result]) -> list[Result]:
+    """The mean scores of the languages with each kind of training data."""
+    kinds: dict[str, list[Result]] = {}
+    for result in results:
+        kinds.setdefault(facts.training_of(result.language), []).append(result)
+    return [_mean(kind, members) for kind, members in kinds.items()]
+
+
+def _mean(kind: str, members: list[Result]) -> Result:
+    # Results of the emoji benchmark have scores of their parts as well, as mappings.
+    numbers = [name for name, value in members[0].scores.items() if isinstance(value, int | float)]
+    common = [name for name in numbers if all(name in member.scores for member in members)]
+    return MeanResult(
+        dataset=members[0].dataset,
+        language=f"mean of {len(members)}",
+        scores={
+            name: statistics.fmean(member.scores[name] for member in members)
+            for name in common
+            if not name.startswith("n")  # how many images and texts there were
+        },
+        command=members[0].command,
+        note=members[0].note,
+        seen=kind,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanResult(Result):
+    """The mean over the languages with one kind of training data, `seen`."""
+
+    seen: str
+
+
+def _table(
+    facts: ModelCardFacts, dataset: str, command: str, note: str, results: list[Result], sizes: int = 0
+) -> Table:
+    return Table(dataset, command, note, results, [_row(facts, result, sizes) for result in results])
+
+
+def _row(facts: ModelCardFacts, result: Result, sizes: int) -> Row:
+    """A line; `sizes` is how many empty cells the line of a mean has for them."""
+    is_mean = isinstance(result, MeanResult)
+    return Row(
+        language=result.language,
+        seen=result.seen if isinstance(result, MeanResult) else facts.training_of(result.language),
+        scores=[f"{result.scores[metric]:.1f}" for metric in facts.metrics],
+        sizes=[""] * sizes if is_mean else [str(n) for name, n in result.scores.items() if name.startswith("n")],
+    )

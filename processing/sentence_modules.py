@@ -1,0 +1,254 @@
+"""The modules by which sentence-transformers runs a saved model, with babelens installed or without it.
+
+`modules.json` (`sentence_files`) names one of these classes, and sentence-transformers loads it from the model's
+folder with `trust_remote_code=True`. They have the methods of sentence-transformers' input modules, and are no
+subclasses of them: saving a model imports this file, and must not need sentence-transformers.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+from transformers import AutoModel, AutoModelForMultipleChoice, AutoProcessor
+
+from ..configuration.errors import InputError, MissingLanguageError, NonFiniteError
+from ..configuration.languages import normalize_language
+from ..configuration.sentence_files import SETTINGS_FILE, listed_languages
+from ..configuration.tasks import head_of_task
+from .image_inputs import as_rgb_image
+from .text_inputs import shown_briefly
+
+# As sentence-transformers tells the path of an image from a text.
+_IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tiff", ".webp")
+_OWN_TASKS = (None, "query", "document")  # what its `encode_query` and `encode_document` set
+_PER_TEXT = "texts in several languages are given as {'text': '…', 'language': 'sw'}"
+
+
+class SentenceModule(nn.Module):
+    """What both modules share: loading, saving, and the language of texts.
+
+    Args:
+        model: the model.
+        processor: its processor.
+    """
+
+    auto_model: ClassVar[Any]
+    forward_kwargs: ClassVar[set[str]] = {"language"}  # further arguments of `encode` and `predict`
+    save_in_root: ClassVar[bool] = True
+
+    def __init__(self, model: Any, processor: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.processor = processor
+
+    @classmethod
+    def load(
+        cls,
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        trust_remote_code: bool = False,
+        model_kwargs: dict[str, Any] | None = None,
+        processor_kwargs: dict[str, Any] | None = None,
+        config_kwargs: dict[str, Any] | None = None,
+        backend: str = "torch",
+        **kwargs: Any,
+    ) -> Self:
+        """Loads model and processor; the arguments are those that sentence-transformers passes to its modules.
+
+        Raises:
+            InputError: for another backend than torch.
+        """
+        if backend != "torch":
+            raise InputError(
+                f"backend={backend!r}: this model runs in sentence-transformers with torch; "
+                "`babelens export` writes it as ONNX, for babelens' Embedder"
+            )
+        place = {"subfolder": subfolder, "token": token, "cache_dir": cache_folder, "revision": revision}
+        place |= {"local_files_only": local_files_only, "trust_remote_code": trust_remote_code}
+        chosen = (config_kwargs or {}) | (model_kwargs or {})
+        model = cls.auto_model.from_pretrained(model_name_or_path, **place | chosen)
+        processor = AutoProcessor.from_pretrained(model_name_or_path, **place | (processor_kwargs or {}))
+        return cls(model, processor)
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Saves model and processor. The settings that sentence-transformers wrote just before, with the prompts that
+        its user chose, stay."""
+        path = Path(output_path, SETTINGS_FILE)
+        settings = path.read_bytes() if path.is_file() else None
+        self.model.save_pretrained(output_path)
+        self.processor.save_pretrained(output_path)
+        if settings is not None:
+            path.write_bytes(settings)
+
+    @property
+    def modalities(self) -> list[str]:
+        """What the model reads, by sentence-transformers' names."""
+        # Models that read features in the place of images have no tower for images.
+        return ["text"] if getattr(self.model.config, "vision_config", {}) is None else ["text", "image"]
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.processor.tokenizer
+
+    @property
+    def max_seq_length(self) -> int:
+        """Number of tokens, or words, at which texts are cut."""
+        return int(self.processor.max_text_length)
+
+    @max_seq_length.setter
+    def max_seq_length(self, length: int) -> None:
+        self.processor.max_text_length = length
+
+    def preprocess(
+        self, inputs: Sequence[Any], prompt: str | None = None, language: str | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
+        """Makes the model's inputs.
+
+        Args:
+            inputs: texts, images, or pairs of them. A text is a string or `{"text": …, "language": …}`; an image is
+                a Pillow image, an array, a path, or `{"image": …}`.
+            prompt: the text of a prompt, which is the tag of a language.
+            language: the tag of the language of all texts, in the place of a prompt.
+            kwargs: further arguments of sentence-transformers.
+
+        Raises:
+            InputError: for inputs that the model does not read, or a prompt beside a language.
+            LanguageTagError: if a tag, or a prompt, names no language.
+            MissingLanguageError: for texts without a language, unless the model has exactly one.
+            UnknownLanguageError: if the model has not learned a language.
+        """
+        if kwargs.get("processing_kwargs"):
+            raise InputError("processing_kwargs are not read by this model; texts are cut at model.max_seq_length")
+        try:
+            return self.make_inputs(inputs, self._language_of_all(prompt or None, language))
+        except TypeError as error:  # after which sentence-transformers would put the prompt before the texts
+            raise InputError(str(error)) from error
+
+    def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
+        """Returns the model's inputs, for texts in this language if they have none of their own."""
+        raise NotImplementedError
+
+    def _language_of_all(self, prompt: str | None, language: Any) -> str | None:
+        if prompt is not None and language is not None:
+            raise InputError(f"language={language!r} beside the prompt {prompt!r}: each names a language; give one")
+        given = language if prompt is None else prompt
+        if given is not None:
+            if not isinstance(given, str):
+                raise InputError(f"language={shown_briefly(given)} must be one tag; {_PER_TEXT}")
+            return normalize_language(given)
+        listed = listed_languages(self.model.config)
+        return listed[0] if len(listed) == 1 else None
+
+    def read_texts(self, given: Sequence[tuple[str, str | None]], language: str | None) -> dict[str, Any]:
+        """Returns the arguments of the processor for texts, each with a language or without one."""
+        languages = [own or language for _, own in given]
+        if None in languages:
+            text = given[languages.index(None)][0]
+            listed = listed_languages(self.model.config)
+            known = f"; this model has {', '.join(listed)}" if listed else ""
+            raise MissingLanguageError(
+                f"{text!r} came without its language: name it by prompt_name='sw', or language='sw'; "
+                f"{_PER_TEXT}{known}"
+            )
+        return {"text": [text for text, _ in given], "language": languages}
+
+    def on_device(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Returns the model's inputs, in its floating-point type."""
+        return {
+            name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
+            for name, value in features.items()
+        }
+
+    def check_finite(self, values: Tensor, what: str) -> None:
+        """Raises a NonFiniteError if the model computed NaN or infinity; in training, the loss tells."""
+        if not self.training and not bool(values.isfinite().all()):
+            raise NonFiniteError(f"{type(self.model).__name__} computes {what} with values that are NaN or infinite")
+
+
+class DualEncoderModule(SentenceModule):
+    """A dual encoder in a `SentenceTransformer`: texts and images to the embeddings of babelens' `Embedder`.
+
+    `encode(texts, task="text_text")` takes the head of a model that has one for each task, as MURAL has.
+    """
+
+    auto_model = AutoModel
+    forward_kwargs: ClassVar[set[str]] = {"language", "task"}
+
+    def get_embedding_dimension(self) -> int:
+        return int(self.model.config.projection_dim)
+
+    def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
+        read = [_read(item, f"inputs[{index}]") for index, item in enumerate(inputs)]
+        images = [image for image, _, _ in read if image is not None]
+        if images and len(images) < len(read):
+            raise InputError("texts and images came in one batch: encode them in two calls")
+        if images:
+            return dict(self.processor(images=images, return_tensors="pt"))
+        texts = self.read_texts([(text, own) for _, text, own in read], language)
+        return dict(self.processor(**texts, return_tensors="pt"))
+
+    def forward(
+        self, features: dict[str, Any], language: str | None = None, task: str | None = None
+    ) -> dict[str, Any]:
+        """Adds `sentence_embedding`, of unit length in float32 [N, d], to the model's inputs; `language` was read
+        before."""
+        inputs = self.on_device(features)
+        if "pixel_values" in inputs:
+            output = self.model.get_image_features(**inputs)
+        else:
+            head = head_of_task(self.model, None if task in _OWN_TASKS else task)
+            output = self.model.get_text_features(**inputs, **head)
+        embeddings = output.pooler_output.float()
+        self.check_finite(embeddings, "embeddings")
+        return features | {"sentence_embedding": nn.functional.normalize(embeddings, dim=-1)}
+
+
+class CrossEncoderModule(SentenceModule):
+    """A model that scores pairs of a text and an image, in either order, in a `CrossEncoder`."""
+
+    auto_model = AutoModelForMultipleChoice
+
+    def make_inputs(self, inputs: Sequence[Any], language: str | None) -> dict[str, Tensor]:
+        images, texts = [], []
+        for index, pair in enumerate(inputs):
+            read = [_read(item, f"inputs[{index}]") for item in pair]
+            found = [image for image, _, _ in read if image is not None]
+            if len(read) != 2 or len(found) != 1:
+                raise InputError(f"inputs[{index}] is {shown_briefly(pair)}, which is no pair of a text and an image")
+            images += found
+            texts += [(text, own) for image, text, own in read if image is None]
+        return dict(self.processor(images=images, **self.read_texts(texts, language), return_tensors="pt"))
+
+    def forward(self, features: dict[str, Any], language: str | None = None) -> dict[str, Any]:
+        """Adds `scores`, in float32 [N, 1], to the model's inputs; `language` was read before."""
+        scores = self.model(**self.on_device(features)).scores.float()
+        self.check_finite(scores, "scores")
+        return features | {"scores": scores.unsqueeze(1)}
+
+
+def _read(item: Any, called: str) -> tuple[Any, str, str | None]:
+    """Returns an image, or None with a text and the language that stands beside it."""
+    language = None
+    if isinstance(item, dict):
+        if len({"text", "image"} & set(item)) != 1 or set(item) - {"text", "image", "language"}:
+            raise InputError(f"{called} has {', '.join(map(repr, item))}: give 'text' with 'language', or 'image'")
+        if "image" in item:
+            return as_rgb_image(item["image"], called), "", None
+        item, language = item["text"], item.get("language")
+        if not isinstance(item, str):
+            raise InputError(f"{called} is {shown_briefly(item)}, which is not a text")
+    elif not isinstance(item, str) or _is_image(item):
+        return as_rgb_image(item, called), "", None
+    return None, item, language
+
+
+def _is_image(text: str) -> bool:
+    if text.startswith("data:image/") or (text.startswith(("http://", "https://")) and " " not in text):
+        return text.startswith("data:") or text.partition("?")[0].lower().endswith(_IMAGE_ENDINGS)
+    return text.lower().endswith(_IMAGE_ENDINGS) and os.path.isfile(text)

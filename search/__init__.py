@@ -1,0 +1,9 @@
+"""Indexes of embeddings: exact, approximate and beyond memory, with one interface, filters by metadata and deletion.
+
+The public names stand in `__init__.pyi`; each is imported when it is first used. None of them needs torch, except
+queries and images that a model encodes.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,214 @@
+"""What an index is built from: embeddings with their ids and metadata, some thousand at a time.
+
+A source is a folder of shards or a parquet file of `babelens embed`, a folder of images, or another index. It states
+which model computed its embeddings, and is read as often as needed.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import PIL.Image
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..configuration.errors import CorpusError, InputError, NonFiniteError
+from ..data.corpus.parquet_files import parquet_file
+from ..inference.embedding_shards import EMBEDDING, ID, INFO, EmbeddingsInfo, read_batches, read_info, shard_files
+
+if TYPE_CHECKING:
+    from ..inference.embedder import Embedder
+
+_FILE = "file"  # the column of names in a .parquet file of `babelens embed`
+_ROWS_AT_ONCE = 16_384
+_LENGTH_TOLERANCE = 0.01  # float16 vectors of 1000 dimensions differ from length 1 by some ten-thousandths
+
+Batch = tuple[pa.Table, np.ndarray]  # the columns `id` and metadata, and the vectors, float16 [n, d]
+
+
+@dataclass(frozen=True)
+class VectorSource:
+    """Embeddings with their ids and metadata.
+
+    Args:
+        info: the model that computed them, and their width.
+        schema: the columns of their rows: `id` and metadata.
+        read: begins to read them.
+        called: what error messages call them.
+    """
+
+    info: EmbeddingsInfo
+    schema: pa.Schema
+    read: Callable[[], Iterator[Batch]]
+    called: str
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The rows in batches, checked.
+
+        Raises:
+            InputError: for an id that is missing or occurs twice, and for vectors of another width or length than 1.
+            NonFiniteError: for a vector that is not finite.
+        """
+        hashes: list[np.ndarray] = []
+        for rows, vectors in self.read():
+            ids = rows[ID].to_pylist()
+            hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
+            self._check(ids, vectors)
+            yield rows.select(self.schema.names).cast(self.schema), np.ascontiguousarray(vectors, dtype=np.float16)
+        if hashes:
+            self._refuse_duplicates(np.concatenate(hashes))
+
+    def _check(self, ids: list[str | None], vectors: np.ndarray) -> None:
+        if None in ids or "" in ids:
+            raise InputError(f"{self.called}: a row has no id")
+        if vectors.shape[1] != self.info.dimension:
+            raise InputError(
+                f"{self.called}: {ids[0]} has a vector of {vectors.shape[1]} dimensions in the place of "
+                f"{self.info.dimension}"
+            )
+        lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32))
+        if not np.isfinite(lengths).all():
+            raise NonFiniteError(
+                f"{self.called}: the vector of {ids[int(np.argmin(np.isfinite(lengths)))]} is not finite"
+            )
+        if (bad := abs(lengths - 1) > _LENGTH_TOLERANCE).any():
+            first = int(np.argmax(bad))
+            raise InputError(
+                f"{self.called}: the vector of {ids[first]} has length {lengths[first]:.3f} in the place of 1"
+            )
+
+    def _refuse_duplicates(self, hashes: np.ndarray) -> None:
+        """Refuses an id that occurs twice; hashes find those that may, at 8 bytes each, and a second reading tells."""
+        values, counts = np.unique(hashes, return_counts=True)
+        suspects = set(values[counts > 1].tolist())
+        seen: set[str] = set()
+        for rows, _ in self.read() if suspects else ():
+            for each in rows[ID].to_pylist():
+                if hash(each) in suspects:
+                    if each in seen:
+                        raise InputError(f"{self.called}: the id {each} occurs twice")
+                    seen.add(each)
+
+
+def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorSource:
+    """The embeddings in a folder of shards, or in a .parquet file, of `babelens embed`.
+
+    Args:
+        path: the folder or the file. A file has the embeddings of images, in the columns `file` (or `id`) and
+            `embedding`.
+        info: the model that computed the embeddings of a file, which does not state it; its dimension is read from
+            the file.
+
+    Raises:
+        CorpusError: when there are no embeddings of images, or a file comes without `info`.
+    """
+    if path.is_dir():
+        return _shards_source(path)
+    if info is None:
+        raise CorpusError(f"{path} does not state which model computed its embeddings: name the model")
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{path} is no parquet file of `babelens embed`: {error}") from error
+    names = {ID, _FILE} & set(schema.names)
+    width = _width(schema)
+    if not names or width is None:
+        raise CorpusError(
+            f"{path} has the columns {', '.join(schema.names)}; embeddings of images have `{_FILE}` or `{ID}`, and "
+            f"`{EMBEDDING}`, a list of fixed length"
+        )
+    name = ID if ID in names else _FILE
+
+    def read() -> Iterator[Batch]:
+        for batch in parquet_file(path).iter_batches(_ROWS_AT_ONCE):
+            column = batch.column(EMBEDDING)
+            vectors = column.flatten().to_numpy().reshape(len(batch), width)
+            yield _with_id(pa.Table.from_batches([batch]), name), vectors
+
+    columns = _row_schema(schema, name)
+    return VectorSource(replace(info, dimension=width), columns, read, str(path))
+
+
+def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_images: bool = False) -> VectorSource:
+    """The images of a folder and its subfolders, encoded; their ids are their paths below the folder.
+
+    The columns `width` and `height` have the size of each image in pixels. Embeddings are kept in the cache that
+    `babelens search` uses.
+
+    Args:
+        embedder: the model.
+        model: its folder or repository, which the index states.
+        folder: the folder.
+        skip_bad_images: leave out images that cannot be read, instead of raising an error.
+
+    Raises:
+        CorpusError: when the folder holds no image.
+        BadImageError: for an image that cannot be read.
+        ModelKindError: for an encoder of texts alone.
+    """
+    from ..inference.fingerprint import image_fingerprint
+    from ..inference.image_index import ImageIndex
+    from ..inference.image_store import image_cache
+
+    index = ImageIndex.of_folder(embedder, folder, skip_bad_images=skip_bad_images, cache=image_cache())
+    schema = pa.schema([(ID, pa.string()), ("width", pa.int32()), ("height", pa.int32())])
+
+    def read() -> Iterator[Batch]:
+        for start in range(0, len(index.paths), _ROWS_AT_ONCE):
+            paths = index.paths[start : start + _ROWS_AT_ONCE]
+            widths, heights = zip(*map(_size, paths), strict=True)
+            ids = [path.relative_to(folder).as_posix() for path in paths]
+            yield pa.table([ids, widths, heights], schema=schema), index.embeddings[start : start + len(paths)]
+
+    info = EmbeddingsInfo(model, image_fingerprint(embedder.model, embedder.processor), index.embeddings.shape[1])
+    return VectorSource(info, schema, read, str(folder))
+
+
+def _size(path: Path) -> tuple[int, int]:
+    with PIL.Image.open(path) as image:
+        return image.size
+
+
+def _shards_source(folder: Path) -> VectorSource:
+    info = read_info(folder)
+    files = shard_files(folder)
+    if not files:
+        raise CorpusError(f"{folder} has an {INFO} and no shards of embeddings")
+    schema = pq.read_schema(files[0])
+    if ID not in schema.names or _width(schema) is None:
+        raise CorpusError(f"{files[0]} lacks `{ID}` or `{EMBEDDING}`, a list of fixed length")
+    columns = _row_schema(schema, ID)
+
+    def read() -> Iterator[Batch]:
+        for batch, vectors in read_batches(folder):
+            rows = _with_id(pa.Table.from_batches([batch]), ID)
+            if rows.schema.names != columns.names:
+                raise CorpusError(f"{folder}: the shards have different columns: {columns.names}, {rows.schema.names}")
+            yield rows, vectors
+
+    return VectorSource(info, columns, read, str(folder))
+
+
+def _width(schema: pa.Schema) -> int | None:
+    if EMBEDDING not in schema.names or not pa.types.is_fixed_size_list(schema.field(EMBEDDING).type):
+        return None
+    return schema.field(EMBEDDING).type.list_size
+
+
+def _with_id(table: pa.Table, name: str) -> pa.Table:
+    """The columns of an index: `id`, which the table calls `name`, and metadata."""
+    table = table.drop_columns([EMBEDDING])
+    rest = table.drop_columns([name])
+    columns = {field.name: _plain(table[field.name]) for field in rest.schema}
+    return pa.table({ID: table[name].cast(pa.string()), **columns})
+
+
+def _row_schema(schema: pa.Schema, name: str) -> pa.Schema:
+    return _with_id(schema.empty_table(), name).schema
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column whose values stand in it: dictionaries, which differ between files, are left aside."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

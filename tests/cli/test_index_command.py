@@ -1,0 +1,115 @@
+"""`babelens index`: from images and from files of embeddings to results."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from index_vectors import unit
+from PIL import Image
+
+from babelens.configuration.errors import CorpusError, FilterError, InputError, ModelMismatchError
+from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info, write_shard
+from babelens.inference.image_files import images_in
+
+
+@pytest.fixture
+def index(run, model, images, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    run("index", "build", "--images", images, "--model", model, "--output", tmp_path / "index")
+    return tmp_path / "index"
+
+
+def found(run, *arguments):
+    return json.loads(run("index", "search", *arguments, "--json").stdout)["results"]
+
+
+def test_an_index_of_images(run, index, model, images):
+    some = images_in(images)[1]
+    searched = found(run, index, "--model", model, "--image", some, "--top", 2)
+    assert len(searched) == 2 and searched[0]["id"] == some.relative_to(images).as_posix()
+    assert searched[0]["score"] == pytest.approx(1, abs=1e-3)
+    assert searched[0]["metadata"] == {"width": 8, "height": 8}
+    both = found(run, index, "ein Hund", "--query", "a dog", "--language", "de", "--language", "en", "--model", model)
+    assert len(both) == 3
+    highest = found(run, index, "a dog", "--language", "en", "--image", some, "--merge", "max", "--model", model)
+    assert highest[0]["id"] == searched[0]["id"]
+    assert found(run, index, "a dog", "--language", "en", "--model", model, "--where", "width > 8") == []
+    shown = run("index", "search", index, "a dog", "--language", "en", "--model", model).output
+    assert "plain.png" in shown and "a dog [en]" in shown and "3 vectors" in shown
+
+
+def test_changes_of_an_index(run, index, model, images, tmp_path):
+    more = tmp_path / "more"
+    more.mkdir()
+    Image.new("RGB", (20, 10), "red").save(more / "red.png")
+    assert "1 vectors added" in run("index", "add", index, "--images", more, "--model", model).output
+    error = run("index", "add", index, "--images", more, "--model", model, code=1).exception
+    assert isinstance(error, InputError) and "red.png already" in str(error)
+    (tmp_path / "ids.txt").write_text("plain.png\n")
+    assert (
+        "2 vectors deleted"
+        in run("index", "delete", index, "--ids", tmp_path / "ids.txt", "--where", "width == 20", "--compact").output
+    )
+    stat = json.loads(run("index", "stat", index, "--recall", "--json").stdout)
+    assert (stat["engine"], stat["vectors"], stat["deleted"], stat["recall@10"]) == ("exact", 2, 0, 1)
+    assert stat["columns"] == {"width": "int32", "height": "int32"} and stat["model"] == str(model)
+    assert isinstance(run("index", "delete", index, "--where", "a >", code=1).exception, FilterError)
+
+
+def test_another_model_is_refused(run, index, tmp_path, make_mural):
+    for part in make_mural():
+        part.save_pretrained(tmp_path / "other")
+    error = run("index", "search", index, "a", "--language", "en", "--model", tmp_path / "other", code=1).exception
+    assert isinstance(error, ModelMismatchError) and "not comparable" in str(error)
+
+
+@pytest.mark.parametrize("engine", ["exact", "hnsw", "ivf-pq", "lance"])
+def test_shards_become_an_index_of_every_engine(run, engine, tmp_path):
+    random, folder = np.random.default_rng(0), tmp_path / "embedded"
+    folder.mkdir()
+    write_info(folder, EmbeddingsInfo("runs/mural", "a" * 24, 16))
+    for number in range(2):
+        ids = [f"{number}-{row}.jpg" for row in range(50)]
+        write_shard(
+            shard_file(folder, number), shard_table(ids, unit(random, 50), pa.table({"width": list(range(50))}))
+        )
+    built = run("index", "build", folder, "--output", tmp_path / "index", "--engine", engine, "--json").stdout
+    stat = json.loads(built)
+    assert stat["vectors"] == 100 and stat["model"] == "runs/mural" and stat["engine"] == engine
+    assert stat.get("recall@10") == (None if engine == "exact" else 1)
+    shown = run("index", "stat", tmp_path / "index").output
+    assert engine in shown and "width (int64)" in shown
+
+
+def test_a_parquet_file_of_embed(run, model, images, tmp_path):
+    run("embed", model, "--images", images, "--output", tmp_path / "images.parquet")
+    run("index", "build", tmp_path / "images.parquet", "--model", model, "--output", tmp_path / "index")
+    some = images_in(images)[0]
+    assert found(run, tmp_path / "index", "--model", model, "--image", some)[0]["id"] == "a[/b].png"
+    (tmp_path / "texts.txt").write_text("a dog\n")
+    run("embed", model, "--texts", tmp_path / "texts.txt", "--language", "en", "--output", tmp_path / "t.parquet")
+    refused = run("index", "build", tmp_path / "t.parquet", "--model", model, "--output", tmp_path / "i", code=1)
+    assert isinstance(refused.exception, CorpusError) and "embeddings of images have `file`" in str(refused.exception)
+    (tmp_path / "empty").mkdir()
+    refused = run("index", "build", tmp_path / "empty", "--output", tmp_path / "i", code=1)
+    assert isinstance(refused.exception, CorpusError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["build", "--output", "i"], "give either EMBEDDINGS or --images"),
+        (["build", "--images", ".", "--output", "i"], "encoded by a model"),
+        (["build", ".", "--model", "m", "--output", "i"], "states its model itself"),
+        (["build", __file__, "--output", "i"], "does not state its model"),
+        (["delete", "i"], "say what to delete"),
+        (["search", "i", "--model", "m"], "give a description or --image"),
+        (["search", "i", " ", "--language", "de", "--model", "m"], "is empty"),
+        (["search", "i", "a", "--model", "m"], "0 languages for 1 descriptions"),
+        (["search", "i", "--image", __file__, "--language", "de", "--model", "m"], "no description whose language"),
+        (["stat", "i", "--nprobe", "3"], "need --recall"),
+    ],
+)
+def test_wrong_options_are_refused(run, arguments, why):
+    assert why in " ".join(run("index", *arguments, code=2).output.split())

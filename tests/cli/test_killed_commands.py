@@ -1,0 +1,33 @@
+"""Long commands, killed at random moments: what is left is completed by the next run.
+
+`BABELENS_KILLS=50` kills each of them more often; `python tests/support/killed_commands.py` prints a table.
+"""
+
+import os
+
+import pytest
+from killed_commands import commands, killed_command
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the killed processes are forks, which start at once"),
+]
+
+KILLS = int(os.environ.get("BABELENS_KILLS", "2"))
+NAMES = ["train", "acquire", "embed", "embed a file", "features", "trim", "index build", "index add"]
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    return commands(tmp_path_factory.mktemp("killed") / "brought")
+
+
+def test_every_command_is_tried(known):
+    assert list(known) == NAMES
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_killed_command_is_completed_by_the_next_run(known, tmp_path, name):
+    outcome = killed_command(known, name, KILLS, tmp_path)
+    assert outcome.kills == KILLS and outcome.broken == []

@@ -1,0 +1,142 @@
+"""One process at a time in an output folder or a cache."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from babelens.configuration.errors import SaveError
+from babelens.configuration.locks import in_turn, locked_path
+from babelens.configuration.output_lock import locked
+from babelens.trainers.frozen_features import frozen_features
+
+HOLD = """
+import sys, time
+from babelens.configuration.output_lock import locked
+with locked(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(100)
+"""
+
+
+def test_a_second_process_is_told_who_has_the_folder(tmp_path):
+    folder = tmp_path / "model"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "locked\n"
+            with (
+                pytest.raises(SaveError, match=rf"model is in use by process {other.pid} on .*: wait until"),
+                locked(folder),
+            ):
+                pass
+        finally:
+            other.send_signal(signal.SIGKILL)
+        other.wait()
+        with locked(folder):  # the lock is gone with the process
+            assert str(os.getpid()) in (folder / ".lock").read_text()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_lock_leaves_what_is_in_the_folder(tmp_path):
+    with pytest.raises(KeyError), locked(tmp_path / "deep" / "model"):
+        (tmp_path / "deep" / "model" / "weights").write_text("w")
+        raise KeyError
+    assert [path.name for path in (tmp_path / "deep" / "model").iterdir()] == ["weights"]
+
+
+@pytest.mark.parametrize("variable", ["RANK", "OMPI_COMM_WORLD_RANK"])
+def test_the_first_process_of_a_job_locks_for_all(tmp_path, monkeypatch, variable):
+    with locked(tmp_path):
+        monkeypatch.setenv(variable, "1")
+        with locked(tmp_path):
+            pass
+        monkeypatch.setenv(variable, "0")
+        with pytest.raises(SaveError), locked(tmp_path):
+            pass
+        assert (tmp_path / ".lock").exists()
+
+
+HOLD_PATH = """
+import sys, time
+from pathlib import Path
+from babelens.configuration.locks import {lock}
+with {lock}(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Starts another process, which holds a lock of `features` until it reads a line or is killed."""
+    started = []
+
+    def start(lock):
+        command = [sys.executable, "-c", HOLD_PATH.format(lock=lock), str(tmp_path / "features")]
+        other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(other)
+        assert other.stdout.readline() == "locked\n"
+        return other
+
+    yield start
+    for other in started:
+        other.kill()
+        other.wait()
+        other.stdin.close()
+        other.stdout.close()
+
+
+@pytest.mark.live
+def test_a_file_or_folder_that_does_not_exist_is_locked(tmp_path, holder):
+    other = holder("locked_path")
+    with (
+        pytest.raises(SaveError, match=rf"features is in use by process {other.pid} on .*: wait until"),
+        locked_path(tmp_path / "features"),
+    ):
+        pass
+    other.kill()
+    other.wait()
+    with locked_path(tmp_path / "features"):
+        pass
+    with locked_path(tmp_path / "deep" / "features"):
+        pass
+    assert list(tmp_path.iterdir()) == []  # neither locks nor folders
+
+
+@pytest.mark.live
+def test_a_cache_is_waited_for_in_turn(tmp_path, holder, caplog):
+    caplog.set_level("INFO")
+    other = holder("in_turn")
+    threading.Timer(0.2, other.stdin.close).start()
+    with in_turn(tmp_path / "features"):
+        assert other.wait(20) == 0
+    assert f"waiting: {tmp_path / 'features'} is in use by process {other.pid} on" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_features_are_computed_by_one_of_two(tmp_path, caplog):
+    """The second one waits for the first, and reads what it wrote."""
+    computed, begun = [], threading.Event()
+
+    def compute():
+        computed.append(threading.get_ident())
+        begun.set()
+        time.sleep(0.2)
+        return np.ones((2, 3), np.float32)
+
+    def features():
+        return frozen_features(compute, weights={}, settings="", items=[], cache_dir=tmp_path)
+
+    caplog.set_level("INFO")
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(features)
+        assert begun.wait(10)
+        second = threads.submit(features)
+        assert np.array_equal(first.result(), second.result())
+    assert len(computed) == 1 and "waiting: " in caplog.text

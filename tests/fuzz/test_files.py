@@ -1,0 +1,114 @@
+"""Files of captions, translations and recipes, whatever is in them, are read or refused with a typed error."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, strategies as st
+
+from babelens.configuration.errors import BabelensError, CorpusError, LanguageTagError, RecipeError
+from babelens.data import load_captions, load_translations
+from babelens.data.corpus.captions import CaptionRules, normalize_captions
+from babelens.data.readers.bitext import read_translations
+from babelens.workflows.loading import load_recipe
+from babelens.workflows.recipe_file import find_recipe
+from fuzz.strategies import ANY_TEXT, JSON
+
+# Most of them are captions, some with something strange among them, a few anything.
+_TAGS = st.sampled_from(["en", "de", "fr", "zh-Hant", "EN-us", "sr-Latn", "iw"])
+_TEXTS = st.one_of(st.sampled_from(["a cat", "eine Katze", "一只猫", "  un chat ", "🐈"]), ANY_TEXT)
+CAPTIONS = st.one_of(
+    st.dictionaries(_TAGS, st.sampled_from(["a cat", "eine Katze", "一只猫"]), min_size=2),
+    st.dictionaries(_TAGS, st.one_of(_TEXTS, st.lists(_TEXTS, max_size=3)), max_size=3),
+    st.dictionaries(st.one_of(_TAGS, ANY_TEXT), JSON, max_size=3),
+    JSON,
+)
+RECIPES = [
+    yaml.safe_load(find_recipe(name).read_text()) for name in ("emoji/mural", "emoji/smalr/smalr", "photos/locked")
+]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("fuzz") / "file"
+
+
+@given(value=CAPTIONS, language=st.sampled_from([None, "en"]), languages=st.sampled_from([None, ("en", "de")]))
+def test_captions_are_spelled_out_or_refused(value, language, languages):
+    try:
+        captions = normalize_captions(value, CaptionRules(language=language, languages=languages))
+    except (CorpusError, LanguageTagError) as error:
+        assert str(error)
+        return
+    for caption in captions:
+        assert caption["text"].strip() and caption["language"]
+        caption["text"].encode()
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=60),
+            JSON.map(lambda value: json.dumps(value).encode()),
+            CAPTIONS.map(lambda value: json.dumps(value).encode()),
+        ),
+        max_size=4,
+    ),
+    st.sampled_from([".jsonl", ".tsv", ".tmx", ".txt", ".zip", ".tsv.gz"]),
+)
+def test_translations_are_read_or_refused(file, lines, suffix):
+    path = file.with_suffix(suffix)
+    path.write_bytes(b"\n".join(lines))
+    for load in (load_translations, read_translations):
+        try:
+            corpus = load(str(path))
+        except BabelensError as error:
+            assert str(error)
+            continue
+        assert all(len(row["captions"]) >= 2 for row in corpus)
+
+
+@given(st.lists(CAPTIONS, max_size=3), st.sampled_from([None, "en"]))
+def test_a_folder_of_images_is_read_or_refused(tmp_path_factory, rows, language):
+    folder = tmp_path_factory.getbasetemp() / "images"
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"file_name": f"{number}.png", "captions": row}) for number, row in enumerate(rows)]
+    (folder / "metadata.jsonl").write_text("\n".join(lines))
+    try:
+        load_captions(folder, language=language, check_images=False)
+    except BabelensError as error:
+        assert str(error)
+
+
+@st.composite
+def changed_recipes(draw):
+    """A recipe of the package in which one value, at any depth, is another one, or has another name."""
+    recipe = json.loads(json.dumps(draw(st.sampled_from(RECIPES))))
+    section = recipe
+    while True:
+        key = draw(st.sampled_from(sorted(section)))
+        if not (isinstance(section[key], dict) and section[key] and draw(st.booleans())):
+            break
+        section = section[key]
+    value = section.pop(key)
+    section[draw(st.one_of(st.just(key), ANY_TEXT))] = draw(st.one_of(JSON, st.just(value)))
+    return recipe
+
+
+@given(changed_recipes())
+def test_a_changed_recipe_is_read_or_refused(file, recipe):
+    path = file.with_suffix(".yaml")
+    path.write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8", errors="surrogatepass")
+    try:
+        load_recipe(path)
+    except RecipeError as error:
+        assert "\n" not in str(error).strip()
+
+
+@given(st.one_of(st.binary(max_size=80), ANY_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass"))))
+def test_any_file_is_a_recipe_or_refused(file, content):
+    path = file.with_suffix(".yaml")
+    path.write_bytes(content)
+    with pytest.raises(RecipeError):
+        load_recipe(path)

@@ -1,0 +1,112 @@
+"""The handler of an Inference Endpoint, loaded and called as huggingface-inference-toolkit does it, over HTTP.
+
+The toolkit imports `handler.py` from the model's folder by its path, makes `EndpointHandler(folder)`, reads a body of
+JSON, or an image by its content type, and answers any exception with status 400 and the message as `error`.
+"""
+
+import base64
+import importlib.util
+import io
+import json
+
+import pytest
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+LABELS = ["ein rotes auto", "un chien gris"]
+
+
+def toolkit(folder):
+    """The application that the toolkit makes of a folder."""
+    specification = importlib.util.spec_from_file_location("handler", folder / "handler.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    handler = module.EndpointHandler(str(folder))
+
+    async def predict(request):
+        try:
+            body = await request.body()
+            if request.headers["content-type"] == "application/json":
+                data = json.loads(body)
+            else:
+                data = {"inputs": Image.open(io.BytesIO(body))}
+            if "inputs" not in data:
+                raise ValueError("Body needs to provide a inputs key")
+            if request.query_params and "parameters" not in data:
+                data["parameters"] = dict(request.query_params)
+            return JSONResponse(handler(data))
+        except Exception as error:
+            return JSONResponse({"error": str(error)}, 400)
+
+    return Starlette(routes=[Route("/", predict, methods=["POST"])])
+
+
+@pytest.fixture(scope="module")
+def client(finished):
+    with TestClient(toolkit(finished)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def image(finished):
+    return (finished / "examples/auto.png").read_bytes()
+
+
+def encoded(content):
+    return base64.b64encode(content).decode()
+
+
+def test_an_image_and_labels_in_two_languages(client, image):
+    parameters = {"candidate_labels": LABELS}
+    first = client.post("/", json={"inputs": encoded(image), "parameters": parameters})
+    assert first.status_code == 200 and {answer["label"] for answer in first.json()} == set(LABELS)
+    assert sum(answer["score"] for answer in first.json()) == pytest.approx(1)
+    scores = [answer["score"] for answer in first.json()]
+    assert scores == sorted(scores, reverse=True)
+    as_address = {"inputs": f"data:image/png;base64,{encoded(image)}", "parameters": parameters}
+    in_sentence = {"inputs": encoded(image), "parameters": parameters | {"hypothesis_template": "das ist {}"}}
+    assert client.post("/", json=as_address).json() == first.json() != client.post("/", json=in_sentence).json()
+
+
+def test_a_body_that_is_the_image(client, image):
+    sent = {"content": image, "headers": {"content-type": "image/png"}}
+    expected = client.post("/", json={"inputs": encoded(image), "parameters": {"candidate_labels": LABELS}}).json()
+    assert client.post("/", params={"candidate_labels": ", ".join(LABELS)}, **sent).json() == expected
+
+
+GOOD = {"candidate_labels": LABELS}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "parameters", "message"),
+    [
+        ("no base64!", GOOD, "'inputs' is no image in base64 that can be read"),
+        (encoded(b"no image"), GOOD, "'inputs' is no image in base64 that can be read"),
+        ("https://example.com/cat.png", GOOD, "'inputs' is no image in base64"),
+        ("/etc/passwd", GOOD, "'inputs' is no image in base64"),
+        (["https://example.com/cat.png"], GOOD, "not of type list"),
+        (None, GOOD, "not of type NoneType"),
+        (..., None, "no 'parameters' with 'candidate_labels'"),
+        (..., {}, "no 'parameters' with 'candidate_labels'"),
+        (..., {"candidate_labels": []}, "'candidate_labels' is a list of texts"),
+        (..., {"candidate_labels": ["a", " "]}, "none of them empty"),
+        (..., {"candidate_labels": [1]}, "'candidate_labels' is a list of texts"),
+        (..., GOOD | {"hypothesis_template": "a photo"}, "a text with {}, where the label stands"),
+        (..., GOOD | {"shape": 3}, "and no shape"),
+    ],
+)
+def test_a_wrong_request_is_told_what_is_wrong(client, image, inputs, parameters, message):
+    sent = {"inputs": encoded(image) if inputs is ... else inputs, "parameters": parameters}
+    answer = client.post("/", json=sent)
+    assert answer.status_code == 400 and message in answer.json()["error"]
+    assert "\n" not in answer.json()["error"] and len(answer.json()["error"]) < 200
+
+
+def test_an_image_that_is_a_bomb(client):
+    bomb = io.BytesIO()
+    Image.new("1", (20_000, 20_000)).save(bomb, "PNG")
+    answer = client.post("/", json={"inputs": encoded(bomb.getvalue()), "parameters": GOOD})
+    assert answer.status_code == 400 and "no image in base64 that can be read" in answer.json()["error"]

@@ -1,0 +1,384 @@
+"""Saved folders in sentence-transformers itself: the embeddings of `Embedder`, and the scores of `CrossEncoder`."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentence_transformers
+import torch
+from contracts import LANGUAGES, TEXTS, drawn_images
+from huggingface_hub import ModelCard
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import (
+    EmbeddingSimilarityEvaluator,
+    InformationRetrievalEvaluator,
+    TranslationEvaluator,
+)
+from sentence_transformers.util import quantize_embeddings
+from tiny_cross_encoder import tiny_cross_encoder
+from transformers import AutoModel, AutoProcessor
+
+from babelens import Embedder, SmalrProcessor
+from babelens.configuration.sentence_files import add_prompts
+from babelens.inference import CrossEncoder
+from babelens.model_cards.cards import write_card
+from babelens.model_cards.facts import DataSource, ModelCardFacts
+from babelens.publishing import files_to_publish
+
+DUAL_ENCODERS = ["mural", "etcl", "mla", "mla_student", "smalr", "liwe"]
+TAGGED = [{"text": text, "language": language} for text, language in zip(TEXTS, LANGUAGES, strict=True)]
+# Classes of a model's folder are its own copies of babelens' errors, with the builtin bases of these.
+WRONG = ValueError
+
+
+def loaded(folder: Path, **options) -> SentenceTransformer:
+    return SentenceTransformer(str(folder), trust_remote_code=True, device="cpu", local_files_only=True, **options)
+
+
+@pytest.fixture(scope="module")
+def folders(request, tmp_path_factory):
+    """The folder of each method's tiny model, saved once. Not to be changed."""
+    root = tmp_path_factory.mktemp("saved")
+
+    def folder(name: str) -> Path:
+        if not (root / name).exists():
+            for part in request.getfixturevalue(f"make_{name}")():
+                part.save_pretrained(root / name)
+        return root / name
+
+    return folder
+
+
+@pytest.fixture(scope="module", params=DUAL_ENCODERS)
+def folder(request, folders) -> Path:
+    return folders(request.param)
+
+
+@pytest.fixture
+def model(folder) -> SentenceTransformer:
+    return loaded(folder)
+
+
+def expected_texts(folder: Path, **loading) -> np.ndarray:
+    return Embedder.from_pretrained(folder, device="cpu", **loading).encode_text(TEXTS, language=LANGUAGES)
+
+
+def close(found: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 32])
+def test_texts_have_the_embeddings_of_the_embedder(folder, model, batch_size):
+    expected = expected_texts(folder)
+    close(model.encode(TAGGED, batch_size=batch_size), expected)
+    for text, language, row in zip(TEXTS, LANGUAGES, expected, strict=True):
+        close(model.encode(text, prompt_name=language), row)
+        close(model.encode([text], language=language, batch_size=batch_size), row[None])
+    close(model.encode_query(TEXTS[:1], prompt_name="en"), expected[:1])
+    close(model.encode_document(TEXTS[:1], prompt="en"), expected[:1])
+    assert model.get_embedding_dimension() == expected.shape[1]
+
+
+def test_images_have_the_embeddings_of_the_embedder(folder, model, tmp_path):
+    images = drawn_images(3)
+    images[0].getexif()[0x0112] = 6  # lies on its side
+    images[1].putalpha(100)
+    paths = [tmp_path / f"{index}.png" for index in range(3)]
+    for image, path in zip(images, paths, strict=True):
+        image.save(path, exif=image.getexif())
+    expected = Embedder.from_pretrained(folder, device="cpu").encode_image(images)
+    given = [images, paths, [str(path) for path in paths], [{"image": image} for image in images]]
+    for several in given:
+        close(model.encode(several, batch_size=2), expected)
+    close(model.encode([np.asarray(images[2])]), expected[2:])
+    close(model.encode(images[0], prompt_name="en"), expected[0])  # as with a default prompt
+    assert model.supports("image")
+
+
+def test_similarities_are_cosines(folder, model):
+    texts = model.encode(TEXTS[0], prompt_name="en")
+    images = model.encode(drawn_images(2), convert_to_tensor=True)
+    torch.testing.assert_close(model.similarity(texts, images), torch.tensor(texts)[None] @ images.T)
+
+
+def test_a_language_is_named_and_known(folders):
+    mla = loaded(folders("mla"))
+    for ask in (
+        lambda: mla.encode(TEXTS),
+        lambda: mla.encode_query(TEXTS),
+        lambda: mla.encode(TAGGED[:1] + TEXTS[:1]),
+    ):
+        with pytest.raises(WRONG, match=r"without its language.*this model has en, de, fr"):
+            ask()
+    with pytest.raises(WRONG, match=r"has not learned 'sw'; its languages are en, de"):
+        mla.encode(TEXTS, language="sw")
+    with pytest.raises(WRONG, match=r"'sw' not found.*'en', 'de', 'fr'"):
+        mla.encode(TEXTS, prompt_name="sw")
+    with pytest.raises(WRONG, match="'query: ' is not a language tag"):
+        mla.encode(TEXTS, prompt="query: ")
+    with pytest.raises(WRONG, match="must be one tag; texts in several languages are given as"):
+        mla.encode(TEXTS, language=LANGUAGES)
+    with pytest.raises(WRONG, match="give one"):
+        mla.encode(TEXTS, prompt_name="de", language="en")
+    with pytest.raises(WRONG, match="without its language: name it by prompt_name"):
+        loaded(folders("mural")).encode(TEXTS)
+
+
+def test_a_model_of_one_language_needs_no_language(make_smalr, tmp_path):
+    model, processor = make_smalr()
+    only = SmalrProcessor(processor.image_processor, {"de": ["ein", "rotes", "auto"]})
+    model = type(model)(type(model.config)(**small_smalr(model.config)))
+    for part in (model.eval(), only):
+        part.save_pretrained(tmp_path)
+    expected = Embedder.from_pretrained(tmp_path, device="cpu").encode_text(TEXTS, language="de")
+    found = loaded(tmp_path)
+    close(found.encode(TEXTS), expected)
+    close(found.encode_query(TEXTS), expected)
+
+
+def small_smalr(config) -> dict:
+    names = ("specific_words", "latent_tokens", "word_size", "hidden_size", "image_hidden_size", "vision_config")
+    own = {name: getattr(config, name) for name in names}
+    return own | {"languages": ["de"], "vocabulary_sizes": [3], "mask_probability": 0.0, "initializer_range": 0.5}
+
+
+def test_texts_and_images_are_not_mixed(folders):
+    mural = loaded(folders("mural"))
+    for batch in ([*drawn_images(1), "a red car"], [Path("red.png"), "a red car"]):
+        with pytest.raises(WRONG):
+            mural.encode(batch, prompt_name="en")
+    with pytest.raises(WRONG, match=r"red\.png"):
+        mural.encode([Path("red.png")])
+    with pytest.raises(WRONG, match="'caption'"):
+        mural.encode([{"caption": "a red car"}], prompt_name="en")
+    with pytest.raises(WRONG, match="processing_kwargs"):
+        mural.encode(TEXTS, prompt_name="en", processing_kwargs={"text": {"max_length": 2}})
+
+
+def test_a_tag_that_no_prompt_names(folders, tmp_path):
+    """A model with one vocabulary has the languages of ISO 639-1 as prompts; a card adds its own."""
+    folder = shutil.copytree(folders("mural"), tmp_path / "mural")
+    close(loaded(folder).encode(TEXTS[:1], language="zh-Hant"), expected_texts(folder)[:1])
+    add_prompts(folder, ["zh-Hant"])
+    close(loaded(folder).encode(TEXTS[:1], prompt_name="zh-Hant"), expected_texts(folder)[:1])
+    close(loaded(folder, default_prompt_name="sw").encode(TEXTS), expected_texts(folder))
+
+
+def test_the_head_of_a_task(make_mural, tmp_path):
+    for part in make_mural():
+        part.save_pretrained(tmp_path)
+    expected = Embedder.from_pretrained(tmp_path, device="cpu").encode_text(TEXTS, language="de", task="text_text")
+    close(loaded(tmp_path).encode(TEXTS, prompt_name="de", task="text_text"), expected)
+    with pytest.raises(TypeError, match="no head for 'clustering'"):
+        loaded(tmp_path).encode(TEXTS, prompt_name="de", task="clustering")
+
+
+def test_texts_are_cut_where_the_user_says(folders):
+    mural = loaded(folders("mural"))
+    assert mural.max_seq_length == 64
+    mural.max_seq_length = 4
+    assert mural.preprocess(TEXTS, prompt="de")["input_ids"].shape[1] == 4
+
+
+@pytest.mark.parametrize("name", ["mla", "mural"])
+def test_its_evaluators(folders, name, tmp_path):
+    model, texts, images = loaded(folders(name)), expected_texts(folders(name)), drawn_images(4)
+    english, other = TAGGED[:3], TAGGED[3:]
+    cosines = texts[:3] @ texts[3:].T
+    translation = TranslationEvaluator(english, other, name="pairs")(model, str(tmp_path))
+    assert translation["pairs_src2trg_accuracy"] == np.mean(cosines.argmax(1) == np.arange(3))
+    similarity = EmbeddingSimilarityEvaluator(english, other, cosines.diagonal().tolist())(model)
+    assert similarity["pearson_cosine"] == pytest.approx(1)
+    embedder = Embedder.from_pretrained(folders(name), device="cpu")
+    queries = embedder.encode_text(TEXTS, language="de")
+    for corpus, rows, options in (
+        (TEXTS, embedder.encode_text(TEXTS, language="fr"), {"corpus_prompt_name": "fr"}),
+        (images, embedder.encode_image(images), {}),
+    ):
+        found = {str(query): {str(row)} for query, row in enumerate((queries @ rows.T).argmax(1))}
+        given = [{str(index): each for index, each in enumerate(several)} for several in (TEXTS, corpus)]
+        retrieval = InformationRetrievalEvaluator(*given, found, query_prompt_name="de", **options)
+        assert retrieval(model)["cosine_accuracy@1"] == 1
+
+
+def test_quantised_embeddings(folder, model):
+    expected = expected_texts(folder)
+    for precision in ("int8", "uint8", "binary", "ubinary"):
+        quantised = quantize_embeddings(expected, precision=precision)
+        found = model.encode(TAGGED, precision=precision)
+        assert found.dtype == quantised.dtype and found.shape == quantised.shape
+        if "binary" in precision:
+            np.testing.assert_array_equal(found, quantised)
+        else:  # the width of a bucket is the spread of these texts by 255
+            assert np.abs(found.astype(int) - quantised.astype(int)).max() <= 1
+
+
+def test_in_half_precision(folders):
+    for name in ("mla", "mural"):
+        half = loaded(folders(name), model_kwargs={"dtype": torch.bfloat16})
+        assert half.dtype is torch.bfloat16
+        found = half.encode(TAGGED)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected_texts(folders(name), dtype=torch.bfloat16), atol=1e-6)
+        assert half.encode(drawn_images(1)).dtype == np.float32
+
+
+def test_onnx_is_refused_with_the_command_that_exports(folders):
+    with pytest.raises(WRONG, match="babelens export"):
+        loaded(folders("mural"), backend="onnx")
+
+
+def test_saved_by_sentence_transformers_and_loaded_again(folder, model, tmp_path):
+    model.prompts["query"] = "de"
+    model.save_pretrained(str(tmp_path))
+    again = loaded(tmp_path)
+    assert again.prompts == model.prompts and again.prompts["query"] == "de"
+    np.testing.assert_array_equal(again.encode(TAGGED), model.encode(TAGGED))
+    np.testing.assert_array_equal(again.encode_query(TEXTS[1]), model.encode(TEXTS[1], language="de"))
+    close(
+        Embedder.from_pretrained(tmp_path, device="cpu").encode_text(TEXTS, language=LANGUAGES), model.encode(TAGGED)
+    )
+    assert {path.name for path in folder.iterdir()} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_the_code_of_a_folder_needs_to_be_trusted(folders):
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        SentenceTransformer(str(folders("mural")), device="cpu")
+
+
+def test_a_folder_of_an_earlier_version_gets_the_files(folders, tmp_path):
+    folder = shutil.copytree(folders("mla"), tmp_path / "old")
+    for name in ("modules.json", "config_sentence_transformers.json", "sentence_modules.py", "sentence_files.py"):
+        (folder / name).unlink()
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    AutoModel.from_pretrained(folder).export_code(folder)
+    AutoProcessor.from_pretrained(folder).export_code(folder)
+    close(loaded(folder).encode(TAGGED), expected_texts(folder))
+    assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+WITHOUT_PACKAGE = """
+import json, sys
+import numpy as np
+from sentence_transformers import CrossEncoder, SentenceTransformer
+
+*folders, judge, texts, image, again, results = sys.argv[1:]
+options = {"trust_remote_code": True, "device": "cpu", "local_files_only": True}
+found = {"scores": CrossEncoder(judge, **options).predict([("thing 0", image)], prompt_name="de")}
+for folder in folders:
+    model = SentenceTransformer(folder, **options)
+    name = folder.rpartition("/")[2]
+    found[name + ".texts"] = model.encode(json.loads(texts), batch_size=2)
+    found[name + ".image"] = model.encode(image)
+model.save_pretrained(again)
+model = SentenceTransformer(again, **options)
+assert np.array_equal(model.encode(json.loads(texts), batch_size=2), found[name + ".texts"])
+assert "babelens" not in sys.modules
+np.savez(results, **found)
+"""
+
+
+def test_without_the_package(folders, judge, run_without_babelens, tmp_path):
+    image = tmp_path / "image.png"
+    drawn_images(1)[0].save(image)
+    given = [folders(name) for name in DUAL_ENCODERS]
+    run_without_babelens(
+        WITHOUT_PACKAGE, *given, judge, json.dumps(TAGGED), image, tmp_path / "again", tmp_path / "results.npz"
+    )
+    found = np.load(tmp_path / "results.npz")
+    for folder in given:
+        close(found[f"{folder.name}.texts"], expected_texts(folder))
+        close(found[f"{folder.name}.image"], Embedder.from_pretrained(folder, device="cpu").encode_image(image)[0])
+    own = CrossEncoder.from_pretrained(judge, device="cpu")
+    same(found["scores"], own.score(["thing 0"], [image], language="de"))
+
+
+# ---- Cross-encoders ----
+
+QUERIES = ["thing 0", "a thing of many words, number 10", "ding 20"]
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("judge")
+    for part in tiny_cross_encoder(QUERIES, ["en", "de"]):
+        part.save_pretrained(folder)
+    return folder
+
+
+def loaded_judge(folder: Path, **options) -> sentence_transformers.CrossEncoder:
+    return sentence_transformers.CrossEncoder(
+        str(folder), trust_remote_code=True, device="cpu", local_files_only=True, **options
+    )
+
+
+def same(found: np.ndarray, expected: np.ndarray) -> None:
+    """Scores, which unlike embeddings are not of unit length, as `CrossEncoder`'s own tests compare them."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_a_cross_encoder_has_the_same_scores(judge, tmp_path):
+    images = drawn_images(3)
+    images[2].save(tmp_path / "image.png")
+    own = CrossEncoder.from_pretrained(judge, device="cpu")
+    expected = own.score_all(QUERIES, images, language="de")
+    theirs = loaded_judge(judge)
+    pairs = [(text, image) for text in QUERIES for image in images]
+    for batch_size in (1, 4, 32):
+        same(theirs.predict(pairs, prompt_name="de", batch_size=batch_size).reshape(3, 3), expected)
+    same(theirs.predict([pair[::-1] for pair in pairs], language="de").reshape(3, 3), expected)
+    same(theirs.predict([QUERIES[0], str(tmp_path / "image.png")], prompt_name="de"), expected[0, 2])
+    tagged = [({"text": QUERIES[1], "language": tag}, images[1]) for tag in ("en", "de")]
+    same(theirs.predict(tagged), own.score([QUERIES[1]] * 2, [images[1]] * 2, language=["en", "de"]))
+    ranked = theirs.rank(QUERIES[0], images, prompt_name="de")
+    assert [entry["corpus_id"] for entry in ranked] == (-expected[0]).argsort().tolist()
+    same(np.array([entry["score"] for entry in ranked]), np.sort(expected[0])[::-1])
+    ranked = theirs.rank(images[0], QUERIES, prompt_name="de")
+    same(np.array([entry["score"] for entry in ranked]), np.sort(expected[:, 0])[::-1])
+
+
+def test_a_cross_encoder_refuses_what_it_cannot_score(judge):
+    theirs, image = loaded_judge(judge), drawn_images(1)[0]
+    with pytest.raises(WRONG, match="without its language"):
+        theirs.predict([(QUERIES[0], image)])
+    with pytest.raises(WRONG, match="has not learned 'fr'"):
+        theirs.predict([(QUERIES[0], image)], language="fr")
+    for pair in ((QUERIES[0], QUERIES[1]), (image, image)):
+        with pytest.raises(WRONG, match="no pair of a text and an image"):
+            theirs.predict([pair], prompt_name="de")
+
+
+def test_a_cross_encoder_is_saved_and_loaded_again(judge, tmp_path):
+    pairs = [(text, image) for text in QUERIES for image in drawn_images(2)]
+    theirs = loaded_judge(judge)
+    theirs.save_pretrained(str(tmp_path))
+    again = loaded_judge(tmp_path)
+    np.testing.assert_array_equal(again.predict(pairs, prompt_name="de"), theirs.predict(pairs, prompt_name="de"))
+    half = loaded_judge(judge, model_kwargs={"dtype": torch.bfloat16})
+    assert half.predict(pairs, prompt_name="de").dtype == np.float32
+
+
+def test_a_cross_encoder_of_regions_has_no_files_of_sentence_transformers(tmp_path):
+    """It reads no pixels, and sentence-transformers has no regions."""
+    tiny_cross_encoder(QUERIES, ["en", "de"], visual="regions")[0].save_pretrained(tmp_path)
+    assert not (tmp_path / "modules.json").exists()
+
+
+# ---- Cards ----
+
+
+def test_a_card_shows_how_to_load_it_and_names_its_languages(folders, tmp_path):
+    folder = shutil.copytree(folders("mural"), tmp_path / "mural-tiny")
+    data = DataSource(name="Synthetic images", license="CC0-1.0", role="images", attribution="nobody")
+    facts = ModelCardFacts(
+        model_name="mural-tiny", method="mural", image_languages=["de", "sr-Latn"], training_data=[data]
+    )
+    card = ModelCard.load(write_card(folder, facts))
+    assert "sentence-transformers" in card.data.tags
+    assert 'SentenceTransformer("your-name/mural-tiny", trust_remote_code=True)' in card.text
+    close(loaded(folder).encode(TEXTS, prompt_name="sr-Latn"), expected_texts(folder))
+    assert {"modules.json", "config_sentence_transformers.json", "sentence_modules.py"} <= set(
+        files_to_publish(folder)
+    )

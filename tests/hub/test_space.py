@@ -1,0 +1,81 @@
+"""The files of a Space, and its publishing; `tests/space` starts one."""
+
+import ast
+import re
+import shutil
+from functools import partial
+
+import pytest
+import typer
+import yaml
+from huggingface_hub import HfApi, constants
+from typer.testing import CliRunner
+
+from babelens.cli.push import push as push_command
+from babelens.configuration.errors import HubUnreachableError, PublishError
+from babelens.spaces import GRADIO, push_space, space_files
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+MODEL, SPACE = "ada/mural-tiny", "ada/try-mural"
+
+
+@pytest.fixture(autouse=True)
+def no_xet(monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+
+
+def test_the_files_of_a_space(finished):
+    files = space_files(finished, MODEL)
+    assert set(files) == {"README.md", "app.py", "requirements.txt", "examples/auto.png"}
+    settings = yaml.safe_load(files["README.md"].decode().split("---\n")[1])
+    assert settings["sdk"] == "gradio" and settings["sdk_version"] == GRADIO and settings["models"] == [MODEL]
+    assert settings["app_file"] == "app.py" and len(settings["short_description"]) <= 60
+    code = ast.parse(files["app.py"].decode())
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in code.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.List)
+    }
+    assert values["MODEL"] == MODEL and values["LANGUAGES"] == ["de", "fr"]
+    assert values["EXAMPLES"] == [["examples/auto.png", "ein grauer hund\nein rotes auto", "de"]]
+    assert re.fullmatch(r"babelens>=\d+\.\d+\.\d+\n", files["requirements.txt"].decode())
+
+
+def test_a_space_without_examples(finished, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "model")
+    shutil.rmtree(folder / "examples")
+    assert set(space_files(folder, MODEL)) == {"README.md", "app.py", "requirements.txt"}
+
+
+def test_a_space_is_published(hub, finished):
+    api = HfApi(endpoint=hub.endpoint, token="hf_ada")
+    published = push_space(finished, MODEL, SPACE, private=True, api=api)
+    assert published.changed and published.address.startswith(f"{hub.endpoint}/spaces/{SPACE}/commit/")
+    assert hub.repository(SPACE, "space").private
+    for path, content in space_files(finished, MODEL).items():
+        assert hub.file(SPACE, path, kind="space") == content
+    assert not push_space(finished, MODEL, SPACE, api=api).changed
+    with pytest.raises(HubUnreachableError, match="the token may not write there"):
+        push_space(finished, MODEL, "bo/try-mural", api=api)
+
+
+def test_the_command_publishes_both(hub, finished, monkeypatch):
+    for module in ("publishing", "spaces"):
+        monkeypatch.setattr(f"babelens.{module}.HfApi", partial(HfApi, endpoint=hub.endpoint, token="hf_ada"))
+    app = typer.Typer()
+    app.command()(push_command)
+
+    def run(*arguments):
+        return CliRunner().invoke(app, [str(finished), MODEL, *arguments], env={"COLUMNS": "200"})
+
+    dry = run("--space", SPACE, "--dry-run")
+    assert dry.exit_code == 0 and "app.py" in dry.output and not hub.store.repositories
+    assert run("--space", "no name").exit_code == 2 and not hub.store.repositories
+    assert run("--space", SPACE).output.count("Published: ") == 2
+    assert set(hub.store.repositories) == {("model", MODEL), ("space", SPACE)}
+
+
+def test_what_is_no_dual_encoder_has_no_page(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr("babelens.spaces.METHODS", {})
+    with pytest.raises(PublishError, match="is no dual encoder"):
+        space_files(finished, MODEL)

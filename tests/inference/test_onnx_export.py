@@ -1,0 +1,257 @@
+"""Dual encoders of every kind as ONNX graphs: onnxruntime computes the same embeddings, with torch and without it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from contracts import LANGUAGES, TEXTS, check_compiled, drawn_images
+from exported_kinds import EXPORTED, LEARNED, MLA_KINDS
+from tiny_dual_encoders import KINDS
+from tiny_native import saved, tiny_clip
+from tiny_text_encoders import saved_encoder
+
+from babelens import Embedder
+from babelens.configuration.errors import (
+    ArgumentError,
+    InputError,
+    LanguageTagError,
+    MissingExtraError,
+    ModelFolderError,
+    ModelKindError,
+    ModelMismatchError,
+    UnknownLanguageError,
+)
+from babelens.inference.onnx import QueryTexts, export_onnx
+from babelens.inference.onnx.text_reading import TEXTS as SAMPLES, language_tags
+from babelens.modeling.peft_mla.conversion import save_adapter
+
+CLOSE = {"rtol": 0, "atol": 1e-4}
+# The others are exported by `make test-exports`.
+ALWAYS = ("siglip", "mural", "mla on clip")
+EVERY = [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.exports) for name in EXPORTED]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Exports a kind once: the folder of the model and that of its graphs."""
+    folder, done = tmp_path_factory.mktemp("exported"), {}
+
+    def export(name, make=None):
+        if name not in done:
+            done[name] = folder / str(len(done)), folder / f"{len(done)}-onnx"
+            saved((make or EXPORTED[name])(), done[name][0])
+            export_onnx(*done[name])
+        return done[name]
+
+    return export
+
+
+def languages_of(name, count):
+    """Languages of texts that a kind reads, all in turn."""
+    tags = ["en", *LEARNED] if name in MLA_KINDS else LANGUAGES
+    return [tags[index % len(tags)] for index in range(count)]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_graphs_embed_as_the_model_does(name, exported):
+    source, folder = exported(name)
+    torch_embedder, embedder = Embedder.from_pretrained(source), Embedder.from_pretrained(folder, backend="onnx")
+    texts = [*TEXTS, *SAMPLES]
+    languages = languages_of(name, len(texts))
+    expected = torch_embedder.encode_text(texts, language=languages)
+    np.testing.assert_allclose(embedder.encode_text(texts, language=languages), expected, **CLOSE)
+    queries = QueryTexts.from_folder(folder)
+    np.testing.assert_allclose(queries.encode_text(texts, language=languages), expected, **CLOSE)
+    for text, language, row in zip(texts, languages, expected, strict=True):  # one by one, without others' padding
+        np.testing.assert_allclose(queries.encode_text(text, language=language)[0], row, **CLOSE)
+    images = drawn_images(5)
+    for count in (1, 5):
+        expected = torch_embedder.encode_image(images[:count])
+        np.testing.assert_allclose(embedder.encode_image(images[:count]), expected, **CLOSE)
+
+
+@pytest.mark.exports
+@pytest.mark.parametrize("name", ["make_smalr", "make_liwe"])
+def test_models_that_read_words(name, exported, request):
+    source, folder = exported(name, request.getfixturevalue(name))
+    torch_embedder, embedder = Embedder.from_pretrained(source), Embedder.from_pretrained(folder, backend="onnx")
+    texts = [*TEXTS, "a red car " * 30]
+    expected = torch_embedder.encode_text(texts, language=[*LANGUAGES, "en"])
+    found = embedder.encode_text(texts, language=[*LANGUAGES, "en"])
+    np.testing.assert_allclose(found, expected, **CLOSE)
+    np.testing.assert_allclose(
+        embedder.encode_image(drawn_images(3)), torch_embedder.encode_image(drawn_images(3)), **CLOSE
+    )
+    stated = json.loads((folder / "onnx/graphs.json").read_text())
+    assert stated["text_length"] == 40 and stated["reading"] is None and "words" in stated["no_reading"]
+    with pytest.raises(ModelKindError, match="its processor alone"):
+        QueryTexts.from_folder(folder)
+
+
+@pytest.mark.exports
+@pytest.mark.parametrize("name", EXPORTED)
+def test_the_towers_compile_to_one_graph(name):
+    model, processor = EXPORTED[name]()
+    embedder = Embedder(model, processor)
+    batches = [(["a red circle"] * 2, ["en"] * 2), (["ein", "zwei Quadrate", "un"], ["de", "en", "de"])]
+    check_compiled(model, "get_text_features", [dict(embedder.process_texts(*batch)) for batch in batches])
+    images = processor(images=drawn_images(3), return_tensors="pt")["pixel_values"]
+    check_compiled(model, "get_image_features", [{"pixel_values": images[:2]}, {"pixel_values": images}])
+
+
+def test_texts_are_read_as_the_processor_reads_them(exported):
+    """The reader's inputs, to the last token id: texts in many scripts, in each language, together and one by one."""
+    for name in ALWAYS:
+        source, folder = exported(name)
+        processor_embedder, reader = Embedder.from_pretrained(source), QueryTexts.from_folder(folder).reader
+        tags = language_tags(processor_embedder.processor) or ("en", "ja")
+        for tag in tags:
+            for texts in (list(SAMPLES), *([text] for text in SAMPLES)):
+                expected = processor_embedder.process_texts(texts, [tag] * len(texts))
+                found = reader(texts, [tag] * len(texts))
+                assert set(found) == set(expected)
+                for key, values in found.items():
+                    assert values.dtype == np.int64 and values.tolist() == expected[key].tolist(), (name, texts, tag)
+
+
+def test_queries_are_encoded_without_torch_and_transformers(exported):
+    """In a process of the command line, where `import babelens` registers no models."""
+    _, folder = exported("mla on clip")
+    program = """
+import json, sys
+sys.argv[0] = "/usr/bin/babelens"
+from babelens.inference.onnx.query_texts import QueryTexts
+found = QueryTexts.from_folder(sys.argv[1]).encode_text("ein rotes Auto", language="de")
+print(json.dumps([found.shape, sorted({"torch", "transformers", "datasets", "PIL"} & set(sys.modules))]))
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", program, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[1, 16], []]
+
+
+def test_queries_are_checked_as_the_embedder_checks_them(exported, caplog):
+    _, folder = exported("mla on clip")
+    for encode in (
+        QueryTexts.from_folder(folder).encode_text,
+        Embedder.from_pretrained(folder, backend="onnx").encode_text,
+    ):
+        with pytest.raises(UnknownLanguageError, match="'ja'"):
+            encode("赤い車", language="ja")
+        with pytest.raises(LanguageTagError, match="not-a-tag"):
+            encode("x", language="not-a-tag")
+        with pytest.raises(InputError, match="2 texts came with 1"):
+            encode(["a", "b"], language=["en"])
+        with pytest.raises(InputError, match="is not a text"):
+            encode([1], language="en")
+        assert encode([], language="en").shape == (0, 0)
+        caplog.clear()
+        encode(["a", "long " * 99], language="de")
+        assert "1 of 2 texts are longer than the 40 tokens" in caplog.text
+
+
+def test_precisions_in_the_folder_of_the_model(tmp_path):
+    source = saved(EXPORTED["mural"](), tmp_path / "model")
+    before = Embedder.from_pretrained(source).encode_image(drawn_images(2))
+    exported = export_onnx(source, source, precisions=["int8", "fp16", "int8"])
+    assert list(exported.settings.precisions) == ["int8", "fp16"]
+    names = {path.name for path in (source / "onnx").iterdir()}
+    towers = ("text_model", "vision_model")
+    assert names == {"graphs.json", *(f"{t}{end}.onnx" for t in towers for end in ("_fp16", "_quantized"))}
+    assert exported.sizes["int8"]["text"] < exported.sizes["fp16"]["text"]
+    assert (Embedder.from_pretrained(source).encode_image(drawn_images(2)) == before).all()  # its files are as before
+    expected = Embedder.from_pretrained(source).encode_text(TEXTS, language="en")
+    for precision, bound in (("fp16", 0.005), ("int8", 0.1)):
+        embedder = Embedder.from_pretrained(source, backend="onnx", precision=precision)
+        difference = np.abs(embedder.encode_text(TEXTS, language="en") - expected).max()
+        assert 0 < difference < bound and exported.settings.precisions[precision]["text"] < bound
+    with pytest.raises(ArgumentError, match="has graphs in fp16, int8, and none in 'fp32'"):
+        Embedder.from_pretrained(source, backend="onnx", precision="fp32")
+    # No path of this machine is in a graph.
+    assert b"site-packages" not in (source / "onnx/text_model_fp16.onnx").read_bytes()
+
+
+def test_an_adapter_is_exported_with_its_model(tmp_path):
+    model, processor = EXPORTED["mla on clip"]()
+    clip = saved((model.unload(), tiny_clip()[1]), tmp_path / "clip")
+    save_adapter(model, "de", tmp_path / "adapter", base_model=str(clip))
+    processor.multilingual_tokenizer.save_pretrained(tmp_path / "adapter")
+    expected = Embedder.from_pretrained(tmp_path / "adapter").encode_text("ein rotes Auto", language="de")
+    export_onnx(tmp_path / "adapter", tmp_path / "graphs")
+    found = QueryTexts.from_folder(tmp_path / "graphs").encode_text("ein rotes Auto", language="de")
+    np.testing.assert_allclose(found, expected, **CLOSE)
+    with pytest.raises(ArgumentError, match="folder of an adapter"):
+        export_onnx(tmp_path / "adapter", tmp_path / "adapter")
+
+
+def test_models_without_a_graph_are_refused(tmp_path, make_rc3):
+    saved(make_rc3()[:1], tmp_path / "rc3")
+    with pytest.raises((ModelKindError, ModelFolderError)):
+        export_onnx(tmp_path / "rc3", tmp_path / "out")
+    with pytest.raises(ModelKindError, match="NaFlex"):
+        export_onnx(saved(KINDS["siglip2"](), tmp_path / "siglip2"), tmp_path / "out")
+    saved_encoder("bert", tmp_path / "bert")
+    with pytest.raises(ModelKindError, match="encoder of texts alone"):
+        export_onnx(tmp_path / "bert", tmp_path / "out", text_pooling="mean")
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_arguments_are_refused(exported, tmp_path):
+    source, folder = exported("mural")
+    with pytest.raises(ArgumentError, match=r"fp8.*fp32, fp16, int8"):
+        export_onnx(source, tmp_path / "out", precisions=["fp8"])
+    with pytest.raises(ArgumentError, match="exists"):
+        export_onnx(source, folder)
+    with pytest.raises(ArgumentError, match="neither 'torch' nor 'onnx'"):
+        Embedder.from_pretrained(folder, backend="tensorrt")
+    with pytest.raises(ArgumentError, match="runs on the processor"):
+        Embedder.from_pretrained(folder, backend="onnx", device="cuda")
+    with pytest.raises(ModelFolderError, match=r"has no ONNX graphs.*babelens export"):
+        Embedder.from_pretrained(source, backend="onnx")
+    with pytest.raises(ModelFolderError, match=r"has no ONNX graphs.*babelens export"):
+        QueryTexts.from_folder(source)
+    embedder = Embedder.from_pretrained(folder, backend="onnx")
+    with pytest.raises(ModelKindError, match="no head for each task"):
+        embedder.encode_text("x", language="en", task="text_text")
+
+
+def test_damaged_folders_are_refused(exported, tmp_path):
+    _, folder = exported("mural")
+    for file, content, reported in (
+        ("onnx/text_model.onnx", b"nonsense", "damaged one"),
+        ("onnx/text_model.onnx", None, "text_model.onnx is missing"),
+        ("onnx/graphs.json", b"{", "is damaged"),
+        ("onnx/graphs.json", b'{"format": 1, "reading": null, "languages": []}', "is damaged"),
+        ("onnx/graphs.json", b'{"format": 2}', "later version"),
+        ("tokenizer.json", b"{}", "tokenizer"),
+    ):
+        shutil.copytree(folder, copy := tmp_path / "copy")
+        if content is None:
+            (copy / file).unlink()
+        else:
+            (copy / file).write_bytes(content)
+        with pytest.raises(ModelFolderError, match=reported):
+            QueryTexts.from_folder(copy)
+        with pytest.raises(ModelFolderError, match=reported):
+            Embedder.from_pretrained(copy, backend="onnx")
+        shutil.rmtree(copy)
+
+
+def test_a_graph_that_differs_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("babelens.inference.onnx.export.LARGEST_DIFFERENCE", 0.0)
+    with pytest.raises(ModelMismatchError, match="other embeddings than the model"):
+        export_onnx(saved(EXPORTED["mural"](), tmp_path / "model"), tmp_path / "out", precisions=["int8"])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("package", "needed"), [("onnxruntime", "QueryTexts"), ("onnxscript", "export_onnx")])
+def test_missing_packages_are_named(package, needed, exported, tmp_path, monkeypatch):
+    source, folder = exported("mural")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=r"pip install babelens\[onnx\]"):
+        QueryTexts.from_folder(folder) if needed == "QueryTexts" else export_onnx(source, tmp_path / "out")

@@ -1,0 +1,136 @@
+"""The pipelines of RC3's heads for questions and translation, against the models that are called directly."""
+
+import numpy as np
+import pytest
+import torch
+from contracts import TEXTS, drawn_images
+from tiny_rc3_heads import ANSWERS, save_heads
+from transformers import AutoModelForImageTextToText, AutoModelForVisualQuestionAnswering, AutoProcessor, pipeline
+
+from babelens.configuration.errors import ImageError, InputError, MissingLanguageError, UnknownLanguageError
+
+IMAGES = drawn_images(5)
+ASKED = TEXTS[:5]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rc3")
+    save_heads(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def answer(folders):
+    return pipeline("visual-question-answering", model=str(folders / "answers"))
+
+
+@pytest.fixture(scope="module")
+def translate(folders):
+    return pipeline("image-text-to-text", model=str(folders / "translation"))
+
+
+@pytest.fixture(scope="module")
+def probabilities(folders):
+    """Of each answer to the questions [5, answers], the model called with all of them, and some regions."""
+    model = AutoModelForVisualQuestionAnswering.from_pretrained(folders / "answers")
+    processor = AutoProcessor.from_pretrained(folders / "answers")
+
+    @torch.no_grad()
+    def ask(language="de", images=IMAGES, regions=None):
+        inputs = processor(images=images, text=ASKED, language=language, regions=regions, return_tensors="pt")
+        return model(**inputs).logits.sigmoid()
+
+    return ask
+
+
+def assert_answers(found: list[list[dict]], expected: torch.Tensor) -> None:
+    for answers, row in zip(found, expected, strict=True):
+        order = row.argsort(descending=True).tolist()[: len(answers)]
+        assert [entry["answer"] for entry in answers] == [ANSWERS[index] for index in order]
+        torch.testing.assert_close(torch.tensor([entry["score"] for entry in answers]), row[order])
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 8])
+def test_questions_about_an_image_each(answer, probabilities, batch_size):
+    found = answer(IMAGES, ASKED, language="de", top_k=3, batch_size=batch_size)
+    assert_answers(found, probabilities())
+
+
+def test_one_question_and_several_about_one_image(answer, probabilities, tmp_path):
+    IMAGES[0].save(tmp_path / "image.png")
+    assert_answers([answer(str(tmp_path / "image.png"), ASKED[0], language="de")], probabilities()[:1])
+    assert_answers(answer(IMAGES[0], ASKED, language="de"), probabilities(images=IMAGES[:1] * 5))
+    about_all = [answers[0] for answers in answer(IMAGES, ASKED[0], language="de")]
+    assert about_all[2] == answer(IMAGES[2], ASKED[0], language="de")[0]
+
+
+def test_items_name_their_languages_and_regions(answer, probabilities):
+    languages, rng = ["en", "de", "fr", "th", "zh"], np.random.default_rng(0)
+    regions = [None, *(rng.standard_normal((2, 6), dtype=np.float32) for _ in range(4))]
+    images = [*IMAGES[:4], None]
+    items = (
+        {"image": image, "question": question, "language": language, "regions": features}
+        for image, question, language, features in zip(images, ASKED, languages, regions, strict=True)
+    )
+    found = list(answer(items, batch_size=5, top_k=5))
+    assert_answers(found, probabilities(languages, images, regions))
+
+
+def test_wrong_questions(answer, tmp_path):
+    with pytest.raises(MissingLanguageError, match="language of every text"):
+        answer(IMAGES[0], "Farbe?")
+    with pytest.raises(UnknownLanguageError, match="'uk'"):
+        answer(IMAGES[0], "Farbe?", language="uk")
+    with pytest.raises(InputError, match="2 images came with 1 questions"):
+        answer(IMAGES[:2], ["Farbe?"], language="de")
+    with pytest.raises(InputError, match="a question is given with its image"):
+        answer({"image": IMAGES[0]}, language="de")
+    with pytest.raises(ImageError, match=r"none\.png: no such file"):
+        answer(str(tmp_path / "none.png"), "Farbe?", language="de")
+
+
+@torch.no_grad()
+def written_by_the_model(folders, **options) -> list[str]:
+    model = AutoModelForImageTextToText.from_pretrained(folders / "translation")
+    processor = AutoProcessor.from_pretrained(folders / "translation")
+    inputs = processor(images=IMAGES, text=ASKED, language="de", return_tensors="pt")
+    return processor.batch_decode(model.generate(**inputs, language="fr", max_new_tokens=6, **options))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 8])
+def test_translations(translate, folders, batch_size):
+    languages = {"language": "de", "target_language": "fr"}
+    found = translate(IMAGES, ASKED, **languages, max_new_tokens=6, batch_size=batch_size)
+    written = written_by_the_model(folders)
+    assert len(set(written)) > 1
+    assert found == [[{"input_text": text, "generated_text": new}] for text, new in zip(ASKED, written, strict=True)]
+    assert translate(IMAGES[1], ASKED[1], **languages, max_new_tokens=6) == found[1]
+
+
+def test_several_translations_of_a_text_by_beam_search(translate, folders):
+    beams = {"num_beams": 3, "num_return_sequences": 2}
+    options = {"language": "de", "target_language": "fr", "max_new_tokens": 6, "generate_kwargs": dict(beams)}
+    written = written_by_the_model(folders, **beams)
+    found = translate(IMAGES, ASKED, **options, batch_size=5)
+    assert [entry["generated_text"] for entries in found for entry in entries] == written
+
+
+def test_a_text_without_an_image_in_a_language_of_its_own(translate):
+    items = [{"text": ASKED[0], "target_language": tag} for tag in ("fr", "en")]
+    found = translate(items, language="de", max_new_tokens=6, batch_size=2)
+    assert found[1] == translate(text=ASKED[0], language="de", target_language="en", max_new_tokens=6)
+    assert translate(text=ASKED[:2], language="de", target_language="en", max_new_tokens=6)[0] == found[1]
+
+
+def test_wrong_translations(translate):
+    with pytest.raises(MissingLanguageError, match="the language to write is missing"):
+        translate(IMAGES[0], "ein Auto", language="de")
+    with pytest.raises(MissingLanguageError, match="language of every text"):
+        translate(IMAGES[0], "ein Auto", target_language="fr")
+    with pytest.raises(InputError, match="takes no return_full_text"):
+        translate(IMAGES[0], "ein Auto", language="de", target_language="fr", return_full_text=True)
+    with pytest.raises(InputError, match="2 texts need a list of as many images"):
+        translate(IMAGES[0], ["ein Auto", "ein Hund"], language="de", target_language="fr")
+    with pytest.raises(InputError, match="a text is given with its image"):
+        translate(IMAGES[0], language="de", target_language="fr")

@@ -1,0 +1,338 @@
+"""Embeddings as shards: what is read, kept, counted, skipped and refused."""
+
+import copy
+import json
+import threading
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from image_sources import contents, drawn, write_images, write_parquet, write_tars
+from tiny_native import tiny_clip
+from tiny_text_encoders import saved_encoder
+
+from babelens.configuration.errors import (
+    BadImageError,
+    BadTextError,
+    ChangedRunError,
+    CorpusError,
+    InputError,
+    ModelKindError,
+    SaveError,
+)
+from babelens.configuration.output_lock import locked
+from babelens.inference.embedder import Embedder
+from babelens.inference.embedding_shards import read_batches, read_info, shard_files
+from babelens.inference.fingerprint import image_fingerprint
+from babelens.inference.lookahead import results_ahead
+from babelens.inference.streaming.columns import parse_columns
+from babelens.inference.streaming.job import EmbeddingJob
+from babelens.inference.streaming.machine import embed_source
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return Embedder(*tiny_clip(), batch_size=4)
+
+
+def run(embedder, source, output, columns=(), **settings):
+    """Embeds a source; returns the counts, and the ids and embeddings in the order of the shards."""
+    job = EmbeddingJob(str(source), output, columns=parse_columns(columns), **settings)
+    counts = embed_source(embedder, job, model="tiny")
+    batches = [(batch.column("id").to_pylist(), embeddings) for batch, embeddings in read_batches(output)]
+    ids = [each for names, _ in batches for each in names]
+    return counts, ids, np.concatenate([embeddings for _, embeddings in batches]) if batches else None
+
+
+def expected(embedder, numbers):
+    """By the embedder alone, in batches of shards of four."""
+    return embedder.encode_image([drawn(number) for number in numbers])
+
+
+def test_every_source_gives_the_same_embeddings(embedder, tmp_path):
+    numbers = range(8)
+    vectors = expected(embedder, numbers)
+    lines = [{"file_name": f"{'inner/' if n % 2 else ''}{n:04}.png", "image_id": f"{n:04}"} for n in numbers]
+    folder = write_images(tmp_path / "images", numbers)
+    (folder / "images.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    write_parquet(tmp_path / "parquet" / "a.parquet", range(4))
+    write_parquet(tmp_path / "parquet" / "b.parquet", range(4, 8))
+    write_parquet(tmp_path / "plain.parquet", numbers, plain=True)
+    sources = {
+        "tars": (write_tars(tmp_path / "tars", 2, 4), [f"{n:04}" for n in numbers]),
+        "pattern": (tmp_path / "tars" / "{000..001}.tar", [f"{n:04}" for n in numbers]),
+        "parquet": (tmp_path / "parquet", [f"{n:04}" for n in numbers]),
+        "plain": (tmp_path / "plain.parquet", [f"plain:{n}" for n in numbers]),
+        "lines": (folder / "images.jsonl", [f"{n:04}" for n in numbers]),
+    }
+    for name, (source, names) in sources.items():
+        counts, ids, found = run(embedder, source, tmp_path / "out" / name, shard_size=4)
+        assert ids == names and (counts.read, counts.embedded, counts.skipped) == (8, 8, {}), name
+        assert found.dtype == np.float16
+        np.testing.assert_allclose(found, vectors, atol=1e-3)
+    _, ids, found = run(embedder, folder, tmp_path / "out" / "folder", shard_size=3, dtype="float32")
+    assert ids == [f"{n:04}.png" for n in (0, 2, 4, 6)] + [f"inner/{n:04}.png" for n in (1, 3, 5, 7)]
+    np.testing.assert_allclose(found, vectors[[0, 2, 4, 6, 1, 3, 5, 7]], atol=1e-6)
+    assert [pq.read_metadata(file).num_rows for file in shard_files(tmp_path / "out" / "folder")] == [3, 3, 2]
+    info = read_info(tmp_path / "out" / "folder")
+    assert (info.model, info.dimension, info.dtype) == ("tiny", 16, "float32")
+    assert info.fingerprint == image_fingerprint(embedder.model, embedder.processor)
+
+
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_addresses_that_fsspec_opens(embedder, tmp_path, kind):
+    import fsspec
+
+    file = write_tars(tmp_path / "tars", 1, 3) / "000.tar" if kind == "tar" else tmp_path / "a.parquet"
+    if kind == "parquet":
+        write_parquet(file, range(3))
+    fsspec.filesystem("memory").pipe(f"/shards/a.{kind}", file.read_bytes())
+    _, ids, found = run(embedder, f"memory://shards/a.{kind}", tmp_path / "out")
+    assert ids == ["0000", "0001", "0002"]
+    np.testing.assert_allclose(found, expected(embedder, range(3)), atol=1e-3)
+
+
+def test_metadata_is_kept_with_its_types_and_what_is_missing_is_counted(embedder, tmp_path):
+    tars = write_tars(tmp_path / "tars", 1, 5)
+    counts, _, _ = run(embedder, tars, tmp_path / "out", ["url", "width:int", "captions", "license"])
+    table = pq.read_table(shard_files(tmp_path / "out")[0])
+    assert table["url"].to_pylist()[4] == "https://example.org/4" and table["width"].type == pa.int64()
+    assert json.loads(table["captions"][3].as_py()) == {"en": "image 3"}
+    assert counts.missing == {"license": 5} and table["license"].null_count == 5
+    write_parquet(tmp_path / "a.parquet", range(3))
+    run(embedder, tmp_path / "a.parquet", tmp_path / "own", ["width"])
+    assert pq.read_table(shard_files(tmp_path / "own")[0])["width"].type == pa.int16()
+    with pytest.raises(CorpusError, match=r"a\.parquet: no column height; there are .*width"):
+        run(embedder, tmp_path / "a.parquet", tmp_path / "none", ["height"])
+    with pytest.raises(CorpusError, match=r"000\.tar 0000: url is 'https://example.org/0', and not .* int64"):
+        run(embedder, tars, tmp_path / "wrong", ["url:int"])
+    for columns, message in ((["id"], "'id' is no column"), (["a:date"], "there are text, int"), (["a", "a"], "once")):
+        with pytest.raises(InputError, match=message):
+            parse_columns(columns)
+
+
+def test_threads_change_nothing(embedder, tmp_path):
+    tars = write_tars(tmp_path / "tars", 3, 9, broken=(2, 11))
+    for workers in (0, 1, 3):
+        run(embedder, tars, tmp_path / str(workers), ["url"], workers=workers, skip_bad=True)
+    assert contents(tmp_path / "0") == contents(tmp_path / "1") == contents(tmp_path / "3")
+
+
+def test_large_images_are_prepared_in_parts(embedder, tmp_path, monkeypatch):
+    tars = write_tars(tmp_path / "tars", 1, 7)
+    _, _, whole = run(embedder, tars, tmp_path / "whole", dtype="float32")
+    monkeypatch.setattr("babelens.inference.streaming.batches._PIXELS", 500)
+    _, _, parts = run(embedder, tars, tmp_path / "parts", dtype="float32")
+    np.testing.assert_array_equal(whole, parts)
+
+
+def test_bad_images_stop_the_run_or_are_left_out_counted_and_named(embedder, tmp_path):
+    tars = write_tars(tmp_path / "tars", 2, 6, broken=(1, 7, 8))
+    for workers in (0, 2):
+        with pytest.raises(BadImageError, match=r"000\.tar 0001: .*not an image"):
+            run(embedder, tars, tmp_path / "out", workers=workers)
+    assert not shard_files(tmp_path / "out")
+    counts, ids, _ = run(embedder, tars, tmp_path / "out", skip_bad=True)
+    assert (counts.read, counts.embedded, counts.skipped) == (12, 9, {"unreadable image": 3})
+    assert len(ids) == 9 and not {"0001", "0007", "0008"} & set(ids)
+    assert json.loads((tmp_path / "out" / "counts.json").read_text()) == {
+        "read": 12,
+        "embedded": 9,
+        "skipped": {"unreadable image": 3},
+        "missing": {},
+        "shards": 2,
+    }
+    skipped = [json.loads(line) for line in (tmp_path / "out" / "skipped-000001.jsonl").read_text().splitlines()]
+    assert [(each["id"], each["kind"]) for each in skipped] == [
+        ("0007", "unreadable image"),
+        ("0008", "unreadable image"),
+    ]
+    assert "001.tar 0007: " in skipped[0]["reason"]
+    again, _, _ = run(embedder, tars, tmp_path / "out", skip_bad=True)
+    assert again == counts
+
+
+def test_a_source_with_hardly_an_image_is_refused(embedder, tmp_path):
+    tars = write_tars(tmp_path / "tars", 2, 24, broken=tuple(range(24, 40)))
+    with pytest.raises(BadImageError, match="8 of 24 images can be read"):
+        run(embedder, tars, tmp_path / "out", skip_bad=True)
+    assert [file.name for file in shard_files(tmp_path / "out")] == ["shard-000000.parquet"]
+    few = write_tars(tmp_path / "few", 3, 4, broken=tuple(range(12)))
+    with pytest.raises(BadImageError, match="0 of 12 images can be read"):
+        run(embedder, few, tmp_path / "none", skip_bad=True)
+
+
+def test_another_model_source_or_setting_is_refused(embedder, tmp_path):
+    tars = write_tars(tmp_path / "tars", 2, 4)
+    run(embedder, tars, tmp_path / "out", ["width:int"])
+    before = contents(tmp_path / "out")
+    model = copy.deepcopy(embedder.model)
+    model.visual_projection.weight.data.mul_(-1)
+    other = Embedder(model, embedder.processor)
+    refusals = [
+        (other, tars, {"columns": ["width:int"]}, "embeddings of another model, tiny"),
+        (embedder, tars, {"columns": ["width"]}, "other settings .columns"),
+        (embedder, tars, {"columns": ["width:int"], "dtype": "float32"}, "dtype float16 instead of float32"),
+        (embedder, tars / "001.tar", {"columns": ["width:int"]}, "was made of 000.tar .*where .*001.tar"),
+        (embedder, tars / "000.tar", {"columns": ["width:int"]}, "shard-000001.parquet belongs to no shard"),
+    ]
+    for encoder, source, settings, message in refusals:
+        with pytest.raises(ChangedRunError, match=message):
+            run(encoder, source, tmp_path / "out", **settings)
+    assert contents(tmp_path / "out") == before
+    write_tars(tmp_path / "tars", 3, 4)
+    counts, ids, _ = run(embedder, tars, tmp_path / "out", ["width:int"])  # new shards at the end are embedded
+    assert (counts.embedded, counts.shards, len(ids)) == (12, 3, 12)
+    write_tars(tmp_path / "tars", 1, 20)
+    with pytest.raises(ChangedRunError, match="added, removed or changed"):
+        run(embedder, tars, tmp_path / "out", ["width:int"])
+
+
+def test_a_lower_precision(embedder, tmp_path):
+    """Its embeddings are those of the same model under autocast, and do not mix with others in one folder."""
+    tars = write_tars(tmp_path / "tars", 2, 4)
+    _, _, exact = run(embedder, tars, tmp_path / "exact", dtype="float32")
+    _, _, rounded = run(embedder, tars, tmp_path / "rounded", dtype="float32", precision="bfloat16")
+    with torch.autocast("cpu", torch.bfloat16):
+        np.testing.assert_array_equal(rounded, np.concatenate([expected(embedder, range(k, k + 4)) for k in (0, 4)]))
+    assert (rounded != exact).any()
+    assert not torch.is_autocast_enabled("cpu") and embedder.model.dtype == torch.float32
+    told = [read_info(tmp_path / name) for name in ("exact", "rounded")]
+    assert told[0].fingerprint == told[1].fingerprint
+    assert [info.settings["precision"] for info in told] == ["float32", "bfloat16"]
+    for name, precision in (("exact", "bfloat16"), ("rounded", "float32")):
+        with pytest.raises(ChangedRunError, match=f"precision .* instead of {precision}"):
+            run(embedder, tars, tmp_path / name, dtype="float32", precision=precision)
+
+
+def test_a_shard_that_cannot_be_read_does_not_stop_the_others(embedder, tmp_path):
+    tars = write_tars(tmp_path / "tars", 3, 4)
+    whole = (tars / "001.tar").read_bytes()
+    (tars / "001.tar").write_bytes(whole[:3000])
+    for workers in (0, 2):
+        with pytest.raises(CorpusError, match=r"1 of 3 shards could not be read, the others are complete.*001\.tar"):
+            run(embedder, tars, tmp_path / "out", workers=workers)
+        assert [file.name for file in shard_files(tmp_path / "out")] == [
+            "shard-000000.parquet",
+            "shard-000002.parquet",
+        ]
+    (tars / "001.tar").write_bytes(whole)
+    counts, _, _ = run(embedder, tars, tmp_path / "out")
+    assert counts.embedded == counts.read == 12
+    run(embedder, tars, tmp_path / "unbroken")
+    assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+
+
+def test_a_damaged_shard_and_wrong_sums_are_noticed(embedder, tmp_path):
+    tars = write_tars(tmp_path / "tars", 1, 4)
+    run(embedder, tars, tmp_path / "out")
+    [shard] = shard_files(tmp_path / "out")
+    written = shard.read_bytes()
+    shard.write_bytes(written[:-10])
+    with pytest.raises(CorpusError, match="is damaged"):
+        run(embedder, tars, tmp_path / "out")
+    assert written.count(b'"read": 4') == 1
+    shard.write_bytes(written.replace(b'"read": 4', b'"read": 5'))
+    with pytest.raises(CorpusError, match="4 embedded and 0 skipped are not the 5"):
+        run(embedder, tars, tmp_path / "out")
+    shard.unlink()
+    counts, _, _ = run(embedder, tars, tmp_path / "out")
+    assert counts.embedded == 4 and shard.read_bytes() == written
+
+
+def test_one_process_at_a_time(embedder, tmp_path):
+    tars = write_tars(tmp_path / "tars", 1, 2)
+    with locked(tmp_path / "out"), pytest.raises(SaveError, match="is in use by process"):
+        run(embedder, tars, tmp_path / "out")
+    run(embedder, tars, tmp_path / "out")
+
+
+def test_unusable_records(embedder, tmp_path):
+    folder = write_images(tmp_path / "images", range(3))
+    with pytest.raises(CorpusError, match=r"images are read from tar shards, .*no such file"):
+        run(embedder, tmp_path / "nothing", tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CorpusError, match="no images in this source"):
+        run(embedder, tmp_path / "empty", tmp_path / "out")
+    (folder / "a.jsonl").write_text('{"file_name": "0000.png"}\n{"file_name": "0000.png"}\n')
+    with pytest.raises(CorpusError, match=r"a\.jsonl line 2: the id '0000.png' is given twice"):
+        run(embedder, folder / "a.jsonl", tmp_path / "out")
+    (folder / "a.jsonl").write_text('{"file_name": "../0000.png"}\n')
+    with pytest.raises(CorpusError, match="leaves the folder"):
+        run(embedder, folder / "a.jsonl", tmp_path / "out")
+    table = pa.table({"image": [{"bytes": None, "path": None}, {"bytes": drawn(1), "path": None}], "image_id": [1, 2]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    counts, ids, _ = run(embedder, tmp_path / "a.parquet", tmp_path / "table", skip_bad=True)
+    assert counts.skipped == {"no image": 1} and ids == ["2"]
+
+
+def test_texts(embedder, tmp_path):
+    texts = ["ein rotes auto", "a house", "une maison", "x"]
+    languages = ["de", "en", "fr", "en"]
+    rows = [{"text": text, "language": language} for text, language in zip(texts, languages, strict=True)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    (tmp_path / "t.txt").write_text("\n".join(texts))
+    vectors = embedder.encode_text(texts, language="en")
+    columns = ["text", "language"]
+    for name in ("t.jsonl", "t.parquet", "t.txt"):
+        settings = {"what": "texts", "language": "en" if name == "t.txt" else None, "shard_size": 3}
+        output = tmp_path / "out" / name
+        counts, ids, found = run(embedder, tmp_path / name, output, columns, **settings)
+        first = 0 if name == "t.parquet" else 1
+        assert counts.embedded == 4 and ids == [f"t:{number}" for number in range(first, 4 + first)]
+        np.testing.assert_allclose(found, vectors, atol=1e-3)
+        table = pa.concat_tables(map(pq.read_table, shard_files(output)))
+        assert table["text"].to_pylist() == texts
+        assert table["language"].to_pylist() == (["en"] * 4 if name == "t.txt" else languages)
+    with pytest.raises(BadTextError, match=r"t\.txt line 1: there is no language"):
+        run(embedder, tmp_path / "t.txt", tmp_path / "none", columns, what="texts")
+    (tmp_path / "t.txt").write_text("a\n\nb\n")
+    with pytest.raises(BadTextError, match=r"t\.txt line 2: there is no text"):
+        run(embedder, tmp_path / "t.txt", tmp_path / "none", columns, what="texts", language="en")
+
+
+def test_encoders_of_texts_alone_are_refused(tmp_path):
+    saved_encoder("bert", tmp_path / "e5")
+    encoder = Embedder.from_pretrained(tmp_path / "e5", text_pooling="mean")
+    with pytest.raises(ModelKindError, match="sees no images"):
+        run(encoder, write_tars(tmp_path / "tars", 1, 1), tmp_path / "out")
+
+
+def test_little_is_begun_ahead():
+    begun, gate = [], threading.Semaphore(0)
+
+    def job(number):
+        begun.append(number)
+        gate.acquire()
+        return number
+
+    def endless():
+        number = 0
+        while True:
+            yield lambda number=number: job(number)
+            number += 1
+
+    results = results_ahead(endless(), workers=2)
+    gate.release()
+    assert next(results) == 0
+    for _ in range(200):
+        gate.release()
+    assert [next(results) for _ in range(50)] == list(range(1, 51))
+    assert max(begun) <= 51 + 8
+    results.close()
+
+
+def test_memory_does_not_grow_with_the_source(embedder, tmp_path):
+    peaks = []
+    for shards in (2, 8):
+        tars = write_tars(tmp_path / f"tars{shards}", shards, 16)
+        run(embedder, tars, tmp_path / f"warm{shards}", workers=1)
+        tracemalloc.start()
+        run(embedder, tars, tmp_path / f"out{shards}", workers=1)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0]

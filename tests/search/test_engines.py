@@ -1,0 +1,314 @@
+"""What every engine of an index keeps: exactness or recall, filters, deletion, saving, one model."""
+
+import numpy as np
+import pytest
+from index_vectors import SCHEMA, clustered, source_of, unit
+
+from babelens.configuration.errors import (
+    FilterError,
+    InputError,
+    MissingExtraError,
+    ModelMismatchError,
+    NonFiniteError,
+    SaveError,
+    SearchIndexError,
+)
+from babelens.search import (
+    IndexParameters,
+    SearchSettings,
+    build_index,
+    measured_recall,
+    open_index,
+    search_merged,
+)
+from babelens.search.engines import engine_class
+
+ENGINES = ["exact", "hnsw", "ivf-pq", "lance"]
+APPROXIMATE = ["hnsw", "ivf-pq", "lance"]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    return request.param
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def approximate(monkeypatch):
+    """Few vectors are searched as many are."""
+    monkeypatch.setattr("babelens.search.faiss_index._SCANNED", 100)
+    monkeypatch.setattr("babelens.search.lance_index._SCANNED", 100)
+
+
+def brute_force(vectors, queries, top, keep=None):
+    scores = queries.astype(np.float64) @ vectors.astype(np.float64).T
+    if keep is not None:
+        scores[:, ~keep] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    return order, np.take_along_axis(scores, order, axis=1)
+
+
+def ids(hits):
+    return [hit.id for hit in hits]
+
+
+def numbers(hits):
+    return [int(hit.id[:6]) for hit in hits]
+
+
+def test_a_small_index_finds_what_brute_force_finds(engine, tmp_path, random):
+    vectors, queries = unit(random, 500), unit(random, 7).astype(np.float32)
+    build_index(tmp_path / "index", source_of(vectors), engine)
+    index = open_index(tmp_path / "index")
+    order, scores = brute_force(vectors, queries, 10)
+    found = index.search(queries, 10)
+    assert [numbers(hits) for hits in found] == order.tolist()
+    np.testing.assert_allclose([[hit.score for hit in hits] for hits in found], scores, atol=1e-6)
+    hit = found[0][0]
+    assert hit.metadata.keys() == {"width", "license", "taken"}
+    assert len(index.search(queries[:1], 999)[0]) == 500
+    assert index.search(queries[:0], 5) == []
+
+
+FILTERS = {
+    "width > 300": lambda n: n % 7 != 0 and n > 300,
+    "not (width > 300)": lambda n: n % 7 != 0 and n <= 300,
+    "100 <= width < 200 or 480 < width": lambda n: n % 7 != 0 and (100 <= n < 200 or n > 480),
+    "width is None": lambda n: n % 7 == 0,
+    'license == "it\'s mine" and width is not None': lambda n: n % 3 == 1 and n % 7 != 0,
+    'license in ["cc0", "x"]': lambda n: n % 3 == 0,
+    'license not in ["cc0", "x"]': lambda n: n % 3 == 1,
+    'not license in ("cc0",)': lambda n: n % 3 == 1,
+    'license != "cc0"': lambda n: n % 3 == 1,
+    "id < '000123.jpg'": lambda n: n < 123,
+    "taken >= '1971-01-01'": lambda n: n >= 365,
+    "width == -1": lambda n: False,
+}
+
+
+@pytest.mark.parametrize("cells", [False, True])
+def test_filters_keep_the_same_vectors_in_every_engine(engine, cells, tmp_path, random, request):
+    if cells:
+        request.getfixturevalue("approximate")
+    vectors, query = unit(random, 500), unit(random, 1).astype(np.float32)
+    index = build_index(tmp_path / "index", source_of(vectors), engine)
+    for where, fits in FILTERS.items():
+        keep = np.array([fits(number) for number in range(500)])
+        top = min(5, int(keep.sum()))
+        found = numbers(index.search(query, 5, where=where)[0])
+        assert keep[found].all(), where
+        expected = brute_force(vectors, query, top, keep)[0][0]
+        if cells and engine in APPROXIMATE:
+            assert len(set(found) & set(expected)) >= top - 1, where
+        else:
+            assert found == expected.tolist(), where
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("breadth > 3", "no column of the index; these are: id, width, license, taken"),
+        ("width = 3", "equality is written `==`"),
+        ("width >", "is no filter"),
+        ("width > 'wide'", "value of another type"),
+        ("license > 3", "value of another type"),
+        ("width in 3", "a list of values"),
+        ("width in ['a', 3]", "a list of values of one type"),
+        ("width", "a comparison"),
+        ("3", "a comparison"),
+        ("__import__('os').getcwd() == 'x'", "the name of a column"),
+        ("width > (lambda: 3)()", "a number, a text"),
+        ("width is 3", "None after `is`"),
+        ("taken > 'yesterday'", "such as '2026-01-31'"),
+    ],
+)
+def test_wrong_filters_are_refused_by_every_engine(tmp_path, random, where, why):
+    query = unit(random, 1)
+    for engine in ("exact", "lance"):
+        place = tmp_path / engine
+        index = build_index(place, source_of(unit(random, 10)), engine)
+        with pytest.raises(FilterError, match=why):
+            index.search(query, where=where)
+        with pytest.raises(FilterError, match=why):
+            index.delete(where=where)
+
+
+@pytest.mark.parametrize("cells", [False, True])
+def test_adding_deleting_and_compacting(engine, cells, tmp_path, random, request):
+    if cells:
+        request.getfixturevalue("approximate")
+    vectors, queries = unit(random, 400), unit(random, 5).astype(np.float32)
+    index = build_index(tmp_path / "index", source_of(vectors[:300]), engine)
+    assert index.add(source_of(vectors[300:], 300)) == 100
+    keep = np.ones(400, dtype=bool)
+    exact = SearchSettings(exact=True)
+
+    def check():
+        for opened in (index, open_index(tmp_path / "index")):
+            expected = brute_force(vectors, queries, 10, keep)[0]
+            assert [numbers(hits) for hits in opened.search(queries, 10, settings=exact)] == expected.tolist()
+            assert all(keep[numbers(hits)].all() for hits in opened.search(queries, 10))
+            found = [
+                len(set(numbers(hits)) & set(e)) for hits, e in zip(opened.search(queries, 10), expected, strict=True)
+            ]
+            assert np.mean(found) >= (7 if cells and engine in APPROXIMATE else 10)
+            assert opened.stat().vectors == keep.sum()
+
+    check()
+    assert index.delete(["000000.jpg", "000350.jpg", "000350.jpg"]) == 2
+    keep[[0, 350]] = False
+    check()
+    assert index.delete(["000001.jpg"], where="width > 380") == 1 + sum(n % 7 != 0 for n in range(381, 400))
+    keep[1] = False
+    keep[[n for n in range(381, 400) if n % 7]] = False
+    check()
+    assert index.delete(where="width == -1") == 0
+    before = index.stat()
+    index.compact()
+    check()
+    assert index.stat().deleted == 0 and (engine == "lance" or before.deleted == 400 - keep.sum())
+    assert engine == "lance" or index.stat().bytes < before.bytes
+    assert index.add(source_of(vectors[:1], 0)) == 1  # a deleted id may come again
+    keep[0] = True
+    assert index.stat().vectors == keep.sum()
+
+
+@pytest.mark.parametrize("engine", APPROXIMATE)
+def test_recall_of_the_defaults_on_clustered_vectors(engine, tmp_path, random, approximate):
+    index = build_index(tmp_path / "index", source_of(clustered(random, 6000, 64)), engine)
+    assert measured_recall(index, samples=100) >= 0.95
+
+
+def test_more_thorough_searches_find_more(tmp_path, random, approximate):
+    vectors = unit(random, 3000, 64)
+    hnsw = build_index(tmp_path / "hnsw", source_of(vectors), "hnsw", IndexParameters(neighbors=4))
+    cells = build_index(tmp_path / "ivf-pq", source_of(vectors), "ivf-pq", IndexParameters(sub_vectors=8))
+    for index, settings in (
+        (hnsw, [SearchSettings(ef_search=number) for number in (11, 500)]),
+        (cells, [SearchSettings(nprobe=number, refine=4) for number in (1, 75)]),
+        (cells, [SearchSettings(nprobe=75, refine=number) for number in (1, 20)]),
+    ):
+        less, more = (measured_recall(index, each, samples=30) for each in settings)
+        assert less + 0.1 < more
+        assert measured_recall(index, SearchSettings(exact=True), samples=30) == 1
+
+
+def test_defaults_of_searches_are_kept(tmp_path, random, approximate):
+    parameters = IndexParameters(neighbors=4, search=SearchSettings(ef_search=11))
+    build_index(tmp_path / "index", source_of(unit(random, 1000)), "hnsw", parameters)
+    index = open_index(tmp_path / "index")
+    assert index.parameters == parameters and index.stat().settings == {"ef_search": 11}
+    assert index.save(tmp_path / "copy").stat().settings == {"ef_search": 11}
+
+
+def test_a_copy_and_a_copy_of_another_engine(engine, tmp_path, random):
+    vectors, queries = unit(random, 300), unit(random, 3)
+    index = build_index(tmp_path / "index", source_of(vectors), engine)
+    index.delete(["000004.jpg"])
+    exact = index.save(tmp_path / "exact", engine_class("exact"))
+    same = exact.save(tmp_path / "same", engine_class(engine))
+    for copy in (exact, same, index.save(tmp_path / "copy")):
+        assert [ids(hits) for hits in copy.search(queries)] == [ids(hits) for hits in index.search(queries)]
+        assert copy.stat().vectors == 299 and copy.stat().deleted == 0 and copy.schema == SCHEMA
+
+
+def test_an_index_states_its_model_and_refuses_others(engine, tmp_path, random):
+    index = build_index(tmp_path / "index", source_of(unit(random, 50)), engine)
+    stat = index.stat()
+    assert (stat.engine, stat.model, stat.fingerprint, stat.dimension) == (engine, "a/model", "f" * 24, 16)
+    assert stat.columns == {"width": "int32", "license": "string", "taken": "date32[day]"} and stat.bytes > 1600
+    with pytest.raises(ModelMismatchError, match="not comparable"):
+        index.add(source_of(unit(random, 5), 50, fingerprint="e" * 24))
+    with pytest.raises(ModelMismatchError, match="16 dimensions"):
+        index.search(unit(random, 1, 8))
+    with pytest.raises(ModelMismatchError):
+        index.search(unit(random, 1)[0])
+
+
+def test_wrong_vectors_are_refused_and_change_nothing(engine, tmp_path, random):
+    vectors = unit(random, 50)
+    index = build_index(tmp_path / "index", source_of(vectors), engine)
+    nan, long = unit(random, 4), unit(random, 4)
+    nan[3, 2], long[3] = np.nan, 2 * long[3]
+    narrow = SCHEMA.remove(1)
+    for source, error, why in (
+        (source_of(unit(random, 4), 47), InputError, "has the id 000047.jpg already"),
+        (source_of(unit(random, 4), ids=["a", "b", "c", "a"]), InputError, "the id a occurs twice"),
+        (source_of(unit(random, 4), ids=["a", "b", "", "d"]), InputError, "no id"),
+        (source_of(nan, 60), NonFiniteError, "000063.jpg"),
+        (source_of(long, 60), InputError, "000063.jpg has length 2"),
+        (source_of(unit(random, 4), 60, schema=narrow), SearchIndexError, "the index has id .*width"),
+    ):
+        with pytest.raises(error, match=why):
+            index.add(source)
+        with pytest.raises(InputError, match="no vector with the id nothing"):
+            index.delete(["000001.jpg", "nothing"])
+    assert index.stat().vectors == 50 == open_index(tmp_path / "index").stat().vectors
+    with pytest.raises(InputError, match="occurs twice"):
+        build_index(tmp_path / "new", source_of(unit(random, 4), ids=["a", "b", "c", "a"]), engine)
+    assert not (tmp_path / "new").exists()
+
+
+def test_wrong_calls_are_refused(tmp_path, random):
+    source = source_of(unit(random, 50))
+    index = build_index(tmp_path / "index", source)
+    with pytest.raises(SaveError, match="has an index already"):
+        build_index(tmp_path / "index", source, "lance")
+    with pytest.raises(SearchIndexError, match="there is no engine 'annoy'"):
+        build_index(tmp_path / "new", source, "annoy")
+    with pytest.raises(SearchIndexError, match="choose `lance`"):
+        build_index("memory://new", source, "hnsw")
+    with pytest.raises(SearchIndexError, match="exact does not read ef_search: it has nothing to set"):
+        index.search(unit(random, 1), settings=SearchSettings(ef_search=3))
+    with pytest.raises(SearchIndexError, match="hnsw does not read lists: it reads ef_construction, neighbors"):
+        build_index(tmp_path / "new", source, "hnsw", IndexParameters(lists=3))
+    for engine in ("ivf-pq", "lance"):
+        with pytest.raises(SearchIndexError, match="a divisor of the dimension 16, got 5"):
+            build_index(tmp_path / "new", source, engine, IndexParameters(sub_vectors=5))
+    with pytest.raises(SearchIndexError, match="51 lists cannot be trained on 50 vectors"):
+        build_index(tmp_path / "new", source, "ivf-pq", IndexParameters(lists=51))
+    with pytest.raises(InputError, match="top must be at least 1"):
+        index.search(unit(random, 1), 0)
+    with pytest.raises(InputError, match="not finite"):
+        index.search(np.full((1, 16), np.nan))
+    for engine in ENGINES:
+        with pytest.raises(SearchIndexError, match="no vectors"):
+            build_index(tmp_path / "new", source_of(unit(random, 0)), engine)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(SaveError, match=r"is no empty folder; it has .*notes\.txt"):
+        build_index(tmp_path, source)
+
+
+@pytest.mark.parametrize(("engine", "package"), [("hnsw", "faiss"), ("ivf-pq", "faiss"), ("lance", "lancedb")])
+def test_a_missing_library_is_named(engine, package, tmp_path, random, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(MissingExtraError, match=r"pip install babelens\[(faiss|lance)\]"):
+        build_index(tmp_path / "new", source_of(unit(random, 5)), engine)
+
+
+def test_an_address_of_lancedb(tmp_path, random):
+    vectors = unit(random, 60)
+    address = f"file://{tmp_path}/store"
+    build_index(address, source_of(vectors[:50]), "lance")
+    index = open_index(address)
+    assert index.add(source_of(vectors[50:], 50)) == 10 and index.stat().vectors == 60 and index.stat().bytes > 0
+    assert ids(index.search(vectors[55:56], 1)[0]) == ["000055.jpg"]
+    with pytest.raises(SaveError, match="has an index already"):
+        build_index(address, source_of(vectors), "lance")
+    with pytest.raises(SearchIndexError, match="no index of LanceDB"):
+        open_index(f"file://{tmp_path}/elsewhere")
+
+
+def test_merged_queries(engine, tmp_path, random):
+    vectors, queries = unit(random, 300), unit(random, 3).astype(np.float32)
+    index = build_index(tmp_path / "index", source_of(vectors), engine)
+    scores = queries @ vectors.astype(np.float32).T
+    for merge, merged in (("mean", scores.mean(axis=0)), ("max", scores.max(axis=0))):
+        found = search_merged(index, queries, merge=merge, top=8)
+        assert numbers(found) == np.argsort(-merged)[:8].tolist()
+        np.testing.assert_allclose([hit.score for hit in found], np.sort(merged)[::-1][:8], atol=1e-6)

@@ -1,0 +1,41 @@
+"""What the tests of the server share: a folder of images, a tiny model, and a server of them."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from served import LIMITS, serving
+
+from babelens.inference.embedder import Embedder
+from babelens.serving.service import ImageService
+
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Images of many colors; one with a name in Arabic, in a folder below."""
+    folder = tmp_path_factory.mktemp("images")
+    random = np.random.default_rng(0)
+    for number in range(COUNT - 1):
+        small = Image.fromarray(random.integers(0, 256, (4, 4, 3), dtype=np.uint8))
+        small.resize((96, 64)).save(folder / f"image {number:02}.png")
+    (folder / "below").mkdir()
+    Image.new("RGB", (64, 64), "red").save(folder / "below" / "صورة.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def embedder(make_mla):
+    """An MLA, which takes English and the languages that it has acquired."""
+    return Embedder(*make_mla())
+
+
+@pytest.fixture(scope="module")
+def service(embedder, folder):
+    return ImageService.of_folder(embedder, folder, model="runs/tiny", limits=LIMITS)
+
+
+@pytest.fixture(scope="module")
+def server(service):
+    with serving(service) as server:
+        yield server

@@ -1,0 +1,126 @@
+"""The JSON API, the images, the token, and what `of_folder` leaves out."""
+
+import io
+import re
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_native import tiny_clip
+
+from babelens.serving.image_files import Thumbnails
+from babelens.serving.limits import ServingLimits
+from babelens.serving.service import languages_of
+
+TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
+
+
+def png(image):
+    written = io.BytesIO()
+    image.save(written, "PNG")
+    return written.getvalue()
+
+
+def test_a_text_finds_what_the_index_finds(server, service, embedder):
+    answer = server.ask(f"{TEXT}&top=5")
+    assert answer.status == 200 and answer.json["language"] == "de" and answer.json["query"] == "ein rotes Quadrat"
+    best = service.index.search(embedder.encode_text("ein rotes Quadrat", language="de")[0], 5)
+    assert [each["file"] for each in answer.json["results"]] == [
+        path.relative_to(service.folder).as_posix() for path, _ in best
+    ]
+    np.testing.assert_allclose([each["score"] for each in answer.json["results"]], [s for _, s in best], atol=1e-6)
+
+
+def test_an_image_of_the_folder_finds_itself_first_and_similar_leaves_it_out(server, service):
+    path = service.index.paths[7]
+    first, second = server.upload(path.read_bytes(), "/api/search-by-image?top=2").json["results"]
+    assert first["file"] == path.name and first["score"] == pytest.approx(1, abs=1e-5)
+    (similar,) = server.ask(f"/api/similar/{first['id']}?top=1").json["results"]
+    assert similar == second | {"score": similar["score"]}
+    assert len(server.ask(f"/api/similar/{first['id']}?top=200").json["results"]) == len(service) - 1
+
+
+def test_images_and_thumbnails_are_served_by_id_and_confirmed_by_version(server, service):
+    for found in server.ask(f"{TEXT}&top=200").json["results"]:
+        whole = server.ask("/" + found["image"])
+        assert whole.body == (service.folder / found["file"]).read_bytes()
+        assert whole.headers["content-type"] == "image/png" and "sandbox" in whole.headers["content-security-policy"]
+    small = server.ask("/" + found["thumbnail"])
+    assert Image.open(io.BytesIO(small.body)).format == "WEBP"
+    for address in (found["image"], found["thumbnail"]):
+        version = server.ask("/" + address).headers["etag"]
+        assert server.ask("/" + address, If_None_Match=version).status == 304
+
+
+def test_thumbnails_are_small_and_few_are_kept():
+    kept = Thumbnails(ServingLimits(thumbnail_pixels=32, thumbnail_bytes=300))
+    data = png(Image.effect_noise((640, 320), 90))
+    for number in range(5):
+        made = kept.make(str(number), "1", io.BytesIO(data))
+        assert Image.open(io.BytesIO(made)).size == (32, 16)
+    assert kept.kept("0", "1") is None and kept.kept("4", "1") == made and kept.kept("4", "2") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("/api/search?q=a", 400, "language: Field required"),
+        ("/api/search?language=de", 400, "q: Field required"),
+        ("/api/search?q=%20&language=de", 400, "is empty"),
+        ("/api/search?q=a&language=tlh", 400, "has not learned 'tlh'"),
+        ("/api/search?q=a&language=cz", 400, "did you mean 'cs'?"),
+        (f"/api/search?q={'a' * 501}&language=de", 400, "at most 500 characters"),
+        (f"{TEXT}&top=0", 400, "greater than or equal to 1"),
+        (f"{TEXT}&top=201", 400, "less than or equal to 200"),
+        (f"{TEXT}&top=many", 400, "valid integer"),
+        ("/api/similar/0123456789abcdef", 404, "no image of this id"),
+        ("/api/nothing", 404, "Not Found"),
+        ("/static/app.py", 404, "no such file"),
+    ],
+)
+def test_errors_are_sentences(server, path, status, sentence):
+    answer = server.ask(path)
+    assert answer.status == status and sentence in answer.json["error"]
+
+
+def test_every_answer_has_the_headers_of_security(server):
+    for path in ("/", "/docs", "/static/page.js", "/health", "/api/info", "/api/nothing", "/images/none"):
+        headers = server.ask(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy, path
+        assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in headers and "server" not in headers
+
+
+def test_the_pages_name_no_other_address():
+    for file in files("babelens.serving").joinpath("static").iterdir():
+        named = set(re.findall(r"https?://[^\s\"'<]+", file.read_text("utf-8")))
+        assert named <= {"http://www.w3.org/2000/svg"}, file.name
+
+
+def test_info_and_the_description_of_the_api(server, service):
+    info = server.ask("/api/info").json
+    assert info["images"] == len(service) == 40 and info["model"] == "tiny"
+    assert info["languages"][0] == "en" and "de" in info["languages"] and not info["takes_any_language"]
+    described = server.ask("/openapi.json").json["paths"]
+    assert set(described) == {
+        "/health",
+        "/api/info",
+        "/api/search",
+        "/api/search-by-image",
+        "/api/similar/{id}",
+        "/images/{id}",
+        "/thumbnails/{id}",
+    }
+    for operations in described.values():
+        assert all(operation["summary"] for operation in operations.values())
+
+
+def test_languages_of_a_model_that_takes_any_are_those_of_its_card(tmp_path):
+    processor = tiny_clip()[1]
+    assert languages_of(processor, str(tmp_path)) == ([], True)
+    (tmp_path / "README.md").write_text("---\nlanguage:\n- de\n- zh_hant\n---\n# A model\n")
+    assert languages_of(processor, str(tmp_path)) == (["de", "zh-Hant"], True)
+    (tmp_path / "README.md").write_text("---\nlanguage: multilingual\n---\n# A model\n")
+    assert languages_of(processor, str(tmp_path)) == ([], True)

@@ -1,0 +1,85 @@
+"""What of a folder is served: no link that leads out of it, no bad image; and when an index is out of date."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+from served import serving
+from tiny_native import tiny_clip
+
+from babelens.configuration.errors import BadImageError, CorpusError
+from babelens.inference.embedder import Embedder
+from babelens.serving.service import ImageService
+
+
+@pytest.fixture(scope="module")
+def clip():
+    return Embedder(*tiny_clip())
+
+
+@pytest.fixture
+def images(tmp_path):
+    for place in ("inside/a.png", "inside/b.png", "outside/secret.png"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        Image.effect_noise((32, 32), 80).save(tmp_path / place)
+    return tmp_path / "inside"
+
+
+def test_an_upload_is_read_as_the_images_of_the_folder_are(tmp_path):
+    (tmp_path / "photos").mkdir()
+    Image.effect_noise((800, 600), 90).convert("RGB").save(tmp_path / "photos" / "a.jpg")
+    service = ImageService.of_folder(Embedder(*tiny_clip(), draft_jpegs=True), tmp_path / "photos", model="tiny")
+    upload = service.opened_upload((tmp_path / "photos" / "a.jpg").read_bytes())
+    assert upload.width < 800
+    np.testing.assert_allclose(service.embedder.encode_image(upload), service.index.embeddings, atol=1e-6)
+
+
+def test_links_that_lead_out_are_left_out_and_named(clip, images, caplog):
+    (images / "link.png").symlink_to(images.parent / "outside" / "secret.png")
+    (images / "near.png").symlink_to("a.png")
+    service = ImageService.of_folder(clip, images, model="m")
+    assert len(service) == 3 and "link.png" in caplog.text
+    found = service.found(clip.encode_image(images / "link.png")[0], 10)
+    assert sorted(image.file for image in found) == ["a.png", "b.png", "near.png"]
+
+
+def test_an_image_that_becomes_a_link_or_goes_is_not_served(clip, images):
+    service = ImageService.of_folder(clip, images, model="m")
+    first, second = (image.id for image in service.found(service.index.embeddings[0], 2))
+    service.path(first).unlink()
+    service.path(first).symlink_to(images.parent / "outside" / "secret.png")
+    service.path(second).unlink()
+    os.mkfifo(service.path(second))  # reading it would wait for ever
+    assert not service.is_current()
+    with serving(service) as server:
+        for image in (first, second):
+            assert server.ask(f"/images/{image}").status == server.ask(f"/thumbnails/{image}").status == 404
+
+
+def test_it_is_current_until_an_image_or_the_model_changes(clip, images, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    service = ImageService.of_folder(clip, images, model=str(model))
+    assert service.is_current()
+    Image.new("RGB", (8, 8)).save(images / "c.png")
+    assert not service.is_current()
+    service = ImageService.of_folder(clip, images, model=str(model))
+    (model / "config.json").write_text(json.dumps({"a": 1}))
+    assert not service.is_current()
+
+
+def test_bad_images_are_an_error_or_counted(clip, images):
+    (images / "bad.png").write_bytes(b"no image")
+    with pytest.raises(BadImageError, match=r"bad\.png"):
+        ImageService.of_folder(clip, images, model="m")
+    service = ImageService.of_folder(clip, images, model="m", skip_bad_images=True)
+    with serving(service) as server:
+        assert server.ask("/api/info").json["skipped"] == 1
+
+
+def test_an_empty_folder(clip, tmp_path):
+    with pytest.raises(CorpusError, match="no images"):
+        ImageService.of_folder(clip, tmp_path, model="m")

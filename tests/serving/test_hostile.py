@@ -1,0 +1,254 @@
+"""Hostile requests: paths out of the folder, bombs, bodies that are too large or never end, slow and odd clients."""
+
+import io
+import socket
+import struct
+import threading
+import time
+import zlib
+from contextlib import suppress
+from urllib.parse import quote
+
+import pytest
+from PIL import Image
+from served import LIMITS
+
+pytestmark = pytest.mark.live
+
+TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de&top=3"
+FORM = "multipart/form-data; boundary=x"
+
+
+@pytest.fixture(autouse=True)
+def still_answers(server):
+    """After each test, the server answers as before."""
+    yield
+    started = time.monotonic()
+    assert server.ask(TEXT).status == 200
+    assert time.monotonic() - started < 5
+
+
+@pytest.fixture(scope="module")
+def secret(folder):
+    """A file beside the folder."""
+    (folder.parent / "secret.txt").write_text("the secret")
+    return "secret.txt"
+
+
+def encodings(name):
+    """Ways to write a path that leads out of a folder."""
+    up = ["../", "..%2f", "%2e%2e/", "%2e%2e%2f", "..%252f", "..\\", "..%5c", "..%c0%af", "....//", "/", "%2f", "//"]
+    return [f"{each * depth}{name}" for each in up for depth in (1, 2, 6)] + [f"{name}%00.png", f"../{name}%00.png"]
+
+
+@pytest.mark.parametrize("room", ["images", "thumbnails", "static", "api/similar"])
+def test_no_path_leads_out_of_the_folder(server, folder, secret, room):
+    absolute = [quote(str(folder.parent / secret)), str(folder.parent / secret), "/etc/passwd", "file:///etc/passwd"]
+    inside = [quote(folder.joinpath("image 00.png").as_posix()), "image%2000.png"]
+    for name in [*encodings(secret), *encodings("etc/passwd"), *absolute, *inside]:
+        answer = server.ask(f"/{room}/{name}")
+        assert answer.status in (400, 404), name
+        assert b"the secret" not in answer.body and b"root:" not in answer.body, name
+
+
+def test_a_name_of_many_characters_and_thousands_of_ids(server):
+    assert server.ask("/images/" + "a" * 8000).status == 404
+    with server.connect() as connection:
+        reader = connection.makefile("rb")
+        for number in range(1000):
+            connection.sendall(f"GET /images/{number:016x} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert b" 404 " in reader.readline()
+            length = 0
+            while (line := reader.readline().strip()) != b"":
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.partition(b":")[2])
+            reader.read(length)
+
+
+@pytest.mark.parametrize(
+    "text", ["\0", "\x01\x7f", "\ufeff", "\u202e", "\U0001f600" * 200, "a\u0301" * 250, "%s%n{0}"]
+)
+def test_odd_texts_are_answered_or_refused(server, text):
+    assert server.ask(f"/api/search?q={quote(text)}&language=de").status in (200, 400)
+
+
+@pytest.mark.parametrize("q", ["%ff%fe", "%ed%a0%80", "%"])
+def test_bytes_that_are_no_text(server, q):
+    assert server.ask(f"/api/search?q={q}&language=de").status in (200, 400)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "", "[::1"]
+)
+def test_other_hosts_are_refused(server, host):
+    for path in ("/", TEXT, "/health", "/images/x"):
+        assert server.ask(path, Host=host).status in (400, 421)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1234", "127.0.0.1", "[::1]:7860"])
+def test_names_of_this_machine_are_not(server, host):
+    assert server.ask("/health", Host=host).status == 200
+
+
+def bomb(width, height):
+    """A PNG of few bytes that says that it has many pixels."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1 << 16))) + chunk(b"IEND", b"")
+
+
+def test_bombs_are_refused_before_they_are_decoded(server):
+    for size in ((30_000, 30_000), (2_000_000, 1), (1025, 1024), (0, 5)):
+        answer = server.upload(bomb(*size))
+        assert answer.status == 400, size
+    many = io.BytesIO()
+    frame = Image.new("P", (1000, 1000))
+    frame.save(many, "GIF", save_all=True, append_images=[Image.new("P", (1000, 1000), n) for n in range(50)])
+    assert server.upload(many.getvalue()).status == 200  # of an animation, the first frame
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no image",
+        b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n(/etc/passwd) run",
+        b"\x89PNG\r\n\x1a\n",
+        b"GIF89a",
+    ],
+)
+def test_what_is_no_image(server, data):
+    answer = server.upload(data)
+    assert answer.status == 400 and answer.json["error"] and b"Traceback" not in answer.body
+
+
+def test_a_body_that_is_announced_as_too_large_is_refused_unread(server):
+    with server.connect() as connection:
+        head = f"POST /api/search-by-image HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\n"
+        connection.sendall(f"{head}Content-Length: 1000000000000\r\n\r\n".encode())
+        answer = connection.recv(4096)
+        assert b" 413 " in answer.partition(b"\r\n")[0] and b"connection: close" in answer.lower()
+
+
+@pytest.mark.parametrize("path", ["/api/search-by-image", "/login"])
+def test_a_body_without_an_end_is_refused(server, path):
+    """Sent in chunks, without its length."""
+    sent = 0
+    with server.connect() as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        part = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        connection.sendall(head.encode() + b"%x\r\n%s\r\n" % (len(part), part))
+        with suppress(OSError):
+            for _ in range(400):
+                connection.sendall(b"10000\r\n" + bytes(65536) + b"\r\n")
+                sent += 65536
+    assert sent < 20 * LIMITS.upload_bytes
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (FORM, b""),
+        (FORM, b"--x"),
+        (FORM, b"--x\r\n\r\n"),
+        (FORM, b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\ntext\r\n--x--\r\n'),
+        (FORM, b'--x\r\nContent-Disposition: form-data; name="other"; filename="a"\r\n\r\na\r\n--x--\r\n'),
+        ("multipart/form-data", b"--x--"),
+        ("multipart/form-data; boundary=" + "y" * 300, b"--y--"),
+        ("application/json", b'{"file": '),
+        ("application/json", b"[" * 100_000),
+        ("text/plain", b"file"),
+    ],
+)
+def test_malformed_forms(server, kind, body):
+    answer = server.ask("/api/search-by-image", "POST", body, Content_Type=kind)
+    assert answer.status == 400 and answer.json["error"]
+
+
+def test_many_parts(server):
+    part = b'--x\r\nContent-Disposition: form-data; name="%d"\r\n\r\na\r\n'
+    body = b"".join(part % number for number in range(5000)) + b"--x--\r\n"
+    assert server.ask("/api/search-by-image", "POST", body, Content_Type=FORM).status in (400, 413)
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST", "TRACE", "CONNECT"])
+def test_nothing_can_be_written(server, method):
+    for path in ("/", "/images/x", "/api/search"):
+        assert server.ask(path, method).status in (404, 405)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0" * 100,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"A: " + b"b" * 1_000_000 + b"\r\n\r\n",
+    ],
+)
+def test_what_is_no_http(server, data):
+    with server.connect() as connection:
+        connection.sendall(data)
+        line = connection.makefile("rb").readline()
+        assert not line or line.split()[1] in (b"400", b"404", b"405", b"421"), line
+
+
+def closed_after(connection):
+    """Seconds until the server closes a connection."""
+    started = time.monotonic()
+    with suppress(OSError):
+        while connection.recv(65536):
+            pass
+    return time.monotonic() - started
+
+
+def test_slow_clients_do_not_block_others_and_are_closed(server):
+    """A hundred that send a header, or a body, byte by byte, or nothing at all."""
+    head = b"POST /api/search-by-image HTTP/1.1\r\nHost: localhost\r\n"
+    kinds = [b"", b"G", head, head + b"Content-Type: text/plain\r\nContent-Length: 1000\r\n\r\na"]
+    slow = [server.connect() for _ in range(100)]
+    stopping = threading.Event()
+
+    def drip():
+        while not stopping.wait(0.1):
+            for number, connection in enumerate(slow):
+                if number % 4:
+                    with suppress(OSError):
+                        connection.send(b"a")
+
+    for number, connection in enumerate(slow):
+        connection.sendall(kinds[number % 4])
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    try:
+        for _ in range(5):
+            started = time.monotonic()
+            assert server.ask(TEXT).status == 200
+            assert time.monotonic() - started < 2
+        for connection in slow:
+            assert closed_after(connection) < 10
+    finally:
+        stopping.set()
+        dripping.join()
+        for connection in slow:
+            connection.close()
+
+
+def test_who_does_not_read_is_closed(server, folder):
+    """Answers are asked for and never read, until the server has no room for them."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(20)
+    connection.connect(("127.0.0.1", server.port))
+    image = server.ask(TEXT).json["results"][0]["image"]
+    started = time.monotonic()
+    with connection, pytest.raises(OSError):
+        while time.monotonic() - started < 20:
+            connection.sendall(f"GET /{image} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 100)

@@ -1,0 +1,305 @@
+"""The page in a real browser: searches, languages, files, keys, scripts, colors, a phone; no request leaves it."""
+
+import io
+import time
+from urllib.parse import quote
+
+import pytest
+from browser import CONTRASTS, browser
+from PIL import Image
+from served import TOKEN, serving
+from tiny_native import tiny_clip
+
+from babelens.inference.embedder import Embedder
+from babelens.serving.service import ImageService
+
+pytestmark = pytest.mark.live
+
+PHONE = 360  # pixels
+FILES = "[...document.querySelectorAll('#results .file')].map(each => each.textContent)"
+FOCUS = (
+    "document.activeElement.closest('li') ? [...results.children].indexOf(document.activeElement.closest('li')) : -1"
+)
+STATUS = "document.getElementById('status').textContent"
+ARABIC = "قطة على النافذة"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+@pytest.fixture
+def shown(page, server):
+    """The page in its first state; afterwards its console must have been silent."""
+    open_page(page, server.address)
+    page.run("localStorage.clear()")
+    open_page(page, server.address)
+    yield page
+    assert page.problems == []
+
+
+def open_page(page, address, **options):
+    page.open(address, **options)
+    page.wait_for("document.body?.dataset.ready && document.activeElement.id === 'query'")
+
+
+def settled(page, status="best first"):
+    page.wait_for(f"{STATUS}.includes({status!r}) && !document.querySelector('#results').hasAttribute('aria-busy')")
+    page.wait_for("[...document.querySelectorAll('#results img[loading=eager]')].every(i => i.complete)")
+    return page.run(FILES)
+
+
+def choose(page, tag):
+    page.run(f"language.value = {tag!r}, language.dispatchEvent(new Event('change'))")
+
+
+def files_of(server, path):
+    return [each["file"] for each in server.ask(path).json["results"]]
+
+
+def by_text(server, text, language, top=24):
+    return files_of(server, f"/api/search?q={quote(text)}&language={language}&top={top}")
+
+
+def test_results_appear_as_one_types_once_the_language_is_chosen(shown, server):
+    assert shown.run("language.value") == ""
+    shown.type("ein rotes")
+    settled(shown, "Choose the language")
+    assert shown.run(FILES) == []
+    choose(shown, "de")
+    assert settled(shown, "“ein rotes”") == by_text(server, "ein rotes", "de")
+    shown.run("query.focus()")
+    shown.type(" Auto")
+    assert settled(shown, "“ein rotes Auto”") == by_text(server, "ein rotes Auto", "de")
+    assert shown.run(STATUS).startswith("24 images")
+    assert shown.run("[...document.querySelectorAll('#results img')].map(each => each.alt)") == shown.run(FILES)
+    assert shown.run("document.querySelector('.score').textContent.match(/^score -?[01]\\.\\d{3}$/) !== null")
+
+
+def test_languages_have_their_own_names_and_change_what_is_found(shown, server):
+    options = shown.run("[...language.options].map(each => [each.value, each.textContent])")
+    assert ["de", "Deutsch (de)"] in options and ["ar", "العربية (ar)"] in options
+    assert [tag for tag, _ in options] == ["", *server.service.languages]  # it takes no others
+    choose(shown, "de")
+    shown.type("gris")
+    german = settled(shown)
+    choose(shown, "en")
+    shown.wait_for(f"JSON.stringify({FILES}) !== JSON.stringify({german!r})")
+    assert settled(shown) == by_text(server, "gris", "en") != german
+    open_page(shown, server.address)  # and the choice is remembered
+    assert shown.run("language.value") == "en"
+
+
+def test_the_latest_query_wins(shown, server):
+    """The first answer is held back until the second one is there."""
+    shown.run("""(() => {
+      const real = window.fetch;
+      window.fetch = (address, options) => String(address).includes("slow")
+        ? new Promise(done => setTimeout(done, 1200)).then(() => real(address, { ...options, signal: undefined }))
+        : real(address, options);
+    })()""")
+    choose(shown, "de")
+    shown.type("slow")
+    shown.wait_for(f"{STATUS} === 'Searching …'")
+    shown.run("query.select()")
+    shown.type("Hund")
+    assert settled(shown, "“Hund”") == by_text(server, "Hund", "de")
+    time.sleep(1.5)
+    assert "“Hund”" in shown.run(STATUS) and shown.run(FILES) == by_text(server, "Hund", "de")
+
+
+@pytest.mark.parametrize("way", ["choose", "drop", "paste"])
+def test_an_image_is_searched_with(shown, server, way):
+    file = server.service.folder / "image 07.png"
+    if way == "choose":
+        shown.choose_file("#file", file)
+    elif way == "drop":
+        shown.drop_file(file)
+    else:
+        data = list(file.read_bytes())
+        shown.run(f"""(() => {{
+          const clipboardData = new DataTransfer();
+          clipboardData.items.add(new File([new Uint8Array({data})], "image 07.png", {{ type: "image/png" }}));
+          document.dispatchEvent(new ClipboardEvent("paste", {{ clipboardData, bubbles: true }}));
+        }})()""")
+    assert settled(shown, "for the image")[0] == "image 07.png"
+    assert shown.run("document.getElementById('drop').hidden")
+    assert shown.run("document.getElementById('example-text').textContent") == "Images like image 07.png"
+    assert shown.run("document.getElementById('example-image').src").startswith("blob:")
+
+
+def test_more_like_this_and_more_of_it(shown, server):
+    choose(shown, "de")
+    shown.type("Hund")
+    best = settled(shown)[0]
+    shown.run("document.querySelector('#results button').click()")
+    similar = settled(shown, f"for {best}")
+    image_id = shown.run("new URLSearchParams(location.search).get('like')")
+    assert similar == files_of(server, f"/api/similar/{image_id}?top=24") and best not in similar
+    shown.run("document.getElementById('more').click()")
+    shown.wait_for("document.querySelectorAll('#results li').length === 39")
+    settled(shown)
+    assert shown.run("document.getElementById('more').hidden") and shown.run(FOCUS) == 24
+
+
+def test_keys(shown):
+    choose(shown, "de")
+    shown.type("Hund")
+    settled(shown)
+    shown.run("query.focus()")
+    shown.press("ArrowDown")
+    columns = shown.run("getComputedStyle(results).gridTemplateColumns.split(' ').length")
+    moves = [("ArrowRight", 1), ("ArrowDown", 1 + columns), ("ArrowLeft", columns), ("ArrowUp", 0), ("End", 23)]
+    assert shown.run(FOCUS) == 0
+    for key, position in [*moves, ("Home", 0), ("ArrowLeft", 0)]:
+        shown.press(key)
+        assert shown.run(FOCUS) == position, key
+    shown.press("Tab")  # from the image to its button, and out of the results
+    assert shown.run("document.activeElement.textContent") == "More like this" and shown.run(FOCUS) == 0
+    shown.press("Tab")
+    assert shown.run("document.activeElement.id") == "more"
+    shown.run("results.querySelector('a').focus()")
+    shown.press("ArrowUp")
+    assert shown.run("document.activeElement.id") == "query"
+    shown.press("ArrowDown")
+    shown.press("Escape")
+    assert shown.run("[query.value, document.activeElement.id]") == ["", "query"] and shown.run(FILES) == []
+    assert shown.run("location.search") == ""
+
+
+def test_tab_reaches_everything_in_the_order_of_the_page(shown):
+    shown.run("document.querySelector('a').focus()")
+    reached = [shown.run("document.activeElement.textContent")]
+    for _ in range(4):
+        shown.press("Tab")
+        reached.append(shown.run("document.activeElement.id || document.activeElement.textContent"))
+    assert reached == ["Skip to the results", "query", "language", "file", "JSON API"]
+
+
+def test_a_screen_reader_is_told_names_and_counts(shown):
+    choose(shown, "de")
+    shown.type("Hund")
+    settled(shown)
+    nodes = shown.call("Accessibility.getFullAXTree")["nodes"]
+    named = {(node["role"]["value"], node.get("name", {}).get("value")) for node in nodes if not node["ignored"]}
+    assert {
+        ("searchbox", "Describe the images"),
+        ("combobox", "Language of the description"),
+        ("button", "Search by an image …"),
+        ("button", "Show more"),
+        ("list", "Results, best first"),
+        ("heading", "Image search"),
+    } <= named
+    names = shown.run(FILES)
+    assert {("image", names[0]), ("link", names[0]), ("button", f"More like {names[0]}")} <= named
+    assert shown.run("document.getElementById('status').getAttribute('aria-live')") == "polite"
+    unnamed = [role for role, name in named if role in ("button", "link", "image", "combobox", "textbox") and not name]
+    assert unnamed == []
+
+
+def test_scripts_from_right_to_left(shown, server):
+    choose(shown, "ar")
+    shown.type(ARABIC)
+    settled(shown, ARABIC)
+    assert shown.run("[query.matches(':dir(rtl)'), query.lang]") == [True, "ar"]
+    assert shown.run("document.getElementById('status').dir") == "auto"
+    shown.run("document.getElementById('more').click()")
+    shown.wait_for("document.querySelectorAll('#results li').length === 40")
+    assert shown.run("[...document.querySelectorAll('.file')].every(each => each.dir === 'auto')")
+
+
+def test_the_address_keeps_the_search(shown, server):
+    choose(shown, "fr")
+    shown.type("chien & chat")
+    found = settled(shown)
+    open_page(shown, shown.run("location.href"))
+    assert settled(shown) == found and shown.run("[query.value, language.value]") == ["chien & chat", "fr"]
+
+
+def test_a_word_that_is_composed_is_searched_when_it_is_complete(shown):
+    choose(shown, "zh")
+    asked = "performance.getEntriesByType('resource').filter(each => each.name.includes('api/search')).length"
+    shown.call("Input.imeSetComposition", text="gou", selectionStart=3, selectionEnd=3)
+    time.sleep(0.5)
+    assert shown.run(asked) == 0
+    shown.call("Input.insertText", text="狗")
+    settled(shown, "狗")
+    assert shown.run(asked) == 1
+
+
+def test_what_is_no_image_or_too_large_is_refused_before_it_is_sent(shown, tmp_path):
+    (tmp_path / "notes.txt").write_text("no image")
+    shown.drop_file(tmp_path / "notes.txt")
+    shown.wait_for("problem.textContent === 'This file is not an image.' && !problem.hidden")
+    (tmp_path / "large.png").write_bytes(bytes((1 << 20) + 1))
+    shown.choose_file("#file", tmp_path / "large.png")
+    shown.wait_for("problem.textContent === 'The image is too large: 1 MiB are allowed.'")
+
+
+def test_errors_of_the_server_are_shown(page, server, tmp_path):
+    open_page(page, server.address)
+    written = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(written, "PNG")
+    (tmp_path / "cut.png").write_bytes(written.getvalue()[:40])
+    page.choose_file("#file", tmp_path / "cut.png")
+    page.wait_for("problem.textContent.includes('image of 40 bytes')")
+    assert [each for each in page.problems if "400 (Bad Request)" not in each] == []
+    page.run("window.fetch = () => Promise.reject(new TypeError('gone'))")
+    page.run("query.focus()")
+    choose(page, "de")
+    page.type("Hund")
+    page.wait_for("problem.textContent === 'The server does not answer. Is it still running?'")
+    assert page.run(FILES) == [] and not page.run("results.hasAttribute('aria-busy')")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1100, PHONE])
+def test_it_fits_and_colors_can_be_told_apart(page, server, scheme, width):
+    address = f"{server.address}?q={quote('ein rotes Auto')}&language=de"
+    for path in (address, f"{server.address}docs"):
+        page.open(path, width=width, scheme=scheme)
+        if path == address:
+            settled(page)
+            page.run("problem.hidden = false, problem.textContent = 'an error'")
+        else:
+            page.wait_for("document.querySelectorAll('#api h2').length > 5")
+        assert page.run("innerWidth") == width >= page.run("document.documentElement.scrollWidth")
+        contrasts = page.run(CONTRASTS)
+        assert len(contrasts) > 5 and {name: value for name, value in contrasts.items() if value < 4.5} == {}
+        background = page.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+        assert (max(background) < 60) == (scheme == "dark")
+    assert page.problems == []
+
+
+def test_a_model_that_takes_any_language_is_asked_in_any(page, folder):
+    service = ImageService.of_folder(Embedder(*tiny_clip()), folder, model="clip")
+    with serving(service) as server:
+        open_page(page, server.address)
+        choose(page, "other")
+        assert page.run("document.activeElement.id") == "other"
+        page.type("xyz")
+        page.run("query.focus()")
+        page.type("gari")
+        page.wait_for("problem.textContent.includes('names no registered language')")
+        page.run("other.value = 'sw', other.dispatchEvent(new Event('change'))")
+        assert settled(page) == by_text(server, "gari", "sw") and page.run("query.lang") == "sw"
+
+
+def test_a_token_is_asked_for_once(page, service):
+    with serving(service, token=TOKEN) as server:
+        page.open(server.address)
+        page.run("document.getElementById('token').focus()")
+        page.type("wrong")
+        page.press("Enter")
+        page.wait_for("location.pathname === '/login' && document.querySelector('[role=alert]:not([hidden])')")
+        page.run("document.getElementById('token').focus()")
+        page.type(TOKEN)
+        page.press("Enter")
+        page.wait_for("location.pathname === '/' && document.body?.dataset.ready")
+        choose(page, "de")
+        page.run("query.focus()")
+        page.type("Hund")
+        assert len(settled(page)) == 24
+        assert page.run("[...document.querySelectorAll('#results img[loading=eager]')].every(i => i.naturalWidth)")

@@ -1,0 +1,49 @@
+"""A server with a token answers nothing without it, and a browser is asked for it once."""
+
+import pytest
+from served import TOKEN, serving
+
+from babelens.serving.gate import COOKIE
+
+TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
+
+
+@pytest.fixture(scope="module")
+def guarded(service):
+    with serving(service, token=TOKEN, identity={"secret": "another secret", "folder": "x"}) as server:
+        yield server
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", TEXT, "/api/info", "/openapi.json", "/images/x", "/thumbnails/x"])
+def test_nothing_is_answered_without_it(guarded, path):
+    assert guarded.ask(path).status == 401
+    for wrong in ("Bearer no", "Bearer", "Basic YTpi", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"):
+        assert guarded.ask(path, Authorization=wrong).status == 401
+    assert guarded.ask(path, Cookie=f"{COOKIE}={TOKEN}").status == 401
+    assert guarded.ask(path, Cookie="=;;\x01").status == 401
+
+
+def test_health_is(guarded):
+    assert guarded.ask("/health").json == {"status": "ok"}
+
+
+def test_a_header_opens_the_api(guarded):
+    assert guarded.ask(TEXT, Authorization=f"Bearer {TOKEN}").status == 200
+    assert guarded.ask(TEXT, Authorization="Bearer another secret").status == 200
+
+
+def test_a_browser_is_asked_once(guarded):
+    assert b'name="token"' in guarded.ask("/").body
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+    assert guarded.ask("/login", "POST", "token=wrong", **form).status == 401
+    answer = guarded.ask("/login", "POST", "token=" + TOKEN.replace(" ", "+"), **form)
+    assert answer.status == 303 and answer.headers["location"] == "./"
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and TOKEN not in cookie
+    assert guarded.ask("/", Cookie=cookie.partition(";")[0]).status == 200
+
+
+def test_the_identity_needs_the_secret_and_does_not_tell_it(guarded):
+    assert guarded.ask("/api/identity", Authorization=f"Bearer {TOKEN}").status == 404
+    answer = guarded.ask("/api/identity", Authorization="Bearer another secret")
+    assert answer.json["folder"] == "x" and answer.json["is_current"] and b"secret" not in answer.body

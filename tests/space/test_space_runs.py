@@ -1,0 +1,132 @@
+"""A Space that was published is fetched from the Hub and started as Spaces do; asked over HTTP and in a browser."""
+
+import json
+import os
+import re
+import subprocess
+import textwrap
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+from browser import browser
+from hub_server import running_hub
+from huggingface_hub import HfApi, constants, snapshot_download
+from PIL import Image
+
+from babelens import Embedder
+from babelens.model_cards.cards import write_card
+from babelens.model_cards.facts import DataSource, Example, ModelCardFacts
+from babelens.publishing import push
+from babelens.spaces import push_space
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+MODEL, SPACE = "ada/mural-tiny", "ada/try-mural"
+LABELS = ["ein rotes auto", "ein grauer hund"]
+CLIENT = """
+    import json, sys
+    from gradio_client import Client, handle_file
+
+    address, *images = sys.argv[1:]
+    client = Client(address, verbose=False)
+    labels = "ein rotes auto\\nein grauer hund\\n"
+    answers = [client.predict(handle_file(image), labels, "de", api_name="/classify") for image in images]
+    found = client.predict([handle_file(image) for image in images], "ein rotes auto", "de", api_name="/search")
+    try:
+        client.predict(handle_file(images[0]), " ", "de", api_name="/classify")
+    except Exception as error:
+        refused = str(error)
+    print(json.dumps({"answers": answers, "found": [each["caption"] for each in found], "refused": refused}))
+"""
+
+
+@pytest.fixture(scope="module")
+def model(make_mural, tmp_path_factory):
+    """A model with its card."""
+    folder = tmp_path_factory.mktemp("model") / "mural-tiny"
+    for part in make_mural():
+        part.save_pretrained(folder)
+    image = Image.linear_gradient("L").resize((40, 40)).convert("RGB")
+    shown = Example(title="Auto", image=image, ranking=[(t, 0.5) for t in LABELS], file_name="examples/auto.png")
+    data = DataSource(name="Synthetic images", license="CC0-1.0", role="images", attribution="nobody")
+    facts = {"image_languages": ["de", "fr"], "training_data": [data], "examples": [shown]}
+    write_card(folder, ModelCardFacts(model_name="mural-tiny", method="mural", **facts))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def space(space_python, model, tmp_path_factory):
+    """A running Space; its requirements are those that were published."""
+    home = tmp_path_factory.mktemp("home")
+    with running_hub() as hub, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        api = HfApi(endpoint=hub.endpoint, token="hf_ada")
+        push(model, MODEL, api=api)
+        push_space(model, MODEL, SPACE, api=api)
+        where = {"endpoint": hub.endpoint, "cache_dir": home / "fetched"}
+        folder = snapshot_download(SPACE, repo_type="space", **where)
+        variables = {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SERVER_NAME": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment |= hub.environment(home) | variables
+        process = subprocess.Popen(
+            [space_python, "app.py"],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            yield SimpleNamespace(address=_address(process), environment=environment)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _address(process: subprocess.Popen) -> str:
+    """Where the page is, once it is there; a started Space writes on to nobody."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if found := re.search(r"Running on local URL:\s+(http\S+)", line):
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            return found.group(1)
+    raise AssertionError("the Space has ended:\n" + "".join(lines))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
+    gradient = Image.linear_gradient("L").resize((48, 48))
+    for name, image in {"a": gradient, "b": gradient.rotate(90), "c": Image.radial_gradient("L")}.items():
+        image.convert("RGB").save(folder / f"{name}.png")
+    return sorted(folder.iterdir())
+
+
+def test_it_answers_as_the_model_does(space, space_python, model, images):
+    command = [space_python, "-c", textwrap.dedent(CLIENT), space.address, *images]
+    done = subprocess.run(command, env=space.environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    answered = json.loads(done.stdout.splitlines()[-1])
+    embedder = Embedder.from_pretrained(model)
+    for path, answer in zip(images, answered["answers"], strict=True):
+        inputs = embedder.processor(images=Image.open(path), text=LABELS, language="de", return_tensors="pt")
+        with torch.no_grad():
+            expected = embedder.model(**inputs).logits_per_image[0].softmax(-1).tolist()
+        found = {each["label"]: each["confidence"] for each in answer["confidences"]}
+        assert found == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-4)
+    cosines = embedder.encode_image(images) @ embedder.encode_text(LABELS[0], language="de")[0]
+    assert [float(each) for each in answered["found"]] == pytest.approx(sorted(cosines, reverse=True), abs=1e-3)
+    assert "write one label on each line" in answered["refused"]
+
+
+def test_it_is_shown_in_a_browser(space, tmp_path):
+    with browser(tmp_path) as page:
+        page.call("Page.navigate", url=space.address)
+        for _ in range(100):
+            text = page.run("new Promise(r => setTimeout(() => r(document.body ? document.body.innerText : ''), 200))")
+            if "Compare" in text:
+                break
+        for shown in ("ada/mural-tiny", "Describe an image", "Search images", "Compare", "Labels, one on each line"):
+            assert shown in text

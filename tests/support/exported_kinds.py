@@ -1,0 +1,42 @@
+"""Every kind of dual encoder that is exported, tiny, as a model with its processor."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from tiny_dual_encoders import KINDS, tiny_xlm_roberta
+from tiny_native import tiny_bert, tiny_clip, tiny_siglip
+
+from babelens import MlaModel, MlaProcessor, MlaStudentModel, MlaStudentProcessor
+
+LEARNED = ["de", "fr"]
+
+
+def tiny_mla_on(make_native: Callable[[], Any]) -> tuple[Any, Any]:
+    native, native_processor = make_native()
+    _, tokenizer = tiny_bert()
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(tokenizer), "embedding_size": 12, "acquirer_size": 8}
+    model = MlaModel.from_native(native, languages=LEARNED, sep_token_id=tokenizer.sep_token_id, **sizes)
+    return model.eval(), MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=LEARNED)
+
+
+def tiny_student_of(make_native: Callable[[], Any], encoder: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
+    native, native_processor = make_native()
+    text, tokenizer = encoder()
+    torch.manual_seed(0)
+    model = MlaStudentModel.from_models(native, text, languages=LEARNED, **options)
+    return model.eval(), MlaStudentProcessor.for_student(model.config, native_processor, tokenizer)
+
+
+MLA_KINDS = {
+    "mla on clip": partial(tiny_mla_on, tiny_clip),
+    "mla on siglip": partial(tiny_mla_on, tiny_siglip),
+    "mla on mural": partial(tiny_mla_on, KINDS["mural"]),
+    "mla student": partial(tiny_student_of, tiny_clip, tiny_xlm_roberta, text_pooling="mean", text_prompt="a "),
+    "mla student beside clip": partial(tiny_student_of, tiny_clip, tiny_bert, native_texts="native"),
+    "mla student beside siglip": partial(tiny_student_of, tiny_siglip, tiny_bert, native_texts="native"),
+}
+# SigLIP 2's image processor gives every image a size of its own, for which there is no graph.
+EXPORTED = {name: make for name, make in KINDS.items() if name != "siglip2"} | MLA_KINDS

@@ -1,0 +1,112 @@
+"""MLA's trainer on coloured shapes: fixtures of its tests, and what they look at."""
+
+import copy
+
+import pytest
+import torch
+from tiny_native import shapes_texts, tiny_clip
+from tiny_training import shapes_corpus
+from transformers import set_seed
+
+from babelens import MlaModel, MlaProcessor, MlaTrainer, MlaTrainingArguments
+from babelens.processing.tokenizer_training import train_wordpiece
+
+SETTINGS = {
+    "per_device_train_batch_size": 4,
+    "max_steps": 3,
+    "learning_rate": 1e-2,
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "report_to": "none",
+    "disable_tqdm": True,
+    "use_cpu": True,
+    "precision": "float32",  # the same on every machine
+    "seed": 3,
+}
+# No warm-up: the first step alone already shows what training does. And no mirror images, as in the cache.
+COLD = {"warmup_steps": 0}
+STILL = {"image_augmentation": {"horizontal_flip": 0.0}, **COLD}
+
+
+@pytest.fixture(scope="module")
+def clip_mla():
+    """Builds an MLA on a tiny CLIP with German and French to acquire, and its processor."""
+    native, native_processor = tiny_clip()
+    tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
+
+    def make(languages=("de", "fr"), native=native, native_processor=native_processor, **options):
+        torch.manual_seed(0)
+        vocabulary = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+        sizes = {"acquirer_size": 8, "embedding_size": 12}
+        model = MlaModel.from_native(native, languages=list(languages), **vocabulary | sizes | options)
+        # A processor changes its parts.
+        parts = copy.deepcopy((native_processor, tokenizer))
+        return model, MlaProcessor.for_native(native.config, *parts, languages=list(languages))
+
+    return make
+
+
+@pytest.fixture
+def make_mla_trainer(clip_mla, tmp_path):
+    """Builds a trainer on the shapes."""
+
+    def make(tasks=("text_text",), *, parts=None, output="run", model=None, **changes):
+        corpus = shapes_corpus()
+        model_, processor = parts or clip_mla(**(model or {}))
+        data = tasks if isinstance(tasks, dict) else dict.fromkeys(tasks, corpus)
+        return MlaTrainer(
+            model=model_,
+            args=MlaTrainingArguments(output_dir=str(tmp_path / output), **SETTINGS | changes),
+            processing_class=processor,
+            train_dataset=data,
+            cache_dir=str(tmp_path / "cache"),
+        )
+
+    return make
+
+
+def weights(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def changed(model, before):
+    return {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+
+
+def parts_of(names):
+    """The parts that weights belong to: an acquired language, `embedding` or `native`."""
+    return {
+        name.split(".mla_acquirers.")[1].split(".")[0]
+        if ".mla_acquirers." in name
+        else "embedding"
+        if ".mla_embedding." in name
+        else "native"
+        for name in names
+    }
+
+
+def trained_parts(trainer):
+    before = weights(trainer.model)
+    trainer.train()
+    return parts_of(changed(trainer.model, before))
+
+
+def losses(trainer, name="loss"):
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def first_gradients(trainer):
+    """Loss and gradients of the first step."""
+    set_seed(0)
+    batch = next(iter(trainer.get_train_dataloader()))
+    trainer.current_gradient_accumulation_steps = 1
+    loss = trainer.training_step(trainer.model, batch)
+    return loss, {name: p.grad for name, p in trainer.model.named_parameters() if p.grad is not None}
+
+
+def assert_close(found, expected):
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    assert found[1].keys() == expected[1].keys()
+    greatest = max(gradient.norm() for gradient in expected[1].values())
+    for name, gradient in expected[1].items():
+        assert (found[1][name] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-6 * greatest, name

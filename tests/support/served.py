@@ -1,0 +1,89 @@
+"""A server of images in a thread of the test's process, and what tests ask it by."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from babelens.serving.app import create_app
+from babelens.serving.binding import bound_socket
+from babelens.serving.limits import ServingLimits
+from babelens.serving.server import make_server
+from babelens.serving.service import ImageService
+
+TOKEN = "a token that is long enough"
+# Quick to run into, where a test does not want one.
+LIMITS = ServingLimits(
+    upload_bytes=1 << 20,
+    upload_pixels=1 << 20,
+    header_seconds=1.0,
+    body_seconds=1.0,
+    stalled_seconds=1.0,
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that runs."""
+
+    port: int
+    service: ImageService
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
+        """One request; the path is sent as it is."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def upload(self, data: bytes, path: str = "/api/search-by-image", name: str = "file") -> Answer:
+        """Sends a file in a form."""
+        head = f'--x\r\nContent-Disposition: form-data; name="{name}"; filename="a.png"\r\n\r\n'.encode()
+        return self.ask(path, "POST", head + data + b"\r\n--x--\r\n", Content_Type="multipart/form-data; boundary=x")
+
+    def connect(self) -> socket.socket:
+        """A bare connection, for what is no HTTP, or comes slowly."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+
+@contextmanager
+def serving(service: ImageService, **options: Any) -> Iterator[Served]:
+    """Serves at a free port while the block runs; `options` are those of `create_app`."""
+    bound = bound_socket("127.0.0.1", 0)
+    port = bound.getsockname()[1]
+    ready = threading.Event()
+    server = make_server(create_app(service, **options), service.limits, ready.set)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[bound])))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield Served(port, service)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()

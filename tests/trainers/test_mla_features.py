@@ -1,0 +1,96 @@
+"""Features of MLA's frozen towers, from the cache and computed anew: neither changes what is trained."""
+
+import pytest
+import torch
+from mla_training import COLD, STILL, assert_close, changed, first_gradients, weights
+from tiny_native import tiny_clip, tiny_siglip
+
+from babelens.configuration.errors import TrainingSetupError
+from babelens.data.batching import views
+
+
+@pytest.mark.parametrize(
+    ("task", "objective"),
+    [("text_text", "mse"), ("text_text", "nce"), ("image_text", "nce"), ("image_text", "mse")],
+)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_features_from_the_cache_are_those_of_the_model(make_mla_trainer, monkeypatch, task, objective, mixed):
+    """Loss and every gradient of a step, computed, cached, and found again."""
+    settings = {"mix_languages": mixed, f"{task}_objective": objective, **COLD}
+    expected = first_gradients(make_mla_trainer([task], cache_frozen_features=False, **settings | STILL))
+    assert_close(first_gradients(make_mla_trainer([task], **settings)), expected)
+    monkeypatch.setattr("babelens.inference.embedder.Embedder._encode", None)  # from here on all must be found
+    assert_close(first_gradients(make_mla_trainer([task], **settings)), expected)
+
+
+@pytest.mark.parametrize("task", ["text_text", "image_text"])
+def test_a_model_in_another_state_has_features_of_its_own(make_mla_trainer, clip_mla, task, tmp_path):
+    model, processor = clip_mla()
+    kept = tmp_path / "cache"
+    make_mla_trainer([task], parts=(model, processor))
+    make_mla_trainer([task], parts=(model, processor))
+    assert len(list(kept.iterdir())) == 1
+    with torch.no_grad():
+        model.native_model.text_projection.weight[0, 0] += 1e-3
+        model.native_model.visual_projection.weight[0, 0] += 1e-3
+    make_mla_trainer([task], parts=(model, processor))
+    assert len(list(kept.iterdir())) == 2
+    processor.image_processor.image_mean = [0.5, 0.5, 0.5]
+    processor.max_text_length = 6
+    make_mla_trainer([task], parts=(model, processor))
+    assert len(list(kept.iterdir())) == 3
+
+
+@pytest.mark.parametrize("task", ["text_text", "image_text"])
+def test_what_the_features_do_not_depend_on_leaves_them_in_the_cache(make_mla_trainer, clip_mla, task, tmp_path):
+    """Another language, or acquirers and an embedding that were trained, see the same frozen model."""
+    make_mla_trainer([task], languages=["de"])
+    kept = sorted((tmp_path / "cache").rglob("*.safetensors"))
+    model, processor = clip_mla()
+    model.config.text_text_objective = "nce"
+    with torch.no_grad():
+        for parameter in model.acquirer_parameters():
+            parameter.add_(1)
+        model.get_input_embeddings().weight.add_(1)
+    make_mla_trainer([task], parts=(model, processor), languages=["de"])
+    model, processor = clip_mla(languages=["de", "uk"])
+    make_mla_trainer([task], parts=(model, processor), languages=["de"])
+    assert sorted((tmp_path / "cache").rglob("*.safetensors")) == kept
+
+
+def test_images_with_cached_features_are_never_decoded(make_mla_trainer, monkeypatch):
+    make_mla_trainer(["image_text"])
+
+    def refuse(*arguments):
+        raise AssertionError("an image was decoded")
+
+    monkeypatch.setattr(views, "read_image", refuse)
+    make_mla_trainer(["image_text"]).train()
+    with pytest.raises(AssertionError, match="an image was decoded"):
+        make_mla_trainer(["image_text"], cache_frozen_features=False).train()
+
+
+def test_a_run_whose_features_were_cached_before_takes_the_same_course(make_mla_trainer):
+    trainers = [make_mla_trainer(["image_text", "text_text"]) for _ in range(2)]
+    for trainer in trainers:
+        trainer.train()
+    assert not changed(trainers[1].model, weights(trainers[0].model))
+
+
+def test_augmentation_of_images_whose_features_are_kept_is_refused(make_mla_trainer):
+    with pytest.raises(TrainingSetupError, match="image_augmentation is not read for task 'image_text'"):
+        make_mla_trainer(["image_text"], **STILL)
+    make_mla_trainer(["text_text"], **STILL)
+
+
+@pytest.mark.parametrize("tower", ["siglip", "clip"])
+def test_images_come_fresh_without_the_cache(make_mla_trainer, clip_mla, tower):
+    """Through the native model's own sizes and statistics; a SigLIP's are resized without a crop."""
+    native, native_processor = tiny_siglip() if tower == "siglip" else tiny_clip()
+    parts = clip_mla(native=native, native_processor=native_processor)
+    assert_close(
+        first_gradients(make_mla_trainer(["image_text"], parts=parts, cache_frozen_features=False, **STILL)),
+        first_gradients(
+            make_mla_trainer(["image_text"], parts=clip_mla(native=native, native_processor=native_processor), **COLD)
+        ),
+    )
