@@ -205,7 +205,7 @@ class PlayedHub(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         behaviour = self.path.split("/")[1]
         if behaviour == "silence":
-            time.sleep(3)
+            time.sleep(20)
         if behaviour == "nonsense":
             self.wfile.write(b"\x00\x01 nonsense\r\n\r\n")
             return
@@ -267,7 +267,7 @@ def test_a_hub_that_does_not_answer_is_one_sentence_at_once(
     }[command]
     start = time.monotonic()
     shown = re.sub(r"\s*│\n│\s*", " ", run(command, *arguments, code=2).output)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 10  # neither as long as that hub is silent, nor as retries take
     assert "there is no folder 'some/model'" in shown, shown
     assert ("HF_HUB_OFFLINE is set" if hub == "offline" else "did not answer as the Hub does") in shown
 
@@ -308,7 +308,7 @@ def test_a_model_is_fetched_once_and_then_found_without_the_hub(
         fetched = run(*search).stdout
     start = time.monotonic()
     assert run(*search).stdout == fetched
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 10
     assert "the copy that was downloaded before is used" in caplog.text
 
 

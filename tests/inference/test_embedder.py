@@ -152,8 +152,9 @@ def test_large_jpegs_are_decoded_as_drafts(clip_parts, tmp_path):
             drafted.encode_image(tmp_path / name), exact.encode_image(tmp_path / name), err_msg=name
         )
     found = drafted.encode_image([tmp_path / "large.jpg", (tmp_path / "large.jpg").read_bytes()])
-    reference = exact.encode_image(open_image(tmp_path / "large.jpg", draft=2 * size))
-    np.testing.assert_array_equal(found, [reference[0], reference[0]])
+    # As many images at once: the rounding of a processor's matrix products may depend on their number.
+    reference = exact.encode_image([open_image(tmp_path / "large.jpg", draft=2 * size)] * 2)
+    np.testing.assert_array_equal(found, reference)
     assert (found[0] != exact.encode_image(tmp_path / "large.jpg")[0]).any()
     processor = copy.deepcopy(clip_parts[1])
     processor.image_processor.size = None

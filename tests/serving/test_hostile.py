@@ -231,9 +231,9 @@ def test_slow_clients_do_not_block_others_and_are_closed(server):
         for _ in range(5):
             started = time.monotonic()
             assert server.ask(TEXT).status == 200
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < LIMITS.header_seconds  # before any of the slow clients is closed
         for connection in slow:
-            assert closed_after(connection) < 10
+            assert closed_after(connection) < 15
     finally:
         stopping.set()
         dripping.join()
