@@ -18,6 +18,7 @@ from ...data.corpus.images import path_inside
 from ...data.corpus.parquet_files import parquet_file
 from ...data.corpus.tar_shards import IMAGES, tar_samples
 from ...data.corpus.text_files import numbered_lines, parse_object
+from ...processing.text_inputs import shown_briefly
 from .shards import InputShard
 
 _ROWS_AT_ONCE = 256
@@ -119,9 +120,21 @@ def _of_parquet(shard: InputShard, names: list[str], what: str) -> Iterator[Reco
             for values in batch.to_pylist():
                 place = f"{shard.address} row {row}"
                 image = values.pop("image") if what == "images" and "image" not in names else values.get("image")
-                cell = {"bytes": image, "path": None} if isinstance(image, bytes) else image
-                yield Record(image_id_of(values[ids], place) if ids else f"{stem}:{row}", place, cell, values)
+                name = image_id_of(values[ids], place) if ids else f"{stem}:{row}"
+                yield Record(name, place, _cell(image, place), values)
                 row += 1
+
+
+def _cell(image: Any, place: str) -> dict[str, Any] | None:
+    """The cell {bytes, path} of an image in a parquet file, which is its bytes, or as `datasets` stores images."""
+    if image is None or isinstance(image, bytes):
+        return None if image is None else {"bytes": image, "path": None}
+    if not isinstance(image, dict) or not {"bytes", "path"} & {*image}:
+        raise CorpusError(
+            f"{place}: {shown_briefly(image)} is no image: in a column `image` are the bytes of image files, or "
+            "images as `datasets` stores them, {bytes, path}"
+        )
+    return {"bytes": image.get("bytes"), "path": image.get("path")}
 
 
 def _of_json_lines(shard: InputShard, names: list[str], what: str) -> Iterator[Record]:

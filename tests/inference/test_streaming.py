@@ -4,6 +4,7 @@ import copy
 import json
 import threading
 import tracemalloc
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -112,6 +113,38 @@ def test_metadata_is_kept_with_its_types_and_what_is_missing_is_counted(embedder
     for columns, message in ((["id"], "'id' is no column"), (["a:date"], "there are text, int"), (["a", "a"], "once")):
         with pytest.raises(InputError, match=message):
             parse_columns(columns)
+
+
+def test_metadata_of_another_type_is_named(embedder, tmp_path):
+    """Also where it is pyarrow, and not babelens, that cannot convert it."""
+    image = drawn(0)
+    first, second = tmp_path / "in" / "a.parquet", tmp_path / "in" / "b.parquet"
+    first.parent.mkdir()
+    cases = [
+        ("x", pa.array([datetime(2026, 1, 1)]), "text", "string"),
+        ("x", pa.array([b"bytes"]), "text", "string"),
+        ("x", pa.array([1], pa.int16()), None, "int16"),  # the type of the first file
+        ("x", pa.array([None], pa.null()), None, "null"),
+    ]
+    for number, (name, values, kind, shown) in enumerate(cases):
+        pq.write_table(pa.table({"image": [image], name: values}), first)
+        pq.write_table(pa.table({"image": [image], name: [70_000]}), second)
+        columns = [name if kind is None else f"{name}:{kind}"]
+        with pytest.raises(CorpusError, match=rf"\.parquet row 0: x is .*, and not of the column's type {shown}"):
+            run(embedder, first.parent, tmp_path / str(number), columns)
+    (tmp_path / "a.jsonl").write_text('{"file_name": "a.png", "x": 1' + "0" * 400 + "}\n")
+    with pytest.raises(CorpusError, match=r"line 1: x is 10+… .int., and not of the column's type double"):
+        run(embedder, tmp_path / "a.jsonl", tmp_path / "long", ["x:float"])
+
+
+def test_a_column_that_holds_no_images_is_refused(embedder, tmp_path):
+    for number, values in enumerate((["a.png"], [1], [[1, 2]], [{"data": drawn(0)}])):
+        pq.write_table(pa.table({"image": values}), tmp_path / "a.parquet")
+        with pytest.raises(CorpusError, match=r"a\.parquet row 0: .* is no image: in a column `image` are the bytes"):
+            run(embedder, tmp_path / "a.parquet", tmp_path / str(number), skip_bad=True)
+    pq.write_table(pa.table({"image": [{"bytes": drawn(0)}, {"bytes": None}]}), tmp_path / "a.parquet")
+    counts, ids, _ = run(embedder, tmp_path / "a.parquet", tmp_path / "bytes", skip_bad=True)
+    assert ids == ["a:0"] and counts.skipped == {"no image": 1}
 
 
 def test_threads_change_nothing(embedder, tmp_path):
