@@ -22,6 +22,7 @@ from ...processing.text_inputs import shown_briefly
 from .shards import InputShard
 
 _ROWS_AT_ONCE = 256
+LANGUAGE = "language"
 _IDS = ("image_id", "id")
 
 
@@ -107,13 +108,15 @@ def _of_parquet(shard: InputShard, names: list[str], what: str) -> Iterator[Reco
     with _parquet(shard.address) as file:
         stored = file.schema_arrow.names
         needed = ["image"] if what == "images" else ["text"]
+        if what == "texts" and LANGUAGE not in stored:
+            names = [name for name in names if name != LANGUAGE]
         if missing := [name for name in (*needed, *names) if name not in stored]:
             raise CorpusError(
                 f"{shard.address}: no column {', '.join(missing)}; there are {', '.join(stored)}. Images are in a "
                 "column `image`, texts in a column `text`"
             )
         ids = next((name for name in _IDS if name in stored), None)
-        optional = [name for name in (ids, "language" if what == "texts" else None) if name in stored]
+        optional = [name for name in (ids, LANGUAGE if what == "texts" else None) if name in stored]
         columns = list(dict.fromkeys([*needed, *optional, *names]))
         stem, row = Path(shard.address).stem, 0
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):

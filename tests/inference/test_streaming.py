@@ -21,6 +21,7 @@ from babelens.configuration.errors import (
     ChangedRunError,
     CorpusError,
     InputError,
+    LanguageTagError,
     ModelKindError,
     SaveError,
 )
@@ -32,6 +33,7 @@ from babelens.inference.lookahead import results_ahead
 from babelens.inference.streaming.columns import parse_columns
 from babelens.inference.streaming.job import EmbeddingJob
 from babelens.inference.streaming.machine import embed_source
+from babelens.processing.processing_smalr import SmalrProcessor
 
 
 @pytest.fixture(scope="module")
@@ -326,6 +328,37 @@ def test_texts(embedder, tmp_path):
     (tmp_path / "t.txt").write_text("a\n\nb\n")
     with pytest.raises(BadTextError, match=r"t\.txt line 2: there is no text"):
         run(embedder, tmp_path / "t.txt", tmp_path / "none", columns, what="texts", language="en")
+
+
+def test_languages_of_texts(embedder, tmp_path):
+    """They are named in one spelling; a parquet file may leave them to the job; no other one is needed."""
+    columns = ["text", "language"]
+    pq.write_table(pa.table({"text": ["ein Auto", "une maison"]}), tmp_path / "t.parquet")
+    with pytest.raises(BadTextError, match=r"t\.parquet row 0: there is no language"):
+        run(embedder, tmp_path / "t.parquet", tmp_path / "none", columns, what="texts")
+    run(embedder, tmp_path / "t.parquet", tmp_path / "all", columns, what="texts", language="de")
+    assert pq.read_table(shard_files(tmp_path / "all")[0])["language"].to_pylist() == ["de", "de"]
+    (tmp_path / "t.jsonl").write_text(
+        '{"text": "ein Auto", "language": "DE"}\n{"text": "赤", "language": "zh_hant"}\n'
+    )
+    run(embedder, tmp_path / "t.jsonl", tmp_path / "spelled", columns, what="texts")
+    assert pq.read_table(shard_files(tmp_path / "spelled")[0])["language"].to_pylist() == ["de", "zh-Hant"]
+    (tmp_path / "t.jsonl").write_text('{"text": "ein Auto", "language": "de"}\n{"text": "赤", "language": "jp"}\n')
+    with pytest.raises(LanguageTagError, match=r"t\.jsonl line 2: 'jp' names no registered language"):
+        run(embedder, tmp_path / "t.jsonl", tmp_path / "wrong", columns, what="texts")
+
+
+def test_a_model_without_english(make_smalr, tmp_path):
+    """The width of its embeddings is found with a language that it has learned."""
+    _, of_all = make_smalr()
+    words = {language: reader.words for language, reader in of_all.vocabularies.items() if language != "en"}
+    sizes = {"languages": [*words], "vocabulary_sizes": [len(each) for each in words.values()]}
+    model, _ = make_smalr(**sizes)
+    embedder = Embedder(model, SmalrProcessor(of_all.image_processor, words))
+    (tmp_path / "t.jsonl").write_text('{"text": "ein Auto", "language": "de"}\n')
+    counts, _, found = run(embedder, tmp_path / "t.jsonl", tmp_path / "out", ["text", "language"], what="texts")
+    assert counts.embedded == 1
+    np.testing.assert_allclose(found, embedder.encode_text("ein Auto", language="de"), atol=1e-3)
 
 
 def test_encoders_of_texts_alone_are_refused(tmp_path):
