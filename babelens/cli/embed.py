@@ -109,6 +109,8 @@ def embed(
         raise typer.BadParameter("images have no head for each task", param_hint="--task")
     if language and texts is None:
         raise typer.BadParameter("--texts and --language go together: images have no language")
+    if skip_bad_images and images is None:
+        raise typer.BadParameter("there are no images among texts", param_hint="--skip-bad-images")
     if precision == "auto" and engine == "ray":
         raise typer.BadParameter("its machines may differ: name the precision", param_hint="--precision")
     if address and engine != "ray":
@@ -123,8 +125,6 @@ def embed(
         _check_file(output, images, texts, language, of_shards | {"engine": None if engine == "local" else engine})
     elif output.is_file():
         raise typer.BadParameter(f"{output} is a file: shards are written to a folder", param_hint="--output")
-    elif texts and skip_bad_images:
-        raise typer.BadParameter("there are no images among texts", param_hint="--skip-bad-images")
     from ..inference.streaming.job import EmbeddingJob
     from .jobs.embed import check_names, embed_images, embed_shards, embed_texts
     from .jobs.models import load_embedder

@@ -147,6 +147,19 @@ def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
         yield name, fields
 
 
+def opened(address: str) -> Any:
+    """A file or an address to read, as `datasets` opens it: a remote one is tried again when the connection breaks.
+
+    Raises:
+        CorpusError: for an address of a kind that fsspec does not know.
+        OSError: for a file that is not there.
+    """
+    try:
+        return xopen(address, "rb")
+    except ValueError as error:
+        raise CorpusError(f"{address}: {error}") from error
+
+
 def _parts(path: PurePosixPath) -> tuple[str, str]:
     """The name of a member up to its first dot, and its ending in small letters."""
     stem, _, ending = path.name.partition(".")
@@ -158,8 +171,7 @@ def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
     if (local := Path(shard)).exists() and not local.is_file():  # a pipe would be waited for
         raise CorpusError(f"{shard}: not a file")
     try:
-        # As `datasets` opens files: also remote ones, trying again when the connection breaks.
-        with xopen(shard, "rb") as file, tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as tar:
+        with opened(shard) as file, tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as tar:
             while (member := tar.next()) is not None:
                 path = PurePosixPath(member.name)
                 ending = _parts(path)[1]

@@ -64,10 +64,10 @@ class EmbeddingJob:
             raise CorpusError(f"{self.source}: no {self.what} in this source")
         if first.kind != "parquet":
             return schema_of(self.columns)
+        stored = parquet_schema(first.address)
+        if self.what == "texts" and LANGUAGE not in stored.names:  # all texts are in that of the job
+            stored = stored.append(pa.field(LANGUAGE, pa.string()))
         try:
-            stored = parquet_schema(first.address)
-            if self.what == "texts" and LANGUAGE not in stored.names:  # all texts are in that of the job
-                stored = stored.append(pa.field(LANGUAGE, pa.string()))
             return schema_of(self.columns, stored)
         except CorpusError as error:
             raise CorpusError(f"{first.address}: {error}") from error

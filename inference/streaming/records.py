@@ -6,17 +6,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets.utils.file_utils import xopen
 
 from ...configuration.errors import CorpusError
 from ...data.corpus.corpus import image_id_of
 from ...data.corpus.images import path_inside
 from ...data.corpus.parquet_files import parquet_file
-from ...data.corpus.tar_shards import IMAGES, tar_samples
+from ...data.corpus.tar_shards import IMAGES, opened, tar_samples
 from ...data.corpus.text_files import numbered_lines, parse_object
 from ...processing.text_inputs import shown_briefly
 from .shards import InputShard
@@ -181,7 +180,7 @@ def _lines(shard: InputShard) -> Iterator[tuple[int, str]]:
 @contextmanager
 def _parquet(address: str) -> Iterator[pq.ParquetFile]:
     try:
-        with xopen(address, "rb") as file:
-            yield parquet_file(cast(Any, file))
+        with opened(address) as file:
+            yield parquet_file(file)
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{address}: {error}") from error

@@ -107,6 +107,13 @@ def test_options_that_do_not_fit(run, model, images, tmp_path, options, message)
     assert message in run("embed", model, "--images", images, *options, code=2).output
 
 
+@pytest.mark.parametrize("output", ["v.npy", "v.parquet", "out"])
+def test_there_are_no_images_to_leave_out_among_texts(run, model, tmp_path, output):
+    (tmp_path / "texts.txt").write_text("ein auto\n")
+    options = ("--texts", tmp_path / "texts.txt", "--language", "de", "--skip-bad-images")
+    assert "no images among texts" in run("embed", model, *options, "--output", tmp_path / output, code=2).output
+
+
 def test_wrong_columns_and_sources(run, model, images, tmp_path):
     options = ("--output", tmp_path / "out")
     refused = run("embed", model, "--images", images, *options, "--columns", "width:number", code=1).exception

@@ -98,6 +98,16 @@ def test_addresses_that_fsspec_opens(embedder, tmp_path, kind):
     np.testing.assert_allclose(found, expected(embedder, range(3)), atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_addresses_that_nothing_opens(embedder, tmp_path, kind):
+    with pytest.raises(CorpusError, match=rf"nonsense://a\.{kind}: Protocol not known: nonsense"):
+        run(embedder, f"nonsense://a.{kind}", tmp_path / "out")
+    (tmp_path / f"folder.{kind}").mkdir()
+    with pytest.raises(CorpusError) as caught:
+        run(embedder, tmp_path / f"folder.{kind}" / f"none.{kind}", tmp_path / "none")
+    assert str(caught.value).count(f"none.{kind}: ") == 1
+
+
 def test_metadata_is_kept_with_its_types_and_what_is_missing_is_counted(embedder, tmp_path):
     tars = write_tars(tmp_path / "tars", 1, 5)
     counts, _, _ = run(embedder, tars, tmp_path / "out", ["url", "width:int", "captions", "license"])
