@@ -20,7 +20,7 @@ from ..configuration.languages import language_for_each
 from ..configuration.tasks import head_of_task
 from ..modeling.modeling_dual_encoder import as_output, normalize
 from ..processing.text_inputs import takes_language
-from .pipeline_inputs import Rows, as_rows, fetched
+from .pipeline_inputs import Rows, as_rows, fetched, stated
 
 
 class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
@@ -87,7 +87,7 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
     ) -> Any:
         """A text with its language, for the processor; or a model's inputs where there is no language."""
         if isinstance(inputs, Mapping):
-            inputs, language = inputs["text"], inputs.get("language", language)
+            inputs, language = inputs["text"], stated(inputs, "language", language)
         if language is not None:
             (language,) = language_for_each(language, 1)
             if takes_language(self.processor):

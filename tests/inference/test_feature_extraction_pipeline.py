@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from contracts import LANGUAGES, TEXTS, drawn_images
+from datasets import Dataset
 from PIL import Image
 from tiny_native import saved, tiny_clip
 from tiny_text_encoders import saved_encoder
@@ -55,6 +56,10 @@ def test_items_of_a_generator_name_their_language(embed, expected):
     torch.testing.assert_close(torch.cat(list(embed(items, return_tensors=True))), expected)
     german = embed(({"text": text} for text in TEXTS[1:2]), language="DE", return_tensors=True)
     torch.testing.assert_close(next(iter(german)), expected[1:2])
+    # A data set has None where an item names none. Before, such a text was read as one without a language.
+    rows = Dataset.from_list([{"text": TEXTS[0], "language": LANGUAGES[0]}, {"text": TEXTS[1], "language": None}])
+    found = embed(iter(rows), language=LANGUAGES[1], batch_size=2, return_tensors=True)
+    torch.testing.assert_close(torch.cat(list(found)), expected[:2])
 
 
 def test_the_processor_takes_settings(embed, folder):
