@@ -236,6 +236,18 @@ def test_another_model_source_or_setting_is_refused(embedder, tmp_path):
         run(embedder, tars, tmp_path / "out", ["width:int"])
 
 
+def test_lines_of_another_size_are_noticed(embedder, tmp_path):
+    file, settings = tmp_path / "t.txt", {"what": "texts", "language": "de", "shard_size": 2}
+    file.write_bytes(b"eins\nzwei\ndrei\nvier")
+    run(embedder, file, tmp_path / "out", ["text", "language"], **settings)
+    file.write_bytes(b"eins\nzwei\ndrei\nviermal")
+    with pytest.raises(ChangedRunError, match=r"made of t\.txt byte 10, 2 lines of 8 bytes.* 2 lines of 11 bytes"):
+        run(embedder, file, tmp_path / "out", ["text", "language"], **settings)
+    file.write_bytes(b"eins\nzwei\ndrei\nvier\nneu")  # lines at the end are embedded
+    counts, _, _ = run(embedder, file, tmp_path / "out", ["text", "language"], **settings)
+    assert counts.embedded == 5
+
+
 def test_a_lower_precision(embedder, tmp_path):
     """Its embeddings are those of the same model under autocast, and do not mix with others in one folder."""
     tars = write_tars(tmp_path / "tars", 2, 4)
