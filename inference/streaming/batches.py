@@ -143,10 +143,11 @@ class Preparation:
             if not isinstance(text, str) or not text or text.isspace():
                 raise BadTextError(f"{record.place}: there is no text")
             language = record.metadata.get(LANGUAGE)
-            if language is None and self.job.language is None:
+            language = self.job.language if language is None else language
+            if language is None:
                 raise BadTextError(f"{record.place}: there is no language, and none is guessed")
             try:
-                record.metadata[LANGUAGE] = self.job.language if language is None else normalize_language(language)
+                record.metadata[LANGUAGE] = normalize_language(language)
             except LanguageTagError as error:
                 raise LanguageTagError(f"{record.place}: {error}") from error
         return Batch(records, [self._row(record) for record in records], [])

@@ -62,13 +62,14 @@ class EmbeddingJob:
         first = next(self.shards(), None)
         if first is None:
             raise CorpusError(f"{self.source}: no {self.what} in this source")
+        columns = (dict.fromkeys(("text", LANGUAGE)) if self.what == "texts" else {}) | self.columns
         if first.kind != "parquet":
-            return schema_of(self.columns)
+            return schema_of(columns)
         stored = parquet_schema(first.address)
         if self.what == "texts" and LANGUAGE not in stored.names:  # all texts are in that of the job
             stored = stored.append(pa.field(LANGUAGE, pa.string()))
         try:
-            return schema_of(self.columns, stored)
+            return schema_of(columns, stored)
         except CorpusError as error:
             raise CorpusError(f"{first.address}: {error}") from error
 

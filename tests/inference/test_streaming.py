@@ -358,7 +358,10 @@ def test_languages_of_texts(embedder, tmp_path):
     pq.write_table(pa.table({"text": ["ein Auto", "une maison"]}), tmp_path / "t.parquet")
     with pytest.raises(BadTextError, match=r"t\.parquet row 0: there is no language"):
         run(embedder, tmp_path / "t.parquet", tmp_path / "none", columns, what="texts")
-    run(embedder, tmp_path / "t.parquet", tmp_path / "all", columns, what="texts", language="de")
+    run(
+        embedder, tmp_path / "t.parquet", tmp_path / "all", what="texts", language="DE"
+    )  # columns that texts always have
+    assert pq.read_table(shard_files(tmp_path / "all")[0]).column_names == ["id", "embedding", *columns]
     assert pq.read_table(shard_files(tmp_path / "all")[0])["language"].to_pylist() == ["de", "de"]
     (tmp_path / "t.jsonl").write_text(
         '{"text": "ein Auto", "language": "DE"}\n{"text": "赤", "language": "zh_hant"}\n'
