@@ -20,7 +20,8 @@ def head_of_task(model: Any, task: str | None) -> dict[str, str]:
     if task is None:
         return {}
     name = type(model).__name__
-    if "task" not in inspect.signature(model.get_text_features).parameters:
+    get_text_features = getattr(model, "get_text_features", None)
+    if get_text_features is None or "task" not in inspect.signature(get_text_features).parameters:
         raise ModelKindError(f"{name} has no head for each task: leave out task={task!r}")
     if task not in (tasks := list(model.config.tasks)):
         raise ModelKindError(f"this {name} has no head for {task!r}; its tasks are {', '.join(tasks)}")

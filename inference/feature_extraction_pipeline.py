@@ -2,6 +2,7 @@
 
     embed = pipeline("feature-extraction", model="runs/mural")
     embed(["ein rotes Auto", "un chien"], language=["de", "fr"], batch_size=32)  # [[[0.03, …]], [[…]]]
+    embed(["ein rotes Auto", "un chien"], language=["de", "fr"], task="text_text")  # where MURAL compares texts
     pipeline("image-feature-extraction", model="runs/mural")(["a.jpg", "b.jpg"], batch_size=32)
 
 Each text and image has one vector of unit length, [1, d] as a nested list, or as a tensor with `return_tensors=True`.
@@ -16,8 +17,10 @@ from transformers.pipelines.image_feature_extraction import ImageFeatureExtracti
 
 from ..configuration.errors import InputError, MissingLanguageError, ModelFolderError
 from ..configuration.languages import language_for_each
+from ..configuration.tasks import head_of_task
+from ..modeling.modeling_dual_encoder import as_output, normalize
 from ..processing.text_inputs import takes_language
-from .pipeline_inputs import Rows, as_rows, fetched
+from .pipeline_inputs import Rows, as_rows, fetched, stated
 
 
 class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
@@ -26,7 +29,8 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
     It takes what transformers' pipeline takes, and `language`: the BCP-47 tag of all texts, or a list with one tag for
     each. Items of data sets and generators may be `{"text": "…", "language": "de"}`. With a language, texts are
     prepared by the model's own processor, in batches: MLA reads acquired languages, SMALR and LIWE read words, and
-    prompts such as E5's are not left out. Without one, it is transformers' own pipeline.
+    prompts such as E5's are not left out. Without one, it is transformers' own pipeline. `task` chooses the head of a
+    model that has one for each task.
     """
 
     hub_task: ClassVar[tuple[str, str]] = ("feature-extraction", "AutoModel")
@@ -47,8 +51,10 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
         Args:
             inputs: the texts.
             language: the tag of all texts or, for a list of texts, a list with one tag for each.
-            kwargs: what transformers' pipeline takes: `batch_size`, `return_tensors`, and `tokenize_kwargs`, which go
-                to the processor.
+            kwargs: `task`, the head of a model that has one for each task: MURAL's `"text_text"` gives the space in
+                which it compares texts with texts, and by default texts are in the space of the images; and what
+                transformers' pipeline takes: `batch_size`, `return_tensors`, and `tokenize_kwargs`, which go to the
+                processor.
 
         Returns:
             [1, d] for a text as nested lists or as a tensor, and a list of them for several.
@@ -57,6 +63,7 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
             InputError: when there are not as many languages as texts.
             LanguageTagError: for a tag that names no language.
             MissingLanguageError: for a model without a tokenizer, which needs the language of every text.
+            ModelKindError: for a task, when the model has one head for all of them, or none for this one.
             UnknownLanguageError: for a language that the model has not learned.
         """
         if language is None or isinstance(language, str):
@@ -68,18 +75,19 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
         return super().__call__(rows, **kwargs)
 
     def _sanitize_parameters(
-        self, language: str | None = None, **given: Any
+        self, language: str | None = None, task: str | None = None, **given: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         of_texts, _, postprocessing = super()._sanitize_parameters(**given)
         tokenizing = {"tokenize_kwargs": of_texts} if of_texts else {}
-        return tokenizing | ({} if language is None else {"language": language}), tokenizing, postprocessing
+        forward = tokenizing | ({"head": head} if (head := head_of_task(self.model, task)) else {})
+        return tokenizing | ({} if language is None else {"language": language}), forward, postprocessing
 
     def preprocess(
         self, inputs: Any, language: str | None = None, tokenize_kwargs: dict[str, Any] | None = None
     ) -> Any:
         """A text with its language, for the processor; or a model's inputs where there is no language."""
         if isinstance(inputs, Mapping):
-            inputs, language = inputs["text"], inputs.get("language", language)
+            inputs, language = inputs["text"], stated(inputs, "language", language)
         if language is not None:
             (language,) = language_for_each(language, 1)
             if takes_language(self.processor):
@@ -88,10 +96,15 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
             raise MissingLanguageError("this model reads each language in its own way: give language='de'")
         return super().preprocess(inputs, **tokenize_kwargs or {})
 
-    def _forward(self, model_inputs: Rows, tokenize_kwargs: dict[str, Any] | None = None) -> Any:
+    def _forward(
+        self, model_inputs: Rows, tokenize_kwargs: dict[str, Any] | None = None, head: dict[str, str] | None = None
+    ) -> Any:
         if "language" in model_inputs:
             rows = as_rows(model_inputs)
             model_inputs = self.processor(**rows, return_tensors="pt", **tokenize_kwargs or {}).to(self.device)
+        if head:
+            features = as_output(self.model.get_text_features(**model_inputs, **head)).pooler_output
+            return BaseModelOutputWithPooling(pooler_output=normalize(features))
         return _embeddings_alone(super()._forward(model_inputs))
 
 

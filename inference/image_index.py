@@ -69,7 +69,7 @@ class ImageIndex:
             raise CorpusError(f"{folder}: no images ({', '.join(FORMATS)}) in this folder or in folders below")
         if cache is None:
             return cls._encoded(embedder, states, {}, skip_bad_images, show_progress)
-        store = ImageStore(cache, image_fingerprint(embedder.model, embedder.processor), folder)
+        store = ImageStore(cache, image_fingerprint(embedder.model, embedder.processor), folder, embedder.draft)
         with store.in_turn():
             known = store.load()
             index = cls._encoded(embedder, states, known, skip_bad_images, show_progress)

@@ -33,11 +33,12 @@ class ImageStore:
         cache: the folder of the cache.
         fingerprint: that of the model (`image_fingerprint`).
         folder: the folder of images.
+        draft: the sides that are kept of large JPEG files (`Embedder.draft`), on which their embeddings depend.
     """
 
-    def __init__(self, cache: Path, fingerprint: str, folder: Path) -> None:
+    def __init__(self, cache: Path, fingerprint: str, folder: Path, draft: int | None) -> None:
         of_folder = hashlib.blake2b(os.fsencode(str(folder.resolve())), digest_size=12).hexdigest()
-        self.file = cache / f"{fingerprint}-{of_folder}.npz"
+        self.file = cache / f"{fingerprint}-{of_folder}{'' if draft is None else f'-{draft}'}.npz"
 
     def load(self) -> dict[str, np.ndarray]:
         """The embeddings by the states of their images; none when the file is missing, or damaged, with a warning."""

@@ -5,6 +5,7 @@ registered where babelens is imported, and written into `custom_pipelines` of th
 transformers runs the copy of the pipeline in their folder where babelens is not installed (`configuration.hub_code`).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -40,6 +41,11 @@ def fetched(image: Any, timeout: float | None = None) -> Any:
 def as_rows(inputs: Rows) -> Rows:
     """The rows of a batch as lists, also where there is one row only, which is not collated."""
     return inputs if all(isinstance(value, list) for value in inputs.values()) else {k: [v] for k, v in inputs.items()}
+
+
+def stated(item: Mapping[str, Any], name: str, default: Any) -> Any:
+    """What an item states, such as its language; the default where it states nothing, or None, as in a data set."""
+    return default if item.get(name) is None else item[name]
 
 
 def register_pipelines(*pipelines: type) -> None:

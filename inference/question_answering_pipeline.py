@@ -16,7 +16,7 @@ from transformers.pipelines.base import Pipeline
 
 from ..configuration.errors import InputError
 from ..processing.text_inputs import takes_language
-from .pipeline_inputs import Rows, as_rows, fetched
+from .pipeline_inputs import Rows, as_rows, fetched, stated
 
 
 class QuestionAnsweringPipeline(Pipeline):
@@ -76,7 +76,7 @@ class QuestionAnsweringPipeline(Pipeline):
         row: Rows = {"images": fetched(asked.get("image"), timeout), "text": asked["question"]}
         if takes_language(self.processor):
             regions = asked.get("regions")
-            row["language"] = asked.get("language", language)
+            row["language"] = stated(asked, "language", language)
             row["regions"] = None if regions is None else np.asarray(regions)
         return row
 

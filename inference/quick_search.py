@@ -55,10 +55,10 @@ def quick_search(
     tower = _tower_of(model)
     try:
         facts = json.loads((tower / _FACTS).read_text("utf-8"))
-        if facts != _facts(model, facts["fingerprint"]):
+        if facts != _facts(model, facts["fingerprint"], facts["draft"]):
             return None
         keys = image_keys(folder)
-        known = ImageStore(image_cache(), facts["fingerprint"], folder).load()
+        known = ImageStore(image_cache(), facts["fingerprint"], folder, facts["draft"]).load()
         if not keys or not known.keys() >= set(keys.values()):
             return None
         try:
@@ -94,7 +94,7 @@ def remember_model(model: str, embedder: "Embedder", fingerprint: str) -> bool:
         return False
     if not all(find_spec(name) for name in ("onnx", "onnxruntime", "onnxscript")):
         return False
-    tower, facts = _tower_of(model), _facts(model, fingerprint)
+    tower, facts = _tower_of(model), _facts(model, fingerprint, embedder.draft)
     with suppress(OSError, ValueError):
         if json.loads((tower / _FACTS).read_text("utf-8")) == facts:
             return False
@@ -119,7 +119,7 @@ def _tower_of(model: str) -> Path:
     return cache_folder() / _TOWERS / name
 
 
-def _facts(model: str, fingerprint: str) -> dict[str, object]:
+def _facts(model: str, fingerprint: str, draft: int | None) -> dict[str, object]:
     """What was exported, in the form in which JSON gives it back."""
     states = {name: list(state) for name, state in model_states(model).items()}
-    return {"format": _FORMAT, "fingerprint": fingerprint, "states": states}
+    return {"format": _FORMAT, "fingerprint": fingerprint, "draft": draft, "states": states}

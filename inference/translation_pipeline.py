@@ -17,7 +17,7 @@ from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline
 
 from ..configuration.errors import InputError
 from ..processing.text_inputs import takes_language
-from .pipeline_inputs import Rows, as_rows, fetched
+from .pipeline_inputs import Rows, as_rows, fetched, stated
 from .question_answering_pipeline import prepared
 
 _TRANSLATION = ("language", "target_language", "max_new_tokens", "generate_kwargs", "timeout")
@@ -100,8 +100,8 @@ class ImageTranslationPipeline(ImageTextToTextPipeline):
             "images": fetched(inputs.get("images"), timeout),
             "regions": None if regions is None else np.asarray(regions),
             "text": inputs["text"],
-            "language": inputs.get("language", language),
-            "target_language": inputs.get("target_language", target_language),
+            "language": stated(inputs, "language", language),
+            "target_language": stated(inputs, "target_language", target_language),
         }
 
     def _forward(self, model_inputs: Rows, generate_kwargs: dict[str, Any] | None = None) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
-from ..configuration.errors import MissingLanguageError
+from ..configuration.errors import InputError, MissingLanguageError
 from ..configuration.languages import language_for_each
 from ..processing.text_inputs import takes_language
 from .photo_templates import LABEL_ALONE, check_templates, filled, photo_template
@@ -57,7 +57,8 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
 
         Raises:
             ImageError: for an image that cannot be read.
-            InputError: for a template without `{}`, and a list of languages that is not as long as the labels.
+            InputError: for labels that are no list, for a template without `{}`, and for a list of languages that is
+                not as long as the labels.
             LanguageTagError: for a tag that names no language.
             MissingLanguageError: for a model without a tokenizer, which needs the language of every text.
             UnknownLanguageError: for a language that the model has not learned.
@@ -68,6 +69,8 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
                 raise MissingLanguageError("this model reads each language in its own way: give language='de'")
             given = {} if hypothesis_template is None else {"hypothesis_template": hypothesis_template}
             return super().preprocess(image, candidate_labels, **given, **options)
+        if isinstance(candidate_labels, str):  # its characters would be the labels
+            raise InputError(f"candidate_labels is {candidate_labels!r}: give a list of labels")
         languages = language_for_each(language, len(candidate_labels))
         texts = _texts(candidate_labels, languages, hypothesis_template)
         if not takes_language(self.processor):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from ..configuration.defaults import Precision
-from .options import BatchSize, Model, SkipBadImages, TextTask, TrustRemoteCode
+from .options import BatchSize, Model, SkipBadImages, TextTask, TrustRemoteCode, WholeJpegs
 
 _FORMATS = (".npy", ".parquet")
 _SHARDS = "Folders of shards"
@@ -43,6 +43,7 @@ def embed(
     ] = None,
     task: TextTask = None,
     skip_bad_images: SkipBadImages = False,
+    whole_jpegs: WholeJpegs = False,
     batch_size: BatchSize = 64,
     precision: Annotated[
         Precision,
@@ -109,6 +110,9 @@ def embed(
         raise typer.BadParameter("images have no head for each task", param_hint="--task")
     if language and texts is None:
         raise typer.BadParameter("--texts and --language go together: images have no language")
+    for option, is_given in {"--skip-bad-images": skip_bad_images, "--whole-jpegs": whole_jpegs}.items():
+        if is_given and images is None:
+            raise typer.BadParameter("there are no images among texts", param_hint=option)
     if precision == "auto" and engine == "ray":
         raise typer.BadParameter("its machines may differ: name the precision", param_hint="--precision")
     if address and engine != "ray":
@@ -123,8 +127,6 @@ def embed(
         _check_file(output, images, texts, language, of_shards | {"engine": None if engine == "local" else engine})
     elif output.is_file():
         raise typer.BadParameter(f"{output} is a file: shards are written to a folder", param_hint="--output")
-    elif texts and skip_bad_images:
-        raise typer.BadParameter("there are no images among texts", param_hint="--skip-bad-images")
     from ..inference.streaming.job import EmbeddingJob
     from .jobs.embed import check_names, embed_images, embed_shards, embed_texts
     from .jobs.models import load_embedder
@@ -149,13 +151,15 @@ def embed(
             on_ray=engine == "ray",
             address=address,
             batch_size=batch_size,
-            draft_jpegs=True,
+            draft_jpegs=not whole_jpegs,
             trust_remote_code=trust_remote_code,
         )
         return
     if images and output.suffix == ".parquet":
         check_names(Path(images))
-    embedder = load_embedder(model, batch_size=batch_size, draft_jpegs=True, trust_remote_code=trust_remote_code)
+    embedder = load_embedder(
+        model, batch_size=batch_size, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code
+    )
     if images:
         embed_images(embedder, Path(images), output, precision=precision, skip_bad_images=skip_bad_images)
     elif texts and language:

@@ -53,6 +53,8 @@ def export(
     `Embedder.from_pretrained(OUTPUT, backend="onnx")` encodes with the graphs, and transformers.js reads the folder
     too. An adapter is exported together with its base model.
     """
+    if split is not None and data is None:
+        raise typer.BadParameter("there is no data set whose split it could be: give --data", param_hint="--split")
     from .jobs.export import export_model
 
     precisions = [each.value for each in precision or [Precision.fp32]]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from ..configuration.languages import normalize_language
-from .options import AsJson, BatchSize, SkipBadImages, TrustRemoteCode
+from .options import AsJson, BatchSize, SkipBadImages, TrustRemoteCode, WholeJpegs
 
 index = typer.Typer(
     help="Build, search and change an index of the embeddings of images, for millions of them.",
@@ -102,6 +102,7 @@ def build(
     ] = None,
     samples: Samples = 100,
     skip_bad_images: SkipBadImages = False,
+    whole_jpegs: WholeJpegs = False,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -113,14 +114,20 @@ def build(
     Of an approximate engine, recall@10 is measured and printed: the share of the 10 nearest vectors of the exact scan
     that it finds, for vectors of the index as queries.
     """
-    _check_source(embeddings, images, model)
+    _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
     from ..search.vector_index import IndexParameters, SearchSettings
     from .jobs.index import build_from, make_source
 
     search = SearchSettings(ef_search, nprobe, refine)
     parameters = IndexParameters(neighbors, ef_construction, lists, sub_vectors, search)
     source = make_source(
-        embeddings, images, model, skip_bad_images, batch_size=batch_size, trust_remote_code=trust_remote_code
+        embeddings,
+        images,
+        model,
+        skip_bad_images,
+        batch_size=batch_size,
+        draft_jpegs=not whole_jpegs,
+        trust_remote_code=trust_remote_code,
     )
     build_from(source, output, engine, parameters, samples, as_json)
 
@@ -132,6 +139,7 @@ def add(
     images: Images = None,
     model: SourceModel = None,
     skip_bad_images: SkipBadImages = False,
+    whole_jpegs: WholeJpegs = False,
     batch_size: BatchSize = 64,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -139,11 +147,17 @@ def add(
 
     `babelens index add photos.index more-embedded`
     """
-    _check_source(embeddings, images, model)
+    _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
     from .jobs.index import add_from, make_source
 
     source = make_source(
-        embeddings, images, model, skip_bad_images, batch_size=batch_size, trust_remote_code=trust_remote_code
+        embeddings,
+        images,
+        model,
+        skip_bad_images,
+        batch_size=batch_size,
+        draft_jpegs=not whole_jpegs,
+        trust_remote_code=trust_remote_code,
     )
     add_from(source, index)
 
@@ -265,9 +279,14 @@ def stat(
     show_stat(index, SearchSettings(ef_search, nprobe, refine) if recall else None, samples, as_json)
 
 
-def _check_source(embeddings: Path | None, images: Path | None, model: str | None) -> None:
+def _check_source(
+    embeddings: Path | None, images: Path | None, model: str | None, skip_bad_images: bool, whole_jpegs: bool
+) -> None:
     if (embeddings is None) == (images is None):
         raise typer.BadParameter("give either EMBEDDINGS or --images", param_hint="EMBEDDINGS")
+    for option, is_given in {"--skip-bad-images": skip_bad_images, "--whole-jpegs": whole_jpegs}.items():
+        if is_given and images is None:
+            raise typer.BadParameter("no image is read for EMBEDDINGS", param_hint=option)
     if images is not None and model is None:
         raise typer.BadParameter("the images of --images are encoded by a model: name it", param_hint="--model")
     if embeddings is not None and embeddings.is_dir() and model is not None:

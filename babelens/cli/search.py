@@ -6,7 +6,18 @@ from typing import Annotated, Any
 import typer
 
 from ..configuration.languages import normalize_language
-from .options import AsJson, Grid, Model, Regions, Rerank, SkipBadImages, TopK, TrustRemoteCode, check_reranking
+from .options import (
+    AsJson,
+    Grid,
+    Model,
+    Regions,
+    Rerank,
+    SkipBadImages,
+    TopK,
+    TrustRemoteCode,
+    WholeJpegs,
+    check_reranking,
+)
 
 
 def search(
@@ -24,6 +35,7 @@ def search(
         Path | None, typer.Option(help="Draw the images that were found into this PNG file.", dir_okay=False)
     ] = None,
     skip_bad_images: SkipBadImages = False,
+    whole_jpegs: WholeJpegs = False,
     rerank: Rerank = None,
     top_k: TopK = 50,
     regions: Regions = None,
@@ -39,7 +51,7 @@ def search(
     --rerank, the score of the cross-encoder. The first search of a folder encodes its images. Later searches with
     the same model encode only images that are new or have changed; where the extra `babelens[onnx]` is installed and
     nothing has changed, they answer without loading the model. While `babelens serve` runs with the same model and
-    folder, it is asked, and no model is loaded.
+    folder, it is asked, and no model is loaded. With --rerank or --whole-jpegs, every search loads the model.
     """
     if not query.strip():
         raise typer.BadParameter("the description is empty: every image would fit it as well", param_hint="QUERY")
@@ -54,17 +66,18 @@ def search(
     from .search_server import asked_server
 
     shown: dict[str, Any] = {"folder": images, "sheet": sheet, "as_json": as_json}
-    if not rerank and asked_server(
+    needs_model = bool(rerank) or whole_jpegs  # what is kept for the next search, and the server, have drafts
+    if not needs_model and asked_server(
         model, query=query, language=language, top=top, skip_bad_images=skip_bad_images, **shown
     ):
         return
-    if not rerank and searched_quickly(model, query=query, language=language, top=top, **shown):
+    if not needs_model and searched_quickly(model, query=query, language=language, top=top, **shown):
         return
     from .jobs.models import load_cross_encoder, load_embedder
     from .jobs.search import remember, search_images
 
     cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
-    embedder = load_embedder(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
+    embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
     index, found = search_images(
         embedder,
         images,
@@ -76,4 +89,5 @@ def search(
         skip_bad_images=skip_bad_images,
     )
     show_images(found, query, language, n_images=len(index.paths), skipped=index.skipped, **shown)
-    remember(model, embedder)
+    if not whole_jpegs:
+        remember(model, embedder)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Model, SkipBadImages, TrustRemoteCode
+from .options import Model, SkipBadImages, TrustRemoteCode, WholeJpegs
 
 
 def serve(
@@ -28,6 +28,7 @@ def serve(
         ),
     ] = None,
     skip_bad_images: SkipBadImages = False,
+    whole_jpegs: WholeJpegs = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Serve a page to search the images of a folder: by text in any language of the model, and by image.
@@ -55,5 +56,6 @@ def serve(
             bound,
             token=token,
             skip_bad_images=skip_bad_images,
+            whole_jpegs=whole_jpegs,
             trust_remote_code=trust_remote_code,
         )

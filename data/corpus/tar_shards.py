@@ -5,9 +5,10 @@
                    {"caption": "a cat"}
     cats/17.txt    a caption in a language that the caller names, where there is no json with one
 
-Other members are skipped. Every tar file is a shard of the `datasets.IterableDataset`. The reader of this layout in
-`datasets` guesses the columns from the first five samples, which would lose languages that occur later, and reads a
-truncated file as a shorter one. This reader has fixed columns, and refuses truncated files.
+Endings may be in capitals, as cameras write them (`17.JPG`). Other members are skipped. Every tar file is a shard of
+the `datasets.IterableDataset`. The reader of this layout in `datasets` guesses the columns from the first five
+samples, which would lose languages that occur later, and reads a truncated file as a shorter one. This reader has
+fixed columns, and refuses truncated files.
 """
 
 import re
@@ -134,8 +135,7 @@ def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
     name = ""
     fields: dict[str, bytes] = {}
     for path, content in _members(shard):
-        folder, file = path.parent, path.name
-        stem, _, ending = file.partition(".")
+        folder, (stem, ending) = path.parent, _parts(path)
         if str(folder / stem) != name:
             if fields:
                 yield name, fields
@@ -147,23 +147,44 @@ def tar_samples(shard: str) -> Iterator[tuple[str, dict[str, bytes]]]:
         yield name, fields
 
 
+def opened(address: str) -> Any:
+    """A file or an address to read, as `datasets` opens it: a remote one is tried again when the connection breaks.
+
+    Raises:
+        CorpusError: for an address of a kind that fsspec does not know.
+        OSError: for a file that is not there.
+    """
+    try:
+        return xopen(address, "rb")
+    except ValueError as error:
+        raise CorpusError(f"{address}: {error}") from error
+
+
+def _parts(path: PurePosixPath) -> tuple[str, str]:
+    """The name of a member up to its first dot, and its ending in small letters."""
+    stem, _, ending = path.name.partition(".")
+    return stem, ending.lower()
+
+
 def _members(shard: str) -> Iterator[tuple[PurePosixPath, bytes]]:
     """The images and captions of a shard, in their order."""
     if (local := Path(shard)).exists() and not local.is_file():  # a pipe would be waited for
         raise CorpusError(f"{shard}: not a file")
     try:
-        # As `datasets` opens files: also remote ones, trying again when the connection breaks.
-        with xopen(shard, "rb") as file, tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as tar:
+        with opened(shard) as file, tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as tar:
             while (member := tar.next()) is not None:
                 path = PurePosixPath(member.name)
-                ending = path.name.partition(".")[2]
+                ending = _parts(path)[1]
                 is_hidden = path.name.startswith((".", "__"))
                 if member.isreg() and not is_hidden and ending in (*IMAGES, "json", "txt"):
+                    member.name.encode()  # a column of text can hold no other name
                     most = MAX_IMAGE_BYTES if ending in IMAGES else MAX_BYTES
                     if member.size > most:  # a small archive can decompress to more than there is memory
                         raise CorpusError(f"{shard} {path}: {member.size:,} bytes, where {most:,} are allowed")
                     yield path, tar.extractfile(member).read()  # type: ignore[union-attr]  # a regular file has one
                 tar.members.clear()  # type: ignore[attr-defined]  # else the archive remembers all of them
+    except UnicodeEncodeError as error:
+        raise CorpusError(f"{shard}: the name {error.object!r} is not UTF-8; pack the archive again") from error
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise CorpusError(f"{shard}: {error}") from error
 

@@ -12,12 +12,13 @@ import torch
 from PIL import Image
 from transformers import BatchFeature
 
-from ...configuration.errors import BadImageError, BadTextError, CorpusError
+from ...configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
+from ...configuration.languages import normalize_language
 from ...data.corpus.images import read_image
 from ..embedder import Embedder
 from .columns import as_type
 from .job import EmbeddingJob
-from .records import Record, records_of
+from .records import LANGUAGE, Record, records_of
 from .shards import InputShard
 
 _TEXTS = 16  # batches of texts that are encoded together, so that texts of similar length can share one
@@ -98,7 +99,7 @@ class Preparation:
         if batch.inputs is not None:
             return self.embedder.encode_prepared(batch.inputs, [record.place for record in batch.records])
         texts = [record.metadata["text"] for record in batch.records]
-        languages = [record.metadata["language"] for record in batch.records]
+        languages = [record.metadata[LANGUAGE] for record in batch.records]
         return self.embedder.encode_text(texts, language=languages, task=self.job.task, show_progress=False)
 
     def _images(self, records: list[Record]) -> Batch:
@@ -141,10 +142,14 @@ class Preparation:
             text = record.metadata.get("text")
             if not isinstance(text, str) or not text or text.isspace():
                 raise BadTextError(f"{record.place}: there is no text")
-            if record.metadata.get("language") is None:
-                if self.job.language is None:
-                    raise BadTextError(f"{record.place}: there is no language, and none is guessed")
-                record.metadata["language"] = self.job.language
+            language = record.metadata.get(LANGUAGE)
+            language = self.job.language if language is None else language
+            if language is None:
+                raise BadTextError(f"{record.place}: there is no language, and none is guessed")
+            try:
+                record.metadata[LANGUAGE] = normalize_language(language)
+            except LanguageTagError as error:
+                raise LanguageTagError(f"{record.place}: {error}") from error
         return Batch(records, [self._row(record) for record in records], [])
 
     def _row(self, record: Record) -> list[Any]:

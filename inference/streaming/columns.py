@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...configuration.errors import CorpusError, InputError
+from ...processing.text_inputs import shown_briefly
 from ..embedding_shards import EMBEDDING, ID
 
 TYPES: dict[str, pa.DataType] = {
@@ -63,8 +64,14 @@ def as_type(value: Any, field: pa.Field) -> Any:
     """
     if value is None:
         return None
-    if field.type == pa.string():
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if field.type in _FITS and not _FITS[field.type](value):
-        raise CorpusError(f"{field.name} is {value!r}, and not of the column's type {field.type}")
-    return value
+    if field.type == pa.string() and isinstance(value, str):
+        return value
+    if field.type not in _FITS or _FITS[field.type](value):
+        try:
+            if field.type == pa.string():
+                return json.dumps(value, ensure_ascii=False)
+            pa.array([value], field.type)
+            return value
+        except (TypeError, ValueError, OverflowError, pa.ArrowException):  # no JSON, or no value of the type
+            pass
+    raise CorpusError(f"{field.name} is {shown_briefly(value)}, and not of the column's type {field.type}")

@@ -13,8 +13,9 @@ from ...configuration.errors import CorpusError
 from ..embedder import Embedder
 from ..embedding_shards import EmbeddingsInfo, shard_table
 from ..fingerprint import image_fingerprint
+from ..onnx.text_reading import sample_languages
 from .columns import schema_of
-from .records import parquet_schema
+from .records import LANGUAGE, parquet_schema
 from .shards import InputShard, input_shards
 
 
@@ -61,10 +62,14 @@ class EmbeddingJob:
         first = next(self.shards(), None)
         if first is None:
             raise CorpusError(f"{self.source}: no {self.what} in this source")
+        columns = (dict.fromkeys(("text", LANGUAGE)) if self.what == "texts" else {}) | self.columns
         if first.kind != "parquet":
-            return schema_of(self.columns)
+            return schema_of(columns)
+        stored = parquet_schema(first.address)
+        if self.what == "texts" and LANGUAGE not in stored.names:  # all texts are in that of the job
+            stored = stored.append(pa.field(LANGUAGE, pa.string()))
         try:
-            return schema_of(self.columns, parquet_schema(first.address))
+            return schema_of(columns, stored)
         except CorpusError as error:
             raise CorpusError(f"{first.address}: {error}") from error
 
@@ -91,7 +96,8 @@ def info_of(job: EmbeddingJob, embedder: Embedder, model: str, metadata: pa.Sche
         probe = embedder.encode_image(Image.new("RGB", (32, 32)))
     else:
         settings |= {"language": job.language, "task": job.task}
-        probe = embedder.encode_text("a", language=job.language or "en", task=job.task)
+        [language] = [job.language] if job.language else sample_languages(embedder.processor, 1)
+        probe = embedder.encode_text("a", language=language, task=job.task)
     fingerprint = image_fingerprint(embedder.model, embedder.processor)
     return EmbeddingsInfo(model, fingerprint, probe.shape[1], job.dtype, settings)
 

@@ -6,21 +6,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets.utils.file_utils import xopen
 
 from ...configuration.errors import CorpusError
 from ...data.corpus.corpus import image_id_of
 from ...data.corpus.images import path_inside
 from ...data.corpus.parquet_files import parquet_file
-from ...data.corpus.tar_shards import IMAGES, tar_samples
+from ...data.corpus.tar_shards import IMAGES, opened, tar_samples
 from ...data.corpus.text_files import numbered_lines, parse_object
+from ...processing.text_inputs import shown_briefly
 from .shards import InputShard
 
 _ROWS_AT_ONCE = 256
+LANGUAGE = "language"
 _IDS = ("image_id", "id")
 
 
@@ -106,22 +107,36 @@ def _of_parquet(shard: InputShard, names: list[str], what: str) -> Iterator[Reco
     with _parquet(shard.address) as file:
         stored = file.schema_arrow.names
         needed = ["image"] if what == "images" else ["text"]
+        if what == "texts" and LANGUAGE not in stored:
+            names = [name for name in names if name != LANGUAGE]
         if missing := [name for name in (*needed, *names) if name not in stored]:
             raise CorpusError(
                 f"{shard.address}: no column {', '.join(missing)}; there are {', '.join(stored)}. Images are in a "
                 "column `image`, texts in a column `text`"
             )
         ids = next((name for name in _IDS if name in stored), None)
-        optional = [name for name in (ids, "language" if what == "texts" else None) if name in stored]
+        optional = [name for name in (ids, LANGUAGE if what == "texts" else None) if name in stored]
         columns = list(dict.fromkeys([*needed, *optional, *names]))
         stem, row = Path(shard.address).stem, 0
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
             for values in batch.to_pylist():
                 place = f"{shard.address} row {row}"
                 image = values.pop("image") if what == "images" and "image" not in names else values.get("image")
-                cell = {"bytes": image, "path": None} if isinstance(image, bytes) else image
-                yield Record(image_id_of(values[ids], place) if ids else f"{stem}:{row}", place, cell, values)
+                name = image_id_of(values[ids], place) if ids else f"{stem}:{row}"
+                yield Record(name, place, _cell(image, place), values)
                 row += 1
+
+
+def _cell(image: Any, place: str) -> dict[str, Any] | None:
+    """The cell {bytes, path} of an image in a parquet file, which is its bytes, or as `datasets` stores images."""
+    if image is None or isinstance(image, bytes):
+        return None if image is None else {"bytes": image, "path": None}
+    if not isinstance(image, dict) or not {"bytes", "path"} & {*image}:
+        raise CorpusError(
+            f"{place}: {shown_briefly(image)} is no image: in a column `image` are the bytes of image files, or "
+            "images as `datasets` stores them, {bytes, path}"
+        )
+    return {"bytes": image.get("bytes"), "path": image.get("path")}
 
 
 def _of_json_lines(shard: InputShard, names: list[str], what: str) -> Iterator[Record]:
@@ -165,7 +180,7 @@ def _lines(shard: InputShard) -> Iterator[tuple[int, str]]:
 @contextmanager
 def _parquet(address: str) -> Iterator[pq.ParquetFile]:
     try:
-        with xopen(address, "rb") as file:
-            yield parquet_file(cast(Any, file))
+        with opened(address) as file:
+            yield parquet_file(file)
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{address}: {error}") from error

@@ -39,6 +39,7 @@ class InputShard:
         files: the names of the image files in that folder.
         first_line, lines: the number of its first line in the file, counted from 1, and how many lines it has.
         start: the position of its first byte in the file.
+        size: bytes of its lines, without their ends.
     """
 
     index: int
@@ -48,6 +49,7 @@ class InputShard:
     first_line: int = 1
     lines: int = 0
     start: int = 0
+    size: int = 0
 
     def __str__(self) -> str:
         if self.files:
@@ -56,8 +58,8 @@ class InputShard:
 
     @property
     def identity(self) -> str:
-        """What the shard is made of, without the folder that the source lies in: names, and the size of a file. Its
-        content is not read."""
+        """What the shard is made of, without the folder that the source lies in: names, and the size of a file or of
+        its lines. Their content is not part of it."""
         name = os.path.basename(self.address)
         if self.files:
             digest = hashlib.blake2b(digest_size=12)
@@ -65,7 +67,7 @@ class InputShard:
                 digest.update(os.fsencode(file) + b"\0")
             return f"{len(self.files)} files {digest.hexdigest()}"
         if self.lines:
-            return f"{name} byte {self.start}, {self.lines} lines from line {self.first_line}"
+            return f"{name} byte {self.start}, {self.lines} lines of {self.size} bytes from line {self.first_line}"
         return f"{name} {os.path.getsize(self.address)} bytes" if os.path.exists(self.address) else name
 
 
@@ -114,8 +116,10 @@ def _cut_lines(files: list[str], kind: Kind, shard_size: int) -> Iterator[InputS
         try:
             with open(address, "rb") as file:
                 start, line = 0, 1
-                while lines := sum(1 for _ in islice(iter(partial(file.readline, MAX_BYTES), b""), shard_size)):
-                    yield InputShard(0, kind, address, first_line=line, lines=lines, start=start)
-                    start, line = file.tell(), line + lines
+                read = iter(partial(file.readline, MAX_BYTES), b"")
+                # Without their ends, since lines that are added give one to the last line of the file.
+                while sizes := [len(each.rstrip(b"\r\n")) for each in islice(read, shard_size)]:
+                    yield InputShard(0, kind, address, (), line, len(sizes), start, sum(sizes))
+                    start, line = file.tell(), line + len(sizes)
         except OSError as error:
             raise CorpusError(f"{address}: {error.strerror}") from error

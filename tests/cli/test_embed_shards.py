@@ -75,21 +75,35 @@ def test_precision(run, model, images, tmp_path, monkeypatch):
     assert (np.load(tmp_path / "exact.npy") != rounded).any()
 
 
-def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path):
-    """In a file, in shards and in an index."""
+@pytest.mark.parametrize("whole", [False, True])
+def test_large_jpegs_are_decoded_as_drafts_or_whole(run, model, tmp_path, monkeypatch, whole):
+    """In a file, in shards, in an index, in a search and by the server; what one kept is not taken by the other."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("babelens.cli.jobs.serve.serve", lambda service, *_, **__: served.append(service))
+    served = []
+    option = ["--whole-jpegs"] if whole else []
     (tmp_path / "photos").mkdir()
     photo = tmp_path / "photos" / "a.jpg"
     Image.effect_noise((800, 600), 90).convert("RGB").save(photo)
-    expected = Embedder.from_pretrained(model, draft_jpegs=True).encode_image(photo)
-    exact = Embedder.from_pretrained(model).encode_image(photo)
-    assert (expected.astype(np.float16) != exact.astype(np.float16)).any()
-    run("embed", model, "--images", tmp_path / "photos", "--output", tmp_path / "out.npy")
+    embedder, other = (Embedder.from_pretrained(model, draft_jpegs=drafts) for drafts in (not whole, whole))
+    expected = embedder.encode_image(photo)
+    assert (expected.astype(np.float16) != other.encode_image(photo).astype(np.float16)).any()
+    run("embed", model, "--images", tmp_path / "photos", "--output", tmp_path / "out.npy", *option)
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
-    run("embed", model, "--images", tmp_path / "photos", "--output", tmp_path / "out", "--dtype", "float32")
+    run("embed", model, "--images", tmp_path / "photos", "--output", tmp_path / "out", "--dtype", "float32", *option)
     table = pq.read_table(tmp_path / "out" / "shard-000000.parquet")
     np.testing.assert_array_equal(np.stack(table["embedding"].to_numpy()), expected)
-    run("index", "build", "--images", tmp_path / "photos", "--model", model, "--output", tmp_path / "index")
+    command = ["index", "build", "--images", tmp_path / "photos", "--model", model]
+    run(*command, "--output", tmp_path / "other", *([] if whole else ["--whole-jpegs"]))
+    run(*command, "--output", tmp_path / "index", *option)
     np.testing.assert_array_equal(open_index(tmp_path / "index").sample(1), expected.astype(np.float16))
+    search = ["search", model, "ein auto", "--language", "de", "--images", tmp_path / "photos", "--json"]
+    for each in ([], ["--whole-jpegs"], option):  # the last one after both have left what a quick search needs
+        found = json.loads(run(*search, *each).stdout)["results"]
+    [text] = embedder.encode_text("ein auto", language="de")
+    assert found[0]["score"] == pytest.approx(float(expected[0] @ text), abs=1e-6)
+    run("serve", model, "--images", tmp_path / "photos", "--port", 0, *option)
+    np.testing.assert_array_equal(served[0].index.embeddings, expected)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +119,17 @@ def test_large_jpegs_are_decoded_as_drafts(run, model, tmp_path):
 def test_options_that_do_not_fit(run, model, images, tmp_path, options, message):
     options = [tmp_path / each if each in ("v.npy", "v.parquet", "out") else each for each in options]
     assert message in run("embed", model, "--images", images, *options, code=2).output
+
+
+@pytest.mark.parametrize("option", ["--skip-bad-images", "--whole-jpegs"])
+def test_options_of_images_where_none_is_read(run, model, tmp_path, option):
+    (tmp_path / "texts.txt").write_text("ein auto\n")
+    for output in ("v.npy", "v.parquet", "out"):
+        options = ("--texts", tmp_path / "texts.txt", "--language", "de", "--output", tmp_path / output)
+        assert "no images among texts" in run("embed", model, *options, option, code=2).output
+    run("embed", model, *options)
+    refused = run("index", "build", tmp_path / "out", "--output", tmp_path / "index", option, code=2)
+    assert "no image is read for EMBEDDINGS" in refused.output
 
 
 def test_wrong_columns_and_sources(run, model, images, tmp_path):

@@ -31,3 +31,8 @@ def test_wrong_precisions_and_formats_are_refused(run, model, tmp_path):
     for option in ("--precision", "--format"):
         refused = run("export", model, "--output", tmp_path / "graphs", option, "fp8", code=2)
         assert option in refused.output and "fp8" in refused.output
+
+
+def test_a_split_needs_data(run, model, tmp_path):
+    refused = run("export", model, "--output", tmp_path / "out", "--split", "test", code=2)
+    assert "there is no data set whose split it could be" in refused.output

@@ -11,7 +11,8 @@ from transformers import pipeline
 def in_pipelines(
     folder: str, images: list[Image.Image], texts: list[str], languages: list[str], **loading: Any
 ) -> dict[str, Tensor]:
-    """Scores of the texts as labels of the first image, and embeddings of all in batches of two sizes."""
+    """Scores of the texts as labels of the first image, and embeddings of all in batches of two sizes, also by the
+    head of each task where a model has several."""
     classify = pipeline("zero-shot-image-classification", model=folder, **loading)
     ranking = classify(images[0], candidate_labels=texts, language=languages)
     scores = {entry["label"]: entry["score"] for entry in ranking}
@@ -21,4 +22,7 @@ def in_pipelines(
         "classified": torch.tensor([scores[text] for text in texts]),
         "embedded": torch.tensor(embed(texts, language=languages, batch_size=4))[:, 0],
         "embedded_images": torch.tensor(embed_images(images, batch_size=4))[:, 0],
+    } | {
+        f"embedded_{task}": torch.tensor(embed(texts, language=languages, task=task, batch_size=4))[:, 0]
+        for task in getattr(embed.model.config, "tasks", [])
     }

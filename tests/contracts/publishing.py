@@ -160,6 +160,10 @@ class PublishingContract(PublishedModelContract):
         expected = embeddings(model, batch)
         torch.testing.assert_close(found["embedded"], expected["text_embeds"])
         torch.testing.assert_close(found["embedded_images"], expected["image_embeds"])
+        texts = processor(text=TEXTS, language=LANGUAGES, return_tensors="pt")
+        for task in getattr(model.config, "tasks", []):
+            features = model.get_text_features(**texts, task=task).pooler_output
+            torch.testing.assert_close(found[f"embedded_{task}"], features / features.norm(dim=-1, keepdim=True))
 
     def test_feature_extraction(self, published, model, processor, batch):
         if not self.has_tokenizer:

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 import torch
 from contracts import LANGUAGES, TEXTS, drawn_images
+from datasets import Dataset
 from PIL import Image
 from tiny_native import saved, tiny_clip
+from tiny_text_encoders import saved_encoder
 from transformers import pipeline
 from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
 
@@ -16,6 +18,7 @@ from babelens.configuration.errors import (
     LanguageTagError,
     MissingLanguageError,
     ModelFolderError,
+    ModelKindError,
     UnknownLanguageError,
 )
 from babelens.inference.embedder import Embedder
@@ -53,6 +56,10 @@ def test_items_of_a_generator_name_their_language(embed, expected):
     torch.testing.assert_close(torch.cat(list(embed(items, return_tensors=True))), expected)
     german = embed(({"text": text} for text in TEXTS[1:2]), language="DE", return_tensors=True)
     torch.testing.assert_close(next(iter(german)), expected[1:2])
+    # A data set has None where an item names none. Before, such a text was read as one without a language.
+    rows = Dataset.from_list([{"text": TEXTS[0], "language": LANGUAGES[0]}, {"text": TEXTS[1], "language": None}])
+    found = embed(iter(rows), language=LANGUAGES[1], batch_size=2, return_tensors=True)
+    torch.testing.assert_close(torch.cat(list(found)), expected[:2])
 
 
 def test_the_processor_takes_settings(embed, folder):
@@ -68,6 +75,28 @@ def test_without_a_language_it_is_that_of_transformers_also_in_batches(embed, fo
     stock = pipeline("feature-extraction", model=folder, pipeline_class=FeatureExtractionPipeline)
     assert embed(TEXTS) == stock(TEXTS)
     torch.testing.assert_close(torch.tensor(embed(TEXTS, batch_size=4)), torch.tensor(stock(TEXTS)))
+
+
+def test_a_task_chooses_the_head_of_the_texts(make_mural, tmp_path):
+    for part in make_mural():
+        part.save_pretrained(tmp_path)
+    embed, embedder = pipeline("feature-extraction", model=str(tmp_path)), Embedder.from_pretrained(tmp_path)
+    expected = torch.from_numpy(embedder.encode_text(TEXTS, language=LANGUAGES, task="text_text"))
+    assert (expected - torch.from_numpy(embedder.encode_text(TEXTS, language=LANGUAGES))).abs().max() > 0.1
+    for batch_size in (1, 4):
+        given = {"task": "text_text", "batch_size": batch_size, "return_tensors": True}
+        torch.testing.assert_close(torch.cat(embed(TEXTS, language=LANGUAGES, **given)), expected)
+        torch.testing.assert_close(torch.cat(embed(TEXTS, **given)), expected)  # by the tokenizer alone
+    with pytest.raises(ModelKindError, match=r"no head for 'triplet'; its tasks are image_text, text_text"):
+        embed(TEXTS, language="de", task="triplet")
+
+
+def test_a_task_of_a_model_with_one_head(embed, tmp_path):
+    with pytest.raises(ModelKindError, match="MlaModel has no head for each task"):
+        embed("a car", language="en", task="text_text")
+    saved_encoder("bert", tmp_path)
+    with pytest.raises(ModelKindError, match="BertModel has no head for each task"):
+        pipeline("feature-extraction", model=str(tmp_path))("a car", task="text_text")
 
 
 def test_wrong_calls(embed):

@@ -46,6 +46,15 @@ def test_every_image_is_found_by_its_own_embedding(clip_parts, folder):
     assert len(index.search(index.embeddings[0], top=99)) == 3
 
 
+def test_drafts_of_large_jpegs_and_whole_ones_are_kept_apart(clip_parts, tmp_path):
+    (tmp_path / "photos").mkdir()
+    Image.effect_noise((800, 600), 90).convert("RGB").save(tmp_path / "photos" / "a.jpg")
+    for _ in range(2):
+        for embedder in (Embedder(*clip_parts, draft_jpegs=True), Embedder(*clip_parts)):
+            kept = ImageIndex.of_folder(embedder, tmp_path / "photos", cache=tmp_path / "cache")
+            np.testing.assert_array_equal(kept.embeddings, embedder.encode_image(tmp_path / "photos" / "a.jpg"))
+
+
 def test_only_new_and_changed_images_are_encoded_again(clip_parts, folder, tmp_path):
     embedder = CountingEmbedder(*clip_parts)
     first = ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")

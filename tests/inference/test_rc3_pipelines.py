@@ -75,6 +75,8 @@ def test_items_name_their_languages_and_regions(answer, probabilities):
     )
     found = list(answer(items, batch_size=5, top_k=5))
     assert_answers(found, probabilities(languages, images, regions))
+    unnamed = {"image": IMAGES[0], "question": ASKED[0], "language": None}
+    assert answer(unnamed, language="de") == answer(IMAGES[0], ASKED[0], language="de")
 
 
 def test_wrong_questions(answer, tmp_path):
@@ -119,6 +121,8 @@ def test_several_translations_of_a_text_by_beam_search(translate, folders):
 def test_a_text_without_an_image_in_a_language_of_its_own(translate):
     items = [{"text": ASKED[0], "target_language": tag} for tag in ("fr", "en")]
     found = translate(items, language="de", max_new_tokens=6, batch_size=2)
+    unnamed = [{"text": ASKED[0], "language": None, "target_language": None}]
+    assert translate(unnamed, language="de", target_language="fr", max_new_tokens=6) == found[:1]
     assert found[1] == translate(text=ASKED[0], language="de", target_language="en", max_new_tokens=6)
     assert translate(text=ASKED[:2], language="de", target_language="en", max_new_tokens=6)[0] == found[1]
 

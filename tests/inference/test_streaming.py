@@ -4,6 +4,7 @@ import copy
 import json
 import threading
 import tracemalloc
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from babelens.configuration.errors import (
     ChangedRunError,
     CorpusError,
     InputError,
+    LanguageTagError,
     ModelKindError,
     SaveError,
 )
@@ -31,6 +33,7 @@ from babelens.inference.lookahead import results_ahead
 from babelens.inference.streaming.columns import parse_columns
 from babelens.inference.streaming.job import EmbeddingJob
 from babelens.inference.streaming.machine import embed_source
+from babelens.processing.processing_smalr import SmalrProcessor
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +98,16 @@ def test_addresses_that_fsspec_opens(embedder, tmp_path, kind):
     np.testing.assert_allclose(found, expected(embedder, range(3)), atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_addresses_that_nothing_opens(embedder, tmp_path, kind):
+    with pytest.raises(CorpusError, match=rf"nonsense://a\.{kind}: Protocol not known: nonsense"):
+        run(embedder, f"nonsense://a.{kind}", tmp_path / "out")
+    (tmp_path / f"folder.{kind}").mkdir()
+    with pytest.raises(CorpusError) as caught:
+        run(embedder, tmp_path / f"folder.{kind}" / f"none.{kind}", tmp_path / "none")
+    assert str(caught.value).count(f"none.{kind}: ") == 1
+
+
 def test_metadata_is_kept_with_its_types_and_what_is_missing_is_counted(embedder, tmp_path):
     tars = write_tars(tmp_path / "tars", 1, 5)
     counts, _, _ = run(embedder, tars, tmp_path / "out", ["url", "width:int", "captions", "license"])
@@ -112,6 +125,38 @@ def test_metadata_is_kept_with_its_types_and_what_is_missing_is_counted(embedder
     for columns, message in ((["id"], "'id' is no column"), (["a:date"], "there are text, int"), (["a", "a"], "once")):
         with pytest.raises(InputError, match=message):
             parse_columns(columns)
+
+
+def test_metadata_of_another_type_is_named(embedder, tmp_path):
+    """Also where it is pyarrow, and not babelens, that cannot convert it."""
+    image = drawn(0)
+    first, second = tmp_path / "in" / "a.parquet", tmp_path / "in" / "b.parquet"
+    first.parent.mkdir()
+    cases = [
+        ("x", pa.array([datetime(2026, 1, 1)]), "text", "string"),
+        ("x", pa.array([b"bytes"]), "text", "string"),
+        ("x", pa.array([1], pa.int16()), None, "int16"),  # the type of the first file
+        ("x", pa.array([None], pa.null()), None, "null"),
+    ]
+    for number, (name, values, kind, shown) in enumerate(cases):
+        pq.write_table(pa.table({"image": [image], name: values}), first)
+        pq.write_table(pa.table({"image": [image], name: [70_000]}), second)
+        columns = [name if kind is None else f"{name}:{kind}"]
+        with pytest.raises(CorpusError, match=rf"\.parquet row 0: x is .*, and not of the column's type {shown}"):
+            run(embedder, first.parent, tmp_path / str(number), columns)
+    (tmp_path / "a.jsonl").write_text('{"file_name": "a.png", "x": 1' + "0" * 400 + "}\n")
+    with pytest.raises(CorpusError, match=r"line 1: x is 10+… .int., and not of the column's type double"):
+        run(embedder, tmp_path / "a.jsonl", tmp_path / "long", ["x:float"])
+
+
+def test_a_column_that_holds_no_images_is_refused(embedder, tmp_path):
+    for number, values in enumerate((["a.png"], [1], [[1, 2]], [{"data": drawn(0)}])):
+        pq.write_table(pa.table({"image": values}), tmp_path / "a.parquet")
+        with pytest.raises(CorpusError, match=r"a\.parquet row 0: .* is no image: in a column `image` are the bytes"):
+            run(embedder, tmp_path / "a.parquet", tmp_path / str(number), skip_bad=True)
+    pq.write_table(pa.table({"image": [{"bytes": drawn(0)}, {"bytes": None}]}), tmp_path / "a.parquet")
+    counts, ids, _ = run(embedder, tmp_path / "a.parquet", tmp_path / "bytes", skip_bad=True)
+    assert ids == ["a:0"] and counts.skipped == {"no image": 1}
 
 
 def test_threads_change_nothing(embedder, tmp_path):
@@ -189,6 +234,18 @@ def test_another_model_source_or_setting_is_refused(embedder, tmp_path):
     write_tars(tmp_path / "tars", 1, 20)
     with pytest.raises(ChangedRunError, match="added, removed or changed"):
         run(embedder, tars, tmp_path / "out", ["width:int"])
+
+
+def test_lines_of_another_size_are_noticed(embedder, tmp_path):
+    file, settings = tmp_path / "t.txt", {"what": "texts", "language": "de", "shard_size": 2}
+    file.write_bytes(b"eins\nzwei\ndrei\nvier")
+    run(embedder, file, tmp_path / "out", ["text", "language"], **settings)
+    file.write_bytes(b"eins\nzwei\ndrei\nviermal")
+    with pytest.raises(ChangedRunError, match=r"made of t\.txt byte 10, 2 lines of 8 bytes.* 2 lines of 11 bytes"):
+        run(embedder, file, tmp_path / "out", ["text", "language"], **settings)
+    file.write_bytes(b"eins\nzwei\ndrei\nvier\nneu")  # lines at the end are embedded
+    counts, _, _ = run(embedder, file, tmp_path / "out", ["text", "language"], **settings)
+    assert counts.embedded == 5
 
 
 def test_a_lower_precision(embedder, tmp_path):
@@ -293,6 +350,40 @@ def test_texts(embedder, tmp_path):
     (tmp_path / "t.txt").write_text("a\n\nb\n")
     with pytest.raises(BadTextError, match=r"t\.txt line 2: there is no text"):
         run(embedder, tmp_path / "t.txt", tmp_path / "none", columns, what="texts", language="en")
+
+
+def test_languages_of_texts(embedder, tmp_path):
+    """They are named in one spelling; a parquet file may leave them to the job; no other one is needed."""
+    columns = ["text", "language"]
+    pq.write_table(pa.table({"text": ["ein Auto", "une maison"]}), tmp_path / "t.parquet")
+    with pytest.raises(BadTextError, match=r"t\.parquet row 0: there is no language"):
+        run(embedder, tmp_path / "t.parquet", tmp_path / "none", columns, what="texts")
+    run(
+        embedder, tmp_path / "t.parquet", tmp_path / "all", what="texts", language="DE"
+    )  # columns that texts always have
+    assert pq.read_table(shard_files(tmp_path / "all")[0]).column_names == ["id", "embedding", *columns]
+    assert pq.read_table(shard_files(tmp_path / "all")[0])["language"].to_pylist() == ["de", "de"]
+    (tmp_path / "t.jsonl").write_text(
+        '{"text": "ein Auto", "language": "DE"}\n{"text": "赤", "language": "zh_hant"}\n'
+    )
+    run(embedder, tmp_path / "t.jsonl", tmp_path / "spelled", columns, what="texts")
+    assert pq.read_table(shard_files(tmp_path / "spelled")[0])["language"].to_pylist() == ["de", "zh-Hant"]
+    (tmp_path / "t.jsonl").write_text('{"text": "ein Auto", "language": "de"}\n{"text": "赤", "language": "jp"}\n')
+    with pytest.raises(LanguageTagError, match=r"t\.jsonl line 2: 'jp' names no registered language"):
+        run(embedder, tmp_path / "t.jsonl", tmp_path / "wrong", columns, what="texts")
+
+
+def test_a_model_without_english(make_smalr, tmp_path):
+    """The width of its embeddings is found with a language that it has learned."""
+    _, of_all = make_smalr()
+    words = {language: reader.words for language, reader in of_all.vocabularies.items() if language != "en"}
+    sizes = {"languages": [*words], "vocabulary_sizes": [len(each) for each in words.values()]}
+    model, _ = make_smalr(**sizes)
+    embedder = Embedder(model, SmalrProcessor(of_all.image_processor, words))
+    (tmp_path / "t.jsonl").write_text('{"text": "ein Auto", "language": "de"}\n')
+    counts, _, found = run(embedder, tmp_path / "t.jsonl", tmp_path / "out", ["text", "language"], what="texts")
+    assert counts.embedded == 1
+    np.testing.assert_allclose(found, embedder.encode_text("ein Auto", language="de"), atol=1e-3)
 
 
 def test_encoders_of_texts_alone_are_refused(tmp_path):

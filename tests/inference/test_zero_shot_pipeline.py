@@ -69,6 +69,8 @@ def test_wrong_calls(classify):
         classify(image, candidate_labels=LABELS, language="de", hypothesis_template="ein Foto")
     with pytest.raises(InputError, match="2 texts came with 1 language tags"):
         classify(image, candidate_labels=LABELS, language=["de"])
+    with pytest.raises(InputError, match="give a list of labels"):
+        classify(image, candidate_labels="Hund, Katze", language="de")
     with pytest.raises(LanguageTagError, match="names no registered language"):
         classify(image, candidate_labels=LABELS, language="jp")
 

@@ -86,8 +86,6 @@ def embed_shards(
     """
     language = None if job.language is None else normalize_language(job.language)
     named = parse_columns(split_tags(columns or ""))
-    if job.what == "texts":
-        named = dict.fromkeys(("text", "language")) | named
     threads = max(1, spare_threads(_MOST_WORKERS, beside=0)) if workers is None else workers
     job = replace(job, language=language, columns=named, workers=threads)
     if on_ray:

@@ -25,7 +25,7 @@ def make_source(
     embeddings: Path | None, images: Path | None, model: str | None, skip_bad_images: bool, **loading: Any
 ) -> VectorSource:
     """The embeddings that a command was given, or those of the images of a folder."""
-    embedder = load_embedder(model, hint="--model", draft_jpegs=True, **loading) if model else None
+    embedder = load_embedder(model, hint="--model", **loading) if model else None
     if images and model and embedder:
         return images_source(embedder, model, images, skip_bad_images=skip_bad_images)
     assert embeddings is not None

@@ -20,12 +20,13 @@ def serve_images(
     *,
     token: str | None,
     skip_bad_images: bool,
+    whole_jpegs: bool,
     trust_remote_code: bool,
 ) -> None:
     """Encodes the images of a folder, and serves them at a socket until the process is told to stop."""
     console = plain_console(stderr=True)
     console.print(f"Loading {model} …", highlight=False)
-    embedder = load_embedder(model, draft_jpegs=True, trust_remote_code=trust_remote_code)
+    embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
     console.print(f"Reading the images of {folder} …", highlight=False)
     service = ImageService.of_folder(
         embedder, folder, model=model, cache=image_cache(), skip_bad_images=skip_bad_images

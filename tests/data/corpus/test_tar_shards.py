@@ -60,6 +60,28 @@ def test_every_sample_is_a_row(shards: Path) -> None:
     assert [row["image"].getpixel((0, 0))[0] for row in rows] == [0] * 7 + [1] * 7 + [2] * 7
 
 
+def test_endings_in_capitals_are_those_of_images_too(tmp_path: Path) -> None:
+    """As cameras write them. Before, such a sample had no image, or was left out altogether."""
+    captions = {"captions": {"en": "a cat"}}
+    write_tar(
+        tmp_path / "a.tar", {"1.JPG": image(format="JPEG"), "1.json": captions, "2.Png": image(), "2.JSON": captions}
+    )
+    rows = list(load_captions(tmp_path / "a.tar", streaming=True))
+    assert [(row["image_id"], row["image"].size, len(row["captions"])) for row in rows] == [
+        ("1", (8, 8), 1),
+        ("2", (8, 8), 1),
+    ]
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
+        info = tarfile.TarInfo("café.png")
+        info.size = len(image())
+        tar.addfile(info, io.BytesIO(image()))
+    with pytest.raises(CorpusError, match=r"a\.tar: the name 'caf\\udce9\.png' is not UTF-8"):
+        list(load_captions(tmp_path / "a.tar", streaming=True))
+
+
 def test_a_language_that_comes_late_is_not_lost(shards: Path) -> None:
     texts = [example["text"] for example in image_text_pairs(load_captions(shards, streaming=True), "fr")]
     assert texts == ["fr 0/6", "fr 1/6", "fr 2/6"]
