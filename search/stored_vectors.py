@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ..configuration.errors import InputError, SearchIndexError
+from ..configuration.errors import FilterError, InputError, SearchIndexError
 from ..configuration.files import atomic_file, atomic_folder, errors_naming
 from ..inference.embedding_shards import ID
 from ..inference.exact_scan import scan
@@ -240,7 +240,10 @@ class StoredVectorsIndex(VectorIndex):
     def _fitting(self, where: str) -> np.ndarray:
         """Which rows fit a filter, bool [n]."""
         expression = parse_filter(where, self.schema).arrow
-        keep = ds.dataset(self._rows).scanner(columns={"keep": expression}).to_table()["keep"]
+        try:
+            keep = ds.dataset(self._rows).scanner(columns={"keep": expression}).to_table()["keep"]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # two columns, and what is in them
+            raise FilterError(f"{where!r} compares columns whose values cannot be compared: {error}") from error
         return pc.fill_null(keep, False).to_numpy()
 
     def _with_ids(self, ids: Sequence[str]) -> np.ndarray:
