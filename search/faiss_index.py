@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ..configuration.errors import MissingExtraError, SearchIndexError
 from ..configuration.files import atomic_file
@@ -24,6 +25,7 @@ from .vector_index import SearchSettings, default_lists, sub_vectors
 _SCANNED = 20_000
 # The cells and the codes are trained on so many vectors for each cell, in so many rounds.
 _SAMPLE_PER_LIST, _LEAST_SAMPLE, _ROUNDS = 64, 16_384, 10
+_CODES = 16  # of 4 bits; faiss trains them on as many vectors or more
 
 
 def import_faiss() -> ModuleType:
@@ -46,6 +48,8 @@ class FaissIndex(StoredVectorsIndex):
         super().__init__(folder, manifest)
         self._faiss = import_faiss()
         self._loaded: Any = None
+        # Mapped at once, as the rows are: a later change of the index deletes the file.
+        self._file: Any = pa.memory_map(str(folder / manifest.graph)) if manifest.graph else None
 
     @abstractmethod
     def _new_graph(self) -> Any:
@@ -60,13 +64,14 @@ class FaissIndex(StoredVectorsIndex):
         if self._loaded is None:
             file = self.folder / str(self.manifest.graph)
             try:
-                self._loaded = self._faiss.read_index(str(file))
+                self._loaded = self._faiss.read_index(self._faiss.PyCallbackIOReader(self._file.read))
             except RuntimeError as error:
                 raise SearchIndexError(f"{file} is damaged: {error}") from error
             if self._loaded.ntotal != len(self._rows):
                 raise SearchIndexError(
                     f"{file} is damaged: it has {self._loaded.ntotal} vectors, not {len(self._rows)}"
                 )
+            self._file = None
         return self._loaded
 
     def _write_graph(self, before: Manifest | None) -> str | None:
@@ -152,7 +157,7 @@ class IvfPqIndex(FaissIndex):
         graph = faiss.index_factory(width, f"IVF{lists},PQ{pieces}x4fs", faiss.METRIC_INNER_PRODUCT)
         graph.cp.niter = graph.pq.cp.niter = _ROUNDS
         graph.cp.min_points_per_centroid = graph.pq.cp.min_points_per_centroid = 1  # no warning for a small index
-        graph.train(sample)
+        graph.train(np.resize(sample, (max(len(sample), _CODES), width)))
         return graph
 
     def _default_settings(self) -> dict[str, int]:

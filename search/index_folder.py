@@ -17,7 +17,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,4 +166,5 @@ def _sweep(folder: Path, parts: set[str]) -> None:
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
-                entry.unlink(missing_ok=True)
+                with suppress(OSError):  # on Windows, one that is open; the next change removes it
+                    entry.unlink()

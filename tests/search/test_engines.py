@@ -137,6 +137,17 @@ def test_wrong_filters_are_refused_by_every_engine(tmp_path, random, where, why)
             index.delete(where=where)
 
 
+def test_very_few_vectors(engine, tmp_path, random):
+    vectors = unit(random, 20)
+    index = build_index(tmp_path / "index", source_of(vectors[:1]), engine)
+    assert numbers(index.search(vectors[:1], 5)[0]) == [0]
+    index.add(source_of(vectors[1:], 1))
+    index.delete(where="id > '000002.jpg'")
+    index.compact()
+    order, _ = brute_force(vectors[:3], vectors[:1], 5)
+    assert numbers(index.search(vectors[:1], 5)[0]) == order[0].tolist()
+
+
 @pytest.mark.parametrize("cells", [False, True])
 def test_adding_deleting_and_compacting(engine, cells, tmp_path, random, request):
     if cells:

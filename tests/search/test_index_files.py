@@ -134,6 +134,15 @@ def test_an_open_index_goes_on_while_another_one_changes_it(engine, tmp_path):
     assert reader.stat().vectors == 58
 
 
+@pytest.mark.parametrize("engine", ["hnsw", "ivf-pq"])
+def test_a_graph_that_is_first_used_after_a_change(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr("babelens.search.faiss_index._SCANNED", 10)
+    reader, writer = prepare(tmp_path / "index", engine), open_index(tmp_path / "index")
+    before = [hit.id for hit in open_index(tmp_path / "index").search(VECTORS[:1], 5)[0]]
+    writer.add(source_of(VECTORS[40:], 40))
+    assert [hit.id for hit in reader.search(VECTORS[:1], 5)[0]] == before
+
+
 def test_a_full_disk_leaves_the_earlier_index(engine, tmp_path):
     index = prepare(tmp_path / "index", engine)
     before = state(tmp_path / "index")
