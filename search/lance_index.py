@@ -91,17 +91,19 @@ class LanceIndex(VectorIndex):
         schema = source.schema.append(vectors).with_metadata({_FACTS: facts})
         place: AbstractContextManager[Any] = nullcontext() if is_remote(address) else new_index_folder(Path(address))
         with errors_naming(address), place:
-            database = _connect(address)
-            if _TABLE in _names(database):
+            with _lance_errors(address):
+                database = _connect(address)
+                has_table = _TABLE in _names(database)
+            if has_table:
                 raise SaveError(f"{address} has an index already: add to it, or choose another address")
             with _lance_errors(address), _reading(source, schema) as reader:
                 table = database.create_table(_TABLE, reader, schema=schema)
-            if not (count := table.count_rows()):
+            if not table.count_rows():
                 database.drop_table(_TABLE)
                 raise SearchIndexError(f"{source.called} has no vectors to search")
             index = cls(address, table)
             with _lance_errors(address):
-                index._make_cells(count)
+                index._make_cells()
             if not is_remote(address):
                 write_manifest(Path(address), Manifest(cls.engine, info, parameters, change=1))
         return index
@@ -147,8 +149,7 @@ class LanceIndex(VectorIndex):
     def compact(self) -> None:
         with self._changing(), _lance_errors(self.address):
             self._table.optimize(cleanup_older_than=_KEPT_VERSIONS)
-            if not self._table.list_indices():
-                self._make_cells(self._table.count_rows())
+            self._make_cells()
 
     def search(
         self,
@@ -216,11 +217,14 @@ class LanceIndex(VectorIndex):
                 rows = pa.Table.from_batches([batch])
                 yield rows.select(self.schema.names), _array(rows[EMBEDDING], self.info.dimension)
 
-    def _make_cells(self, count: int) -> None:
+    def _make_cells(self) -> None:
+        """Indexes the ids, and from some number of vectors on these too, where that has not been done."""
         from lancedb.index import BTree, IvfPq
 
-        self._table.create_index(ID, config=BTree())
-        if count >= _SCANNED:
+        indexed = {column for each in self._table.list_indices() for column in each.columns}
+        if ID not in indexed:
+            self._table.create_index(ID, config=BTree())
+        if EMBEDDING not in indexed and (count := self._table.count_rows()) >= _SCANNED:
             cells = IvfPq(
                 distance_type="dot",
                 num_partitions=self.parameters.lists or default_lists(count),

@@ -194,6 +194,17 @@ def test_recall_of_the_defaults_on_clustered_vectors(engine, tmp_path, random, a
     assert measured_recall(index, samples=100) >= 0.95
 
 
+def test_an_index_of_lancedb_that_has_grown_gets_cells(tmp_path, random, approximate):
+    vectors = clustered(random, 3000, 64)
+    index = build_index(tmp_path / "index", source_of(vectors[:50]), "lance", IndexParameters(sub_vectors=8))
+    index.add(source_of(vectors[50:], 50))
+    index.compact()
+    fast, thorough = (
+        measured_recall(index, SearchSettings(nprobe=nprobe, refine=1), samples=30) for nprobe in (1, 75)
+    )
+    assert fast < thorough and measured_recall(index, SearchSettings(exact=True), samples=30) == 1
+
+
 def test_more_thorough_searches_find_more(tmp_path, random, approximate):
     vectors = unit(random, 3000, 64)
     hnsw = build_index(tmp_path / "hnsw", source_of(vectors), "hnsw", IndexParameters(neighbors=4))
@@ -311,6 +322,8 @@ def test_an_address_of_lancedb(tmp_path, random):
     assert ids(index.search(vectors[55:56], 1)[0]) == ["000055.jpg"]
     with pytest.raises(SaveError, match="has an index already"):
         build_index(address, source_of(vectors), "lance")
+    with pytest.raises(SearchIndexError, match="s4://"):
+        build_index("s4://bucket/index", source_of(vectors), "lance")
     with pytest.raises(SearchIndexError, match="no index of LanceDB"):
         open_index(f"file://{tmp_path}/elsewhere")
 
