@@ -13,6 +13,7 @@ what a later change has replaced; the next change removes them.
 
 import json
 import logging
+import os
 import re
 import secrets
 import shutil
@@ -155,8 +156,13 @@ def changed_index(folder: Path) -> Iterator[Manifest]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The size of the files of a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    """The size of the files of a folder, in which another process may write at the same time."""
+    size = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += os.stat(os.path.join(path, name)).st_size
+    return size
 
 
 def _sweep(folder: Path, parts: set[str]) -> None:

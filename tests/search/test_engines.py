@@ -306,6 +306,17 @@ def test_wrong_calls_are_refused(tmp_path, random):
         build_index(tmp_path, source)
 
 
+def test_an_index_whose_vectors_are_all_deleted(engine, tmp_path, random):
+    index = build_index(tmp_path / "index", source_of(unit(random, 50)), engine)
+    assert index.delete(where="id is not None") == 50
+    assert index.search(unit(random, 2), where="width > 3") == [[], []] and index.stat().vectors == 0
+    with pytest.raises(SearchIndexError, match="has no vectors"):
+        measured_recall(index)
+    with pytest.raises((InputError, SearchIndexError), match="udcff"):
+        index.delete(["\udcff.jpg"])
+    assert index.add(source_of(unit(random, 50))) == 50
+
+
 @pytest.mark.parametrize(("engine", "package"), [("hnsw", "faiss"), ("ivf-pq", "faiss"), ("lance", "lancedb")])
 def test_a_missing_library_is_named(engine, package, tmp_path, random, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, package, None)
