@@ -98,7 +98,13 @@ class FaissIndex(StoredVectorsIndex):
         parameters = self._search_parameters(settings, kept / len(self._rows), selector)
         wanted = min(kept, top * (settings.refine or 1))
         _, candidates = self._graph().search(queries, wanted, params=parameters)
-        return [self._scored(query, found[found >= 0], top) for query, found in zip(queries, candidates, strict=True)]
+        found = [self._scored(query, each[each >= 0], top) for query, each in zip(queries, candidates, strict=True)]
+        # What a filter keeps may lie where a search for this query does not come.
+        short = [number for number, (positions, _) in enumerate(found) if len(positions) < min(top, kept)]
+        if short:
+            for number, scanned in zip(short, scan(self._arrays, queries[short], top, keep), strict=True):
+                found[number] = scanned
+        return found
 
     def _scored(self, query: np.ndarray, positions: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """The best `top` of these positions by their whole vectors, with their scores."""
@@ -134,7 +140,7 @@ class HnswIndex(FaissIndex):
     def _search_parameters(self, settings: SearchSettings, share: float, selector: Any) -> Any:
         # The walk meets all vectors, and keeps those of the filter.
         ef_search = (settings.ef_search or self._EF_SEARCH) / share
-        return self._faiss.SearchParametersHNSW(sel=selector, efSearch=round(ef_search))
+        return self._faiss.SearchParametersHNSW(sel=selector, efSearch=min(round(ef_search), len(self._rows)))
 
 
 class IvfPqIndex(FaissIndex):
@@ -166,7 +172,7 @@ class IvfPqIndex(FaissIndex):
 
     def _search_parameters(self, settings: SearchSettings, share: float, selector: Any) -> Any:
         nprobe = (settings.nprobe or self._NPROBE) / share
-        return self._faiss.SearchParametersIVF(sel=selector, nprobe=round(nprobe))
+        return self._faiss.SearchParametersIVF(sel=selector, nprobe=min(round(nprobe), self._graph().nlist))
 
     def _nearest(
         self, queries: np.ndarray, top: int, keep: np.ndarray | None, settings: SearchSettings

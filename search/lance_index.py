@@ -7,6 +7,7 @@ below, it scans all. Vectors that were added are scanned until the index is comp
 """
 
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -162,15 +163,31 @@ class LanceIndex(VectorIndex):
         queries = self._check_query(queries, top, settings)
         if not len(queries):
             return []
-        settings = settings.over(self.parameters.search).over(SearchSettings(None, self._NPROBE, self._REFINE))
-        query = self._table.search(queries, vector_column_name=EMBEDDING).distance_type("dot").limit(top + _SPARE)
-        if where is not None:
-            query = query.where(parse_filter(where, self.schema).sql, prefilter=True)
-        if settings.exact:
-            query = query.bypass_vector_index()
-        else:
-            query = query.nprobes(settings.nprobe).refine_factor(settings.refine)
+        settings = settings.over(self.parameters.search)
+        sql = None if where is None else parse_filter(where, self.schema).sql
+        found = self._found(queries, top, sql, settings)
+        if not settings.exact:
+            # What a filter keeps may lie in other cells.
+            short = [number for number, hits in enumerate(found) if len(hits) < top]
+            scanned = self._found(queries[short], top, sql, SearchSettings(exact=True)) if short else []
+            for number, hits in zip(short, scanned, strict=True):
+                found[number] = hits
+        return found
+
+    def _found(self, queries: np.ndarray, top: int, sql: str | None, settings: SearchSettings) -> list[list[Hit]]:
+        """The vectors nearest to each query among those that a filter keeps."""
         with _lance_errors(self.address):
+            rows = self._table.count_rows()
+            limit = max(1, min(top + _SPARE, rows))
+            query = self._table.search(queries, vector_column_name=EMBEDDING).distance_type("dot").limit(limit)
+            if sql is not None:
+                query = query.where(sql, prefilter=True)
+            if settings.exact:
+                query = query.bypass_vector_index()
+            else:  # there are no more cells and candidates than vectors
+                nprobe, refine = settings.nprobe or self._NPROBE, settings.refine or self._REFINE
+                query = query.nprobes(max(1, min(nprobe, rows)))
+                query = query.refine_factor(max(1, min(refine, math.ceil(rows / limit))))
             found = query.select([*self.schema.names, EMBEDDING, _SCORE]).to_arrow()
         of_query = found[_QUERY].to_numpy() if _QUERY in found.schema.names else np.zeros(len(found), dtype=int)
         vectors = _array(found[EMBEDDING], self.info.dimension).astype(np.float32)

@@ -205,6 +205,31 @@ def test_an_index_of_lancedb_that_has_grown_gets_cells(tmp_path, random, approxi
     assert fast < thorough and measured_recall(index, SearchSettings(exact=True), samples=30) == 1
 
 
+@pytest.mark.parametrize("engine", APPROXIMATE)
+def test_vectors_of_a_filter_that_are_far_from_the_query(engine, tmp_path, random, approximate):
+    """Those of the filter lie in one half of the sphere, and the query in the other one."""
+    vectors = unit(random, 4000)
+    vectors = vectors[np.argsort(vectors[:, 0], kind="stable")]
+    query = np.eye(1, 16, dtype=np.float32)
+    settings = {"hnsw": {"ef_search": 16}}.get(engine, {"nprobe": 1, "refine": 1})
+    index = build_index(tmp_path / "index", source_of(vectors), engine)
+    (hits,) = index.search(query, 10, where="id < '000400.jpg'", settings=SearchSettings(**settings))
+    assert numbers(hits) == brute_force(vectors[:400], query, 10)[0][0].tolist()
+    (hits,) = index.search(query, 3999, settings=SearchSettings(**settings))
+    assert len(hits) == 3999
+
+
+@pytest.mark.parametrize("engine", APPROXIMATE)
+def test_settings_beyond_what_an_index_has(engine, tmp_path, random, approximate):
+    vectors = unit(random, 600)
+    index = build_index(tmp_path / "index", source_of(vectors), engine)
+    settings = [{"ef_search": 10**12}] if engine == "hnsw" else [{"nprobe": 10**12}, {"refine": 10**12}]
+    for each in (*settings, {}):
+        for top in (5, 10**9):
+            (hits,) = index.search(vectors[:1], top, settings=SearchSettings(**each))
+            assert numbers(hits)[0] == 0 and len(hits) == min(top, 600)
+
+
 def test_more_thorough_searches_find_more(tmp_path, random, approximate):
     vectors = unit(random, 3000, 64)
     hnsw = build_index(tmp_path / "hnsw", source_of(vectors), "hnsw", IndexParameters(neighbors=4))
