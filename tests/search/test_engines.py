@@ -199,10 +199,8 @@ def test_an_index_of_lancedb_that_has_grown_gets_cells(tmp_path, random, approxi
     index = build_index(tmp_path / "index", source_of(vectors[:50]), "lance", IndexParameters(sub_vectors=8))
     index.add(source_of(vectors[50:], 50))
     index.compact()
-    fast, thorough = (
-        measured_recall(index, SearchSettings(nprobe=nprobe, refine=1), samples=30) for nprobe in (1, 75)
-    )
-    assert fast < thorough and measured_recall(index, SearchSettings(exact=True), samples=30) == 1
+    assert measured_recall(index, SearchSettings(nprobe=1, refine=1), samples=30) < 1  # as a scan never is
+    assert measured_recall(index, SearchSettings(exact=True), samples=30) == 1
 
 
 @pytest.mark.parametrize("engine", APPROXIMATE)
@@ -313,6 +311,13 @@ def test_wrong_calls_are_refused(tmp_path, random):
         index.search(unit(random, 1), settings=SearchSettings(ef_search=3))
     with pytest.raises(SearchIndexError, match="hnsw does not read lists: it reads ef_construction, neighbors"):
         build_index(tmp_path / "new", source, "hnsw", IndexParameters(lists=3))
+    for engine, parameters, why in (
+        ("hnsw", IndexParameters(neighbors=1), "neighbors must be at least 2, got 1"),
+        ("hnsw", IndexParameters(search=SearchSettings(ef_search=0)), "ef_search must be at least 1, got 0"),
+        ("lance", IndexParameters(lists=-3), "lists must be at least 1, got -3"),
+    ):
+        with pytest.raises(SearchIndexError, match=why):
+            build_index(tmp_path / "new", source, engine, parameters)
     for engine in ("ivf-pq", "lance"):
         with pytest.raises(SearchIndexError, match="a divisor of the dimension 16, got 5"):
             build_index(tmp_path / "new", source, engine, IndexParameters(sub_vectors=5))
