@@ -113,7 +113,7 @@ def build(
     Of an approximate engine, recall@10 is measured and printed: the share of the 10 nearest vectors of the exact scan
     that it finds, for vectors of the index as queries.
     """
-    _check_source(embeddings, images, model)
+    _check_source(embeddings, images, model, skip_bad_images)
     from ..search.vector_index import IndexParameters, SearchSettings
     from .jobs.index import build_from, make_source
 
@@ -139,7 +139,7 @@ def add(
 
     `babelens index add photos.index more-embedded`
     """
-    _check_source(embeddings, images, model)
+    _check_source(embeddings, images, model, skip_bad_images)
     from .jobs.index import add_from, make_source
 
     source = make_source(
@@ -265,11 +265,13 @@ def stat(
     show_stat(index, SearchSettings(ef_search, nprobe, refine) if recall else None, samples, as_json)
 
 
-def _check_source(embeddings: Path | None, images: Path | None, model: str | None) -> None:
+def _check_source(embeddings: Path | None, images: Path | None, model: str | None, skip_bad_images: bool) -> None:
     if (embeddings is None) == (images is None):
         raise typer.BadParameter("give either EMBEDDINGS or --images", param_hint="EMBEDDINGS")
     if images is not None and model is None:
         raise typer.BadParameter("the images of --images are encoded by a model: name it", param_hint="--model")
+    if skip_bad_images and images is None:
+        raise typer.BadParameter("EMBEDDINGS are read in the place of images", param_hint="--skip-bad-images")
     if embeddings is not None and embeddings.is_dir() and model is not None:
         raise typer.BadParameter("a folder of shards states its model itself", param_hint="--model")
     if embeddings is not None and embeddings.is_file() and model is None:

@@ -125,6 +125,7 @@ def test_a_parquet_file_of_embed(run, model, images, tmp_path):
         (["build", "--images", ".", "--output", "i"], "encoded by a model"),
         (["build", ".", "--model", "m", "--output", "i"], "states its model itself"),
         (["build", __file__, "--output", "i"], "does not state its model"),
+        (["build", ".", "--skip-bad-images", "--output", "i"], "in the place of images"),
         (["delete", "i"], "say what to delete"),
         (["search", "i", "--model", "m"], "give a description or --image"),
         (["search", "i", " ", "--language", "de", "--model", "m"], "is empty"),
