@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..configuration.errors import CorpusError
+from ..configuration.errors import BabelensError, CorpusError
 from ..configuration.files import atomic_file
 from ..data.corpus.parquet_files import parquet_file
 
@@ -112,8 +112,43 @@ def open_shard(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
 
 
 def read_batches(folder: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """The rows of all shards, some thousand at a time, each with its embeddings as an array [n, d]."""
+    """The rows of all shards, as `read_embeddings`."""
     for path in shard_files(folder):
-        for batch in parquet_file(path).iter_batches(_ROWS_AT_ONCE):
+        yield from read_embeddings(path)
+
+
+def read_embeddings(path: Path) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The rows of a parquet file, some thousand at a time, each time with their embeddings as an array [n, d].
+
+    Raises:
+        CorpusError: for a damaged file, and one whose embeddings are not all there.
+    """
+    with errors_of_rows(path):
+        file = parquet_file(path)
+        width = embedding_width(file.schema_arrow)
+        if width is None:
+            raise CorpusError(f"{path} has no column `{EMBEDDING}` of lists of numbers, all of one length")
+        for batch in file.iter_batches(_ROWS_AT_ONCE):
             column = batch.column(EMBEDDING)
-            yield batch, column.flatten().to_numpy().reshape(len(batch), column.type.list_size)
+            if column.null_count or column.flatten().null_count:
+                raise CorpusError(f"{path}: a row has no embedding, or one with a missing number")
+            yield batch, column.flatten().to_numpy().reshape(len(batch), width)
+
+
+def embedding_width(schema: pa.Schema) -> int | None:
+    """The length of the embeddings in a file; None for a file without embeddings."""
+    if EMBEDDING not in schema.names:
+        return None
+    kind = schema.field(EMBEDDING).type
+    return kind.list_size if pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type) else None
+
+
+@contextmanager
+def errors_of_rows(path: Path) -> Iterator[None]:
+    """Turns errors about what is in a parquet file into a CorpusError that names it."""
+    try:
+        yield
+    except BabelensError:
+        raise
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise CorpusError(f"the rows of {path} cannot be used: {error}") from error

@@ -34,7 +34,7 @@ def utf8_name(path: Path, folder: Path) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise CorpusError(f"{path}: its name is not UTF-8, as in a .parquet file it must be; rename it") from None
+        raise CorpusError(f"{path}: its name is not UTF-8, as in a column of text it must be; rename it") from None
     return name
 
 

@@ -22,7 +22,7 @@ from ..configuration.cache import cache_folder
 from ..configuration.errors import BabelensError, ModelFolderError, SaveError
 from ..configuration.files import atomic_file
 from .exact_scan import best_first
-from .file_states import model_states
+from .file_states import FileStates, model_states
 from .image_store import ImageStore, image_cache, image_keys
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def quick_search(
     tower = _tower_of(model)
     try:
         facts = json.loads((tower / _FACTS).read_text("utf-8"))
-        if facts != _facts(model, facts["fingerprint"], facts["draft"]):
+        if facts != _facts(model_states(model), facts["fingerprint"], facts["draft"]):
             return None
         keys = image_keys(folder)
         known = ImageStore(image_cache(), facts["fingerprint"], folder, facts["draft"]).load()
@@ -74,7 +74,7 @@ def quick_search(
     return [(paths[best], float(scores[best])) for best in best_first(scores, top)], len(paths)
 
 
-def remember_model(model: str, embedder: "Embedder", fingerprint: str) -> bool:
+def remember_model(model: str, embedder: "Embedder", fingerprint: str, states: FileStates) -> bool:
     """Keeps the text tower of a model for later searches.
 
     Nothing is kept of a model on the Hub or of an adapter, whose files may change elsewhere, of a model that is not in
@@ -84,6 +84,8 @@ def remember_model(model: str, embedder: "Embedder", fingerprint: str) -> bool:
         model: the folder of the model.
         embedder: the model.
         fingerprint: its fingerprint (`image_fingerprint`).
+        states: those of its files before it was loaded (`model_states`). They may have changed since, while the
+            images were encoded; a later search then finds other ones, and loads the model.
 
     Returns:
         Whether the tower is kept now and was not before.
@@ -94,7 +96,7 @@ def remember_model(model: str, embedder: "Embedder", fingerprint: str) -> bool:
         return False
     if not all(find_spec(name) for name in ("onnx", "onnxruntime", "onnxscript")):
         return False
-    tower, facts = _tower_of(model), _facts(model, fingerprint, embedder.draft)
+    tower, facts = _tower_of(model), _facts(states, fingerprint, embedder.draft)
     with suppress(OSError, ValueError):
         if json.loads((tower / _FACTS).read_text("utf-8")) == facts:
             return False
@@ -119,7 +121,7 @@ def _tower_of(model: str) -> Path:
     return cache_folder() / _TOWERS / name
 
 
-def _facts(model: str, fingerprint: str, draft: int | None) -> dict[str, object]:
+def _facts(states: FileStates, fingerprint: str, draft: int | None) -> dict[str, object]:
     """What was exported, in the form in which JSON gives it back."""
-    states = {name: list(state) for name, state in model_states(model).items()}
-    return {"format": _FORMAT, "fingerprint": fingerprint, "draft": draft, "states": states}
+    listed = {name: list(state) for name, state in states.items()}
+    return {"format": _FORMAT, "fingerprint": fingerprint, "draft": draft, "states": listed}

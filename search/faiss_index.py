@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ..configuration.errors import MissingExtraError, SearchIndexError
 from ..configuration.files import atomic_file
@@ -24,6 +25,7 @@ from .vector_index import SearchSettings, default_lists, sub_vectors
 _SCANNED = 20_000
 # The cells and the codes are trained on so many vectors for each cell, in so many rounds.
 _SAMPLE_PER_LIST, _LEAST_SAMPLE, _ROUNDS = 64, 16_384, 10
+_CODES = 16  # of 4 bits; faiss trains them on as many vectors or more
 
 
 def import_faiss() -> ModuleType:
@@ -46,6 +48,8 @@ class FaissIndex(StoredVectorsIndex):
         super().__init__(folder, manifest)
         self._faiss = import_faiss()
         self._loaded: Any = None
+        # Mapped at once, as the rows are: a later change of the index deletes the file.
+        self._file: Any = pa.memory_map(str(folder / manifest.graph)) if manifest.graph else None
 
     @abstractmethod
     def _new_graph(self) -> Any:
@@ -60,13 +64,14 @@ class FaissIndex(StoredVectorsIndex):
         if self._loaded is None:
             file = self.folder / str(self.manifest.graph)
             try:
-                self._loaded = self._faiss.read_index(str(file))
+                self._loaded = self._faiss.read_index(self._faiss.PyCallbackIOReader(self._file.read))
             except RuntimeError as error:
                 raise SearchIndexError(f"{file} is damaged: {error}") from error
             if self._loaded.ntotal != len(self._rows):
                 raise SearchIndexError(
                     f"{file} is damaged: it has {self._loaded.ntotal} vectors, not {len(self._rows)}"
                 )
+            self._file = None
         return self._loaded
 
     def _write_graph(self, before: Manifest | None) -> str | None:
@@ -93,7 +98,13 @@ class FaissIndex(StoredVectorsIndex):
         parameters = self._search_parameters(settings, kept / len(self._rows), selector)
         wanted = min(kept, top * (settings.refine or 1))
         _, candidates = self._graph().search(queries, wanted, params=parameters)
-        return [self._scored(query, found[found >= 0], top) for query, found in zip(queries, candidates, strict=True)]
+        found = [self._scored(query, each[each >= 0], top) for query, each in zip(queries, candidates, strict=True)]
+        # What a filter keeps may lie where a search for this query does not come.
+        short = [number for number, (positions, _) in enumerate(found) if len(positions) < min(top, kept)]
+        if short:
+            for number, scanned in zip(short, scan(self._arrays, queries[short], top, keep), strict=True):
+                found[number] = scanned
+        return found
 
     def _scored(self, query: np.ndarray, positions: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """The best `top` of these positions by their whole vectors, with their scores."""
@@ -129,7 +140,7 @@ class HnswIndex(FaissIndex):
     def _search_parameters(self, settings: SearchSettings, share: float, selector: Any) -> Any:
         # The walk meets all vectors, and keeps those of the filter.
         ef_search = (settings.ef_search or self._EF_SEARCH) / share
-        return self._faiss.SearchParametersHNSW(sel=selector, efSearch=round(ef_search))
+        return self._faiss.SearchParametersHNSW(sel=selector, efSearch=min(round(ef_search), len(self._rows)))
 
 
 class IvfPqIndex(FaissIndex):
@@ -152,7 +163,7 @@ class IvfPqIndex(FaissIndex):
         graph = faiss.index_factory(width, f"IVF{lists},PQ{pieces}x4fs", faiss.METRIC_INNER_PRODUCT)
         graph.cp.niter = graph.pq.cp.niter = _ROUNDS
         graph.cp.min_points_per_centroid = graph.pq.cp.min_points_per_centroid = 1  # no warning for a small index
-        graph.train(sample)
+        graph.train(np.resize(sample, (max(len(sample), _CODES), width)))
         return graph
 
     def _default_settings(self) -> dict[str, int]:
@@ -161,7 +172,7 @@ class IvfPqIndex(FaissIndex):
 
     def _search_parameters(self, settings: SearchSettings, share: float, selector: Any) -> Any:
         nprobe = (settings.nprobe or self._NPROBE) / share
-        return self._faiss.SearchParametersIVF(sel=selector, nprobe=round(nprobe))
+        return self._faiss.SearchParametersIVF(sel=selector, nprobe=min(round(nprobe), self._graph().nlist))
 
     def _nearest(
         self, queries: np.ndarray, top: int, keep: np.ndarray | None, settings: SearchSettings

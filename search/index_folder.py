@@ -13,11 +13,12 @@ what a later change has replaced; the next change removes them.
 
 import json
 import logging
+import os
 import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,13 @@ def changed_index(folder: Path) -> Iterator[Manifest]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The size of the files of a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    """The size of the files of a folder, in which another process may write at the same time."""
+    size = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += os.stat(os.path.join(path, name)).st_size
+    return size
 
 
 def _sweep(folder: Path, parts: set[str]) -> None:
@@ -166,4 +172,5 @@ def _sweep(folder: Path, parts: set[str]) -> None:
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
-                entry.unlink(missing_ok=True)
+                with suppress(OSError):  # on Windows, one that is open; the next change removes it
+                    entry.unlink()

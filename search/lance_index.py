@@ -7,6 +7,7 @@ below, it scans all. Vectors that were added are scanned until the index is comp
 """
 
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -91,17 +92,19 @@ class LanceIndex(VectorIndex):
         schema = source.schema.append(vectors).with_metadata({_FACTS: facts})
         place: AbstractContextManager[Any] = nullcontext() if is_remote(address) else new_index_folder(Path(address))
         with errors_naming(address), place:
-            database = _connect(address)
-            if _TABLE in _names(database):
+            with _lance_errors(address):
+                database = _connect(address)
+                has_table = _TABLE in _names(database)
+            if has_table:
                 raise SaveError(f"{address} has an index already: add to it, or choose another address")
             with _lance_errors(address), _reading(source, schema) as reader:
                 table = database.create_table(_TABLE, reader, schema=schema)
-            if not (count := table.count_rows()):
+            if not table.count_rows():
                 database.drop_table(_TABLE)
                 raise SearchIndexError(f"{source.called} has no vectors to search")
             index = cls(address, table)
             with _lance_errors(address):
-                index._make_cells(count)
+                index._make_cells()
             if not is_remote(address):
                 write_manifest(Path(address), Manifest(cls.engine, info, parameters, change=1))
         return index
@@ -147,8 +150,7 @@ class LanceIndex(VectorIndex):
     def compact(self) -> None:
         with self._changing(), _lance_errors(self.address):
             self._table.optimize(cleanup_older_than=_KEPT_VERSIONS)
-            if not self._table.list_indices():
-                self._make_cells(self._table.count_rows())
+            self._make_cells()
 
     def search(
         self,
@@ -161,15 +163,31 @@ class LanceIndex(VectorIndex):
         queries = self._check_query(queries, top, settings)
         if not len(queries):
             return []
-        settings = settings.over(self.parameters.search).over(SearchSettings(None, self._NPROBE, self._REFINE))
-        query = self._table.search(queries, vector_column_name=EMBEDDING).distance_type("dot").limit(top + _SPARE)
-        if where is not None:
-            query = query.where(parse_filter(where, self.schema).sql, prefilter=True)
-        if settings.exact:
-            query = query.bypass_vector_index()
-        else:
-            query = query.nprobes(settings.nprobe).refine_factor(settings.refine)
+        settings = settings.over(self.parameters.search)
+        sql = None if where is None else parse_filter(where, self.schema).sql
+        found = self._found(queries, top, sql, settings)
+        if not settings.exact:
+            # What a filter keeps may lie in other cells.
+            short = [number for number, hits in enumerate(found) if len(hits) < top]
+            scanned = self._found(queries[short], top, sql, SearchSettings(exact=True)) if short else []
+            for number, hits in zip(short, scanned, strict=True):
+                found[number] = hits
+        return found
+
+    def _found(self, queries: np.ndarray, top: int, sql: str | None, settings: SearchSettings) -> list[list[Hit]]:
+        """The vectors nearest to each query among those that a filter keeps."""
         with _lance_errors(self.address):
+            rows = self._table.count_rows()
+            limit = max(1, min(top + _SPARE, rows))
+            query = self._table.search(queries, vector_column_name=EMBEDDING).distance_type("dot").limit(limit)
+            if sql is not None:
+                query = query.where(sql, prefilter=True)
+            if settings.exact:
+                query = query.bypass_vector_index()
+            else:  # there are no more cells and candidates than vectors
+                nprobe, refine = settings.nprobe or self._NPROBE, settings.refine or self._REFINE
+                query = query.nprobes(max(1, min(nprobe, rows)))
+                query = query.refine_factor(max(1, min(refine, math.ceil(rows / limit))))
             found = query.select([*self.schema.names, EMBEDDING, _SCORE]).to_arrow()
         of_query = found[_QUERY].to_numpy() if _QUERY in found.schema.names else np.zeros(len(found), dtype=int)
         vectors = _array(found[EMBEDDING], self.info.dimension).astype(np.float32)
@@ -216,11 +234,14 @@ class LanceIndex(VectorIndex):
                 rows = pa.Table.from_batches([batch])
                 yield rows.select(self.schema.names), _array(rows[EMBEDDING], self.info.dimension)
 
-    def _make_cells(self, count: int) -> None:
+    def _make_cells(self) -> None:
+        """Indexes the ids, and from some number of vectors on these too, where that has not been done."""
         from lancedb.index import BTree, IvfPq
 
-        self._table.create_index(ID, config=BTree())
-        if count >= _SCANNED:
+        indexed = {column for each in self._table.list_indices() for column in each.columns}
+        if ID not in indexed:
+            self._table.create_index(ID, config=BTree())
+        if EMBEDDING not in indexed and (count := self._table.count_rows()) >= _SCANNED:
             cells = IvfPq(
                 distance_type="dot",
                 num_partitions=self.parameters.lists or default_lists(count),

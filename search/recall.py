@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..configuration.errors import SearchIndexError
 from .vector_index import DEFAULT_SETTINGS, SearchSettings, VectorIndex
 
 
@@ -24,8 +25,13 @@ def measured_recall(
         top: how many neighbours count.
         samples: the number of queries.
         seed: chooses the queries.
+
+    Raises:
+        SearchIndexError: for an index whose vectors are all deleted.
     """
     queries = index.sample(samples, seed)
+    if not len(queries):
+        raise SearchIndexError("recall cannot be measured: the index has no vectors")
     exact = index.search(queries, top + 1, settings=SearchSettings(exact=True))
     found = index.search(queries, top + 1, settings=settings)
     shares = []

@@ -4,6 +4,7 @@ A source is a folder of shards or a parquet file of `babelens embed`, a folder o
 which model computed its embeddings, and is read as often as needed.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +16,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..configuration.errors import CorpusError, InputError, NonFiniteError
-from ..data.corpus.parquet_files import parquet_file
-from ..inference.embedding_shards import EMBEDDING, ID, INFO, EmbeddingsInfo, read_batches, read_info, shard_files
+from ..data.corpus.images import refuse_mostly_bad
+from ..inference.embedding_shards import (
+    EMBEDDING,
+    ID,
+    INFO,
+    EmbeddingsInfo,
+    embedding_width,
+    errors_of_rows,
+    read_embeddings,
+    read_info,
+    shard_files,
+)
+from ..inference.image_files import utf8_name
 
 if TYPE_CHECKING:
     from ..inference.embedder import Embedder
+
+logger = logging.getLogger(__name__)
 
 _FILE = "file"  # the column of names in a .parquet file of `babelens embed`
 _ROWS_AT_ONCE = 16_384
@@ -68,7 +82,7 @@ class VectorSource:
                 f"{self.called}: {ids[0]} has a vector of {vectors.shape[1]} dimensions in the place of "
                 f"{self.info.dimension}"
             )
-        lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32))
+        lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32, casting="same_kind"))
         if not np.isfinite(lengths).all():
             raise NonFiniteError(
                 f"{self.called}: the vector of {ids[int(np.argmin(np.isfinite(lengths)))]} is not finite"
@@ -113,7 +127,7 @@ def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorS
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{path} is no parquet file of `babelens embed`: {error}") from error
     names = {ID, _FILE} & set(schema.names)
-    width = _width(schema)
+    width = embedding_width(schema)
     if not names or width is None:
         raise CorpusError(
             f"{path} has the columns {', '.join(schema.names)}; embeddings of images have `{_FILE}` or `{ID}`, and "
@@ -122,30 +136,30 @@ def embeddings_source(path: Path, info: EmbeddingsInfo | None = None) -> VectorS
     name = ID if ID in names else _FILE
 
     def read() -> Iterator[Batch]:
-        for batch in parquet_file(path).iter_batches(_ROWS_AT_ONCE):
-            column = batch.column(EMBEDDING)
-            vectors = column.flatten().to_numpy().reshape(len(batch), width)
-            yield _with_id(pa.Table.from_batches([batch]), name), vectors
+        with errors_of_rows(path):
+            for batch, vectors in read_embeddings(path):
+                yield _with_id(pa.Table.from_batches([batch]), name), vectors
 
-    columns = _row_schema(schema, name)
+    with errors_of_rows(path):
+        columns = _row_schema(schema, name)
     return VectorSource(replace(info, dimension=width), columns, read, str(path))
 
 
 def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_images: bool = False) -> VectorSource:
     """The images of a folder and its subfolders, encoded; their ids are their paths below the folder.
 
-    The columns `width` and `height` have the size of each image in pixels. Embeddings are kept in the cache that
-    `babelens search` uses.
+    The columns `width` and `height` have the size of each image in pixels, upright. Embeddings are kept in the cache
+    that `babelens search` uses.
 
     Args:
         embedder: the model.
         model: its folder or repository, which the index states.
         folder: the folder.
-        skip_bad_images: leave out images that cannot be read, instead of raising an error.
+        skip_bad_images: leave out images that cannot be read, with a warning for each, instead of raising an error.
 
     Raises:
-        CorpusError: when the folder holds no image.
-        BadImageError: for an image that cannot be read.
+        CorpusError: when the folder holds no image, or one whose name is not UTF-8.
+        BadImageError: for an image that cannot be read, or when most of them cannot.
         ModelKindError: for an encoder of texts alone.
     """
     from ..inference.fingerprint import image_fingerprint
@@ -153,13 +167,17 @@ def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_im
     from ..inference.image_store import image_cache
 
     index = ImageIndex.of_folder(embedder, folder, skip_bad_images=skip_bad_images, cache=image_cache())
+    refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
+    for reason in index.skipped.values():
+        logger.warning("left out: %s", reason)
+    names = [utf8_name(path, folder) for path in index.paths]
     schema = pa.schema([(ID, pa.string()), ("width", pa.int32()), ("height", pa.int32())])
 
     def read() -> Iterator[Batch]:
         for start in range(0, len(index.paths), _ROWS_AT_ONCE):
             paths = index.paths[start : start + _ROWS_AT_ONCE]
             widths, heights = zip(*map(_size, paths), strict=True)
-            ids = [path.relative_to(folder).as_posix() for path in paths]
+            ids = names[start : start + len(paths)]
             yield pa.table([ids, widths, heights], schema=schema), index.embeddings[start : start + len(paths)]
 
     info = EmbeddingsInfo(model, image_fingerprint(embedder.model, embedder.processor), index.embeddings.shape[1])
@@ -167,8 +185,11 @@ def images_source(embedder: "Embedder", model: str, folder: Path, *, skip_bad_im
 
 
 def _size(path: Path) -> tuple[int, int]:
+    """The width and the height of an image as it is shown: a camera that is held upright turns its files by Exif."""
     with PIL.Image.open(path) as image:
-        return image.size
+        width, height = image.size
+        is_turned = image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) >= 5
+    return (height, width) if is_turned else (width, height)
 
 
 def _shards_source(folder: Path) -> VectorSource:
@@ -176,25 +197,24 @@ def _shards_source(folder: Path) -> VectorSource:
     files = shard_files(folder)
     if not files:
         raise CorpusError(f"{folder} has an {INFO} and no shards of embeddings")
-    schema = pq.read_schema(files[0])
-    if ID not in schema.names or _width(schema) is None:
-        raise CorpusError(f"{files[0]} lacks `{ID}` or `{EMBEDDING}`, a list of fixed length")
-    columns = _row_schema(schema, ID)
+    with errors_of_rows(files[0]):
+        schema = pq.read_schema(files[0])
+        if ID not in schema.names or embedding_width(schema) is None:
+            raise CorpusError(f"{files[0]} lacks `{ID}` or `{EMBEDDING}`, a list of fixed length")
+        columns = _row_schema(schema, ID)
 
     def read() -> Iterator[Batch]:
-        for batch, vectors in read_batches(folder):
-            rows = _with_id(pa.Table.from_batches([batch]), ID)
-            if rows.schema.names != columns.names:
-                raise CorpusError(f"{folder}: the shards have different columns: {columns.names}, {rows.schema.names}")
-            yield rows, vectors
+        for file in files:
+            with errors_of_rows(file):
+                for batch, vectors in read_embeddings(file):
+                    rows = _with_id(pa.Table.from_batches([batch]), ID)
+                    if rows.schema.names != columns.names:
+                        raise CorpusError(
+                            f"{folder}: the shards have different columns: {columns.names}, {rows.schema.names}"
+                        )
+                    yield rows.cast(columns), vectors
 
     return VectorSource(info, columns, read, str(folder))
-
-
-def _width(schema: pa.Schema) -> int | None:
-    if EMBEDDING not in schema.names or not pa.types.is_fixed_size_list(schema.field(EMBEDDING).type):
-        return None
-    return schema.field(EMBEDDING).type.list_size
 
 
 def _with_id(table: pa.Table, name: str) -> pa.Table:

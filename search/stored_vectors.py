@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ..configuration.errors import InputError, SearchIndexError
+from ..configuration.errors import FilterError, InputError, SearchIndexError
 from ..configuration.files import atomic_file, atomic_folder, errors_naming
 from ..inference.embedding_shards import ID
 from ..inference.exact_scan import scan
@@ -66,7 +66,10 @@ class StoredVectorsIndex(VectorIndex):
         self._alive: np.ndarray | None = None
         if manifest.deleted:
             self._alive = np.ones(len(self._rows), dtype=bool)
-            self._alive[np.load(folder / manifest.deleted, allow_pickle=False)] = False
+            try:
+                self._alive[np.load(folder / manifest.deleted, allow_pickle=False)] = False
+            except (ValueError, EOFError, IndexError) as error:
+                raise SearchIndexError(f"{folder / manifest.deleted} is damaged: {error}") from error
 
     # ---- What an engine adds ----
 
@@ -114,7 +117,7 @@ class StoredVectorsIndex(VectorIndex):
             except FileNotFoundError as error:
                 # Another process may have replaced the parts since `index.json` was read.
                 if attempt + 1 == _ATTEMPTS or read_manifest(folder) == manifest:
-                    raise SearchIndexError(f"{folder} is damaged: {error.filename} is missing") from error
+                    raise SearchIndexError(f"{folder} is damaged: {error}") from error
         raise AssertionError("the last attempt returns or raises")
 
     def add(self, source: VectorSource) -> int:
@@ -163,7 +166,7 @@ class StoredVectorsIndex(VectorIndex):
         self._read_again()
 
     def _read_again(self) -> None:
-        self.__init__(self.folder, read_manifest(self.folder))  # type: ignore[misc]
+        self.__dict__.update(vars(self.open(self.folder)))
 
     # ---- Reading ----
 
@@ -240,12 +243,18 @@ class StoredVectorsIndex(VectorIndex):
     def _fitting(self, where: str) -> np.ndarray:
         """Which rows fit a filter, bool [n]."""
         expression = parse_filter(where, self.schema).arrow
-        keep = ds.dataset(self._rows).scanner(columns={"keep": expression}).to_table()["keep"]
+        try:
+            keep = ds.dataset(self._rows).scanner(columns={"keep": expression}).to_table()["keep"]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # two columns, and what is in them
+            raise FilterError(f"{where!r} compares columns whose values cannot be compared: {error}") from error
         return pc.fill_null(keep, False).to_numpy()
 
     def _with_ids(self, ids: Sequence[str]) -> np.ndarray:
         """Which rows have one of these ids, bool [n]."""
-        found = pc.is_in(self._rows[ID], value_set=pa.array(ids, pa.string())).to_numpy()
+        try:
+            found = pc.is_in(self._rows[ID], value_set=pa.array(ids, pa.string())).to_numpy()
+        except UnicodeEncodeError as error:  # the name of a file that is not UTF-8
+            raise InputError(f"{self.folder} has no vector with the id {error.object!r}: it is not Unicode") from error
         if self._alive is not None:
             found &= self._alive
         if found.sum() < len(set(ids)):

@@ -250,19 +250,24 @@ class VectorIndex(ABC):
             raise InputError("a query has a value that is not finite")
         if top < 1:
             raise InputError(f"top must be at least 1, got {top}")
-        self._check_read(settings.given(), self.reads_settings)
+        self._check_read(settings, self.reads_settings)
         return queries
 
     @classmethod
     def _check_parameters(cls, parameters: IndexParameters) -> None:
-        cls._check_read(parameters.given(), cls.reads_parameters)
-        cls._check_read(parameters.search.given(), cls.reads_settings)
+        cls._check_read(parameters, cls.reads_parameters)
+        cls._check_read(parameters.search, cls.reads_settings)
 
     @classmethod
-    def _check_read(cls, given: Sequence[str], read: set[str]) -> None:
+    def _check_read(cls, numbers: SearchSettings | IndexParameters, read: set[str]) -> None:
+        given = numbers.given()
         if unread := sorted(set(given) - read):
             reads = f"it reads {', '.join(sorted(read))}" if read else "it has nothing to set"
             raise SearchIndexError(f"the engine {cls.engine} does not read {', '.join(unread)}: {reads}")
+        for name in given:
+            least = 2 if name == "neighbors" else 1  # a graph with one link of each vector leads nowhere
+            if getattr(numbers, name) < least:
+                raise SearchIndexError(f"{name} must be at least {least}, got {getattr(numbers, name)}")
 
 
 def default_lists(vectors: int) -> int:

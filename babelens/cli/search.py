@@ -73,9 +73,11 @@ def search(
         return
     if not needs_model and searched_quickly(model, query=query, language=language, top=top, **shown):
         return
+    from ..inference.file_states import model_states
     from .jobs.models import load_cross_encoder, load_embedder
     from .jobs.search import remember, search_images
 
+    states = model_states(model)
     cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
     embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
     index, found = search_images(
@@ -90,4 +92,4 @@ def search(
     )
     show_images(found, query, language, n_images=len(index.paths), skipped=index.skipped, **shown)
     if not whole_jpegs:
-        remember(model, embedder)
+        remember(model, embedder, states)

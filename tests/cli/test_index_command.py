@@ -1,6 +1,7 @@
 """`babelens index`: from images and from files of embeddings to results."""
 
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pytest
 from index_vectors import unit
 from PIL import Image
 
-from babelens.configuration.errors import CorpusError, FilterError, InputError, ModelMismatchError
+from babelens.configuration.errors import BadImageError, CorpusError, FilterError, InputError, ModelMismatchError
 from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info, write_shard
 from babelens.inference.image_files import images_in
 
@@ -57,6 +58,27 @@ def test_changes_of_an_index(run, index, model, images, tmp_path):
     assert isinstance(run("index", "delete", index, "--where", "a >", code=1).exception, FilterError)
 
 
+def test_images_that_are_left_out_turned_or_oddly_named(run, model, images, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    build = ("index", "build", "--images", images, "--model", model, "--skip-bad-images", "--output")
+    (images / "broken.png").write_bytes(b"none")
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.new("RGB", (20, 10), "red").save(images / "turned.jpg", exif=turned)
+    run(*build, tmp_path / "index")
+    assert "left out: " in caplog.text and "broken.png" in caplog.text
+    (hit,) = found(
+        run, tmp_path / "index", "--model", model, "--image", images / "plain.png", "--where", "height == 20"
+    )
+    assert hit["id"] == "turned.jpg" and hit["metadata"] == {"width": 10, "height": 20}
+    os.rename(images / "plain.png", os.fsencode(images) + b"/b\xff.png")
+    refused = run(*build, tmp_path / "odd", code=1).exception
+    assert isinstance(refused, CorpusError) and "its name is not UTF-8" in str(refused)
+    for path in images_in(images):
+        path.write_bytes(b"none")
+    assert isinstance(run(*build, tmp_path / "none", code=1).exception, BadImageError)
+
+
 def test_another_model_is_refused(run, index, tmp_path, make_mural):
     for part in make_mural():
         part.save_pretrained(tmp_path / "other")
@@ -103,6 +125,7 @@ def test_a_parquet_file_of_embed(run, model, images, tmp_path):
         (["build", "--images", ".", "--output", "i"], "encoded by a model"),
         (["build", ".", "--model", "m", "--output", "i"], "states its model itself"),
         (["build", __file__, "--output", "i"], "does not state its model"),
+        (["build", ".", "--skip-bad-images", "--output", "i"], "no image is read for EMBEDDINGS"),
         (["delete", "i"], "say what to delete"),
         (["search", "i", "--model", "m"], "give a description or --image"),
         (["search", "i", " ", "--language", "de", "--model", "m"], "is empty"),

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from babelens.cli.jobs import models
 from babelens.cli.main import app
 from babelens.configuration.errors import UnknownLanguageError
+from babelens.inference.embedder import Embedder
 
 pytestmark = pytest.mark.live
 COLORS = {"rot": "red", "grün": "green", "blau": "blue", "weiß": "white"}
@@ -89,6 +90,22 @@ def test_what_has_changed_is_searched_anew(search, images, model, change):
     again, loaded = search("ein rotes Auto", "de", *options)
     assert loaded is (change == "broken image")  # left to the full search, which names it
     equal(found, again)
+
+
+def test_a_model_that_changes_while_it_is_at_work(search, model, monkeypatch):
+    search()
+    encode = Embedder.encode_image
+
+    def overtaken(*arguments, **options):
+        os.utime(model / "config.json", ns=(0, 2))
+        return encode(*arguments, **options)
+
+    os.utime(model / "config.json", ns=(0, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(Embedder, "encode_image", overtaken)
+        assert search()[1]
+    assert search()[1]  # and not by the text tower of the earlier one
+    assert not search()[1]
 
 
 def test_a_refused_query_has_its_reason(search):

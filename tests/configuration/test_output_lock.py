@@ -43,6 +43,12 @@ def test_a_second_process_is_told_who_has_the_folder(tmp_path):
     assert list(folder.iterdir()) == []
 
 
+def test_a_command_whose_arguments_are_no_utf8(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["babelens", "photos\udcff"])
+    with locked(tmp_path / "model"), pytest.raises(SaveError, match=r"photos\\udcff"), locked(tmp_path / "model"):
+        pass
+
+
 def test_a_lock_leaves_what_is_in_the_folder(tmp_path):
     with pytest.raises(KeyError), locked(tmp_path / "deep" / "model"):
         (tmp_path / "deep" / "model" / "weights").write_text("w")

@@ -137,6 +137,17 @@ def test_wrong_filters_are_refused_by_every_engine(tmp_path, random, where, why)
             index.delete(where=where)
 
 
+def test_very_few_vectors(engine, tmp_path, random):
+    vectors = unit(random, 20)
+    index = build_index(tmp_path / "index", source_of(vectors[:1]), engine)
+    assert numbers(index.search(vectors[:1], 5)[0]) == [0]
+    index.add(source_of(vectors[1:], 1))
+    index.delete(where="id > '000002.jpg'")
+    index.compact()
+    order, _ = brute_force(vectors[:3], vectors[:1], 5)
+    assert numbers(index.search(vectors[:1], 5)[0]) == order[0].tolist()
+
+
 @pytest.mark.parametrize("cells", [False, True])
 def test_adding_deleting_and_compacting(engine, cells, tmp_path, random, request):
     if cells:
@@ -181,6 +192,40 @@ def test_adding_deleting_and_compacting(engine, cells, tmp_path, random, request
 def test_recall_of_the_defaults_on_clustered_vectors(engine, tmp_path, random, approximate):
     index = build_index(tmp_path / "index", source_of(clustered(random, 6000, 64)), engine)
     assert measured_recall(index, samples=100) >= 0.95
+
+
+def test_an_index_of_lancedb_that_has_grown_gets_cells(tmp_path, random, approximate):
+    vectors = clustered(random, 3000, 64)
+    index = build_index(tmp_path / "index", source_of(vectors[:50]), "lance", IndexParameters(sub_vectors=8))
+    index.add(source_of(vectors[50:], 50))
+    index.compact()
+    assert measured_recall(index, SearchSettings(nprobe=1, refine=1), samples=30) < 1  # as a scan never is
+    assert measured_recall(index, SearchSettings(exact=True), samples=30) == 1
+
+
+@pytest.mark.parametrize("engine", APPROXIMATE)
+def test_vectors_of_a_filter_that_are_far_from_the_query(engine, tmp_path, random, approximate):
+    """Those of the filter lie in one half of the sphere, and the query in the other one."""
+    vectors = unit(random, 4000)
+    vectors = vectors[np.argsort(vectors[:, 0], kind="stable")]
+    query = np.eye(1, 16, dtype=np.float32)
+    settings = {"hnsw": {"ef_search": 16}}.get(engine, {"nprobe": 1, "refine": 1})
+    index = build_index(tmp_path / "index", source_of(vectors), engine)
+    (hits,) = index.search(query, 10, where="id < '000400.jpg'", settings=SearchSettings(**settings))
+    assert numbers(hits) == brute_force(vectors[:400], query, 10)[0][0].tolist()
+    (hits,) = index.search(query, 3999, settings=SearchSettings(**settings))
+    assert len(hits) == 3999
+
+
+@pytest.mark.parametrize("engine", APPROXIMATE)
+def test_settings_beyond_what_an_index_has(engine, tmp_path, random, approximate):
+    vectors = unit(random, 600)
+    index = build_index(tmp_path / "index", source_of(vectors), engine)
+    settings = [{"ef_search": 10**12}] if engine == "hnsw" else [{"nprobe": 10**12}, {"refine": 10**12}]
+    for each in (*settings, {}):
+        for top in (5, 10**9):
+            (hits,) = index.search(vectors[:1], top, settings=SearchSettings(**each))
+            assert numbers(hits)[0] == 0 and len(hits) == min(top, 600)
 
 
 def test_more_thorough_searches_find_more(tmp_path, random, approximate):
@@ -266,6 +311,13 @@ def test_wrong_calls_are_refused(tmp_path, random):
         index.search(unit(random, 1), settings=SearchSettings(ef_search=3))
     with pytest.raises(SearchIndexError, match="hnsw does not read lists: it reads ef_construction, neighbors"):
         build_index(tmp_path / "new", source, "hnsw", IndexParameters(lists=3))
+    for engine, parameters, why in (
+        ("hnsw", IndexParameters(neighbors=1), "neighbors must be at least 2, got 1"),
+        ("hnsw", IndexParameters(search=SearchSettings(ef_search=0)), "ef_search must be at least 1, got 0"),
+        ("lance", IndexParameters(lists=-3), "lists must be at least 1, got -3"),
+    ):
+        with pytest.raises(SearchIndexError, match=why):
+            build_index(tmp_path / "new", source, engine, parameters)
     for engine in ("ivf-pq", "lance"):
         with pytest.raises(SearchIndexError, match="a divisor of the dimension 16, got 5"):
             build_index(tmp_path / "new", source, engine, IndexParameters(sub_vectors=5))
@@ -284,6 +336,17 @@ def test_wrong_calls_are_refused(tmp_path, random):
         build_index(tmp_path, source)
 
 
+def test_an_index_whose_vectors_are_all_deleted(engine, tmp_path, random):
+    index = build_index(tmp_path / "index", source_of(unit(random, 50)), engine)
+    assert index.delete(where="id is not None") == 50
+    assert index.search(unit(random, 2), where="width > 3") == [[], []] and index.stat().vectors == 0
+    with pytest.raises(SearchIndexError, match="has no vectors"):
+        measured_recall(index)
+    with pytest.raises((InputError, SearchIndexError), match="udcff"):
+        index.delete(["\udcff.jpg"])
+    assert index.add(source_of(unit(random, 50))) == 50
+
+
 @pytest.mark.parametrize(("engine", "package"), [("hnsw", "faiss"), ("ivf-pq", "faiss"), ("lance", "lancedb")])
 def test_a_missing_library_is_named(engine, package, tmp_path, random, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, package, None)
@@ -300,6 +363,8 @@ def test_an_address_of_lancedb(tmp_path, random):
     assert ids(index.search(vectors[55:56], 1)[0]) == ["000055.jpg"]
     with pytest.raises(SaveError, match="has an index already"):
         build_index(address, source_of(vectors), "lance")
+    with pytest.raises(SearchIndexError, match="s4://"):
+        build_index("s4://bucket/index", source_of(vectors), "lance")
     with pytest.raises(SearchIndexError, match="no index of LanceDB"):
         open_index(f"file://{tmp_path}/elsewhere")
 

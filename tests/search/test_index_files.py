@@ -14,6 +14,7 @@ from killed_saving import killed_at_each_operation
 from babelens.configuration.errors import SaveError, SearchIndexError
 from babelens.configuration.locks import locked_folder
 from babelens.search import build_index, open_index
+from babelens.search.index_folder import read_manifest
 
 VECTORS = unit(np.random.default_rng(0), 60)
 MOVES = ("os.rename", "os.remove", "os.rmdir")
@@ -134,6 +135,44 @@ def test_an_open_index_goes_on_while_another_one_changes_it(engine, tmp_path):
     assert reader.stat().vectors == 58
 
 
+@pytest.mark.parametrize("engine", ["hnsw", "ivf-pq"])
+def test_a_graph_that_is_first_used_after_a_change(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr("babelens.search.faiss_index._SCANNED", 10)
+    reader, writer = prepare(tmp_path / "index", engine), open_index(tmp_path / "index")
+    before = [hit.id for hit in open_index(tmp_path / "index").search(VECTORS[:1], 5)[0]]
+    writer.add(source_of(VECTORS[40:], 40))
+    assert [hit.id for hit in reader.search(VECTORS[:1], 5)[0]] == before
+
+
+def test_an_index_that_another_process_changes_at_once(tmp_path, monkeypatch):
+    index, other = prepare(tmp_path / "index", "exact"), open_index(tmp_path / "index")
+
+    def overtaken(folder):
+        manifest = read_manifest(folder)
+        monkeypatch.undo()
+        other.compact()
+        return manifest
+
+    monkeypatch.setattr("babelens.search.stored_vectors.read_manifest", overtaken)
+    assert index.delete(["000005.jpg"]) == 1 and index.stat().vectors == 38
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_the_size_of_an_index_that_is_being_changed(is_seen, tmp_path, monkeypatch):
+    index, stat = prepare(tmp_path / "index", "exact"), os.stat
+
+    def removing(path, **options):
+        if not str(path).endswith("rows.arrow"):
+            return stat(path, **options)
+        facts = stat(path, **options) if is_seen else None
+        os.unlink(path)
+        return facts or stat(path, **options)
+
+    size = index.stat().bytes
+    monkeypatch.setattr(os, "stat", removing)
+    assert 0 < index.stat().bytes <= size
+
+
 def test_a_full_disk_leaves_the_earlier_index(engine, tmp_path):
     index = prepare(tmp_path / "index", engine)
     before = state(tmp_path / "index")
@@ -144,7 +183,7 @@ def test_a_full_disk_leaves_the_earlier_index(engine, tmp_path):
     assert state(tmp_path / "index") == before and index.stat().vectors == 39
 
 
-@pytest.mark.parametrize("damage", ["manifest", "later", "missing", "short", "rows", "graph"])
+@pytest.mark.parametrize("damage", ["manifest", "later", "missing", "short", "rows", "graph", "deleted", "no rows"])
 def test_damage_is_named(damage, tmp_path):
     index = prepare(tmp_path / "index", "hnsw")
     part = tmp_path / "index" / next(iter(index.manifest.rows))
@@ -155,9 +194,15 @@ def test_damage_is_named(damage, tmp_path):
         (tmp_path / "index/index.json").write_text(json.dumps(stated | {"format": 2}))
     elif damage == "missing":
         (part / "vectors.f16").unlink()
+    elif damage == "no rows":
+        (part / "rows.arrow").unlink()
     else:
-        file = {"short": part / "vectors.f16", "rows": part / "rows.arrow"}.get(damage)
+        file = {
+            "deleted": tmp_path / "index" / index.manifest.deleted,
+            "short": part / "vectors.f16",
+            "rows": part / "rows.arrow",
+        }.get(damage)
         file = file or tmp_path / "index" / index.manifest.graph
         file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(SearchIndexError, match=r"is damaged|a later version reads"):
+    with pytest.raises(SearchIndexError, match=r"is damaged(?!: None)|a later version reads"):
         open_index(tmp_path / "index").add(source_of(VECTORS[40:], 40))

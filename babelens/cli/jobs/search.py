@@ -7,6 +7,7 @@ import numpy as np
 from ...data.corpus.images import refuse_mostly_bad
 from ...inference.cross_encoder import CrossEncoder
 from ...inference.embedder import Embedder
+from ...inference.file_states import FileStates
 from ...inference.fingerprint import image_fingerprint
 from ...inference.image_index import ImageIndex
 from ...inference.image_store import image_cache
@@ -39,6 +40,7 @@ def search_images(
     return index, [(paths[best], float(scores[best])) for best in np.argsort(-scores, kind="stable")[:top]]
 
 
-def remember(model: str, embedder: Embedder) -> None:
-    """Keeps what the next search needs to answer without loading the model (`inference.quick_search`)."""
-    remember_model(model, embedder, image_fingerprint(embedder.model, embedder.processor))
+def remember(model: str, embedder: Embedder, states: FileStates) -> None:
+    """Keeps what the next search needs to answer without loading the model (`inference.quick_search`); its files had
+    these states before it was loaded."""
+    remember_model(model, embedder, image_fingerprint(embedder.model, embedder.processor), states)

@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from babelens.data.corpus.parquet_files import parquet_file
+from babelens.inference import embedding_shards
 from babelens.inference.embedding_shards import EmbeddingsInfo
 from babelens.inference.streaming.records import records_of
 from babelens.inference.streaming.shards import InputShard
-from babelens.search import sources
 from babelens.search.sources import embeddings_source
 
 GROUPS, ROWS, WIDTH = 16, 512, 256
@@ -31,7 +31,7 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("way", ["file", "vectors", "images"])
 def test_what_was_read_is_not_held(file, way, monkeypatch):
-    monkeypatch.setattr(sources, "_ROWS_AT_ONCE", 256)
+    monkeypatch.setattr(embedding_shards, "_ROWS_AT_ONCE", 256)
     read = {
         "file": lambda: parquet_file(file).iter_batches(256),
         "vectors": lambda: embeddings_source(file, EmbeddingsInfo("model", "print", WIDTH)).read(),
