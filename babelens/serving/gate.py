@@ -6,8 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, NoReturn
 
 from ..configuration.errors import BabelensError
@@ -99,12 +98,7 @@ class Gate:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and is_token(given.strip(), self._tokens):
             return True
-        try:
-            cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-        except CookieError:
-            return False
-        cookie = cookies[COOKIE].value.encode() if COOKIE in cookies else b""
-        return is_token(cookie, [cookie_of(token) for token in self._tokens])
+        return any(is_token(cookie, [cookie_of(token) for token in self._tokens]) for cookie in _cookies(headers))
 
     async def _ask_for_token(self, path: str, send: Send) -> None:
         asking = [(b"www-authenticate", b"Bearer"), (b"cache-control", b"no-store")]
@@ -199,6 +193,15 @@ def is_token(given: bytes, tokens: list[str]) -> bool:
     digest = hashlib.sha256(given).digest()
     digests = [hashlib.sha256(token.encode()).digest() for token in tokens]
     return sum(hmac.compare_digest(digest, each) for each in digests) > 0
+
+
+def _cookies(headers: dict[bytes, bytes]) -> Iterator[bytes]:
+    """The values of this server's cookie. Programs at other ports of the host have theirs in the same header, and some
+    of them are not written as the standard says."""
+    for cookie in headers.get(b"cookie", b"").split(b";"):
+        name, _, value = cookie.strip().partition(b"=")
+        if name == COOKIE.encode():
+            yield value
 
 
 def cookie_of(token: str) -> str:
