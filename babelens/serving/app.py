@@ -144,6 +144,10 @@ def _add_pages(app: Any, static: dict[str, bytes], token: str | None) -> None:
         """Needs no token."""
         return {"status": "ok"}
 
+    @app.get("/login", include_in_schema=False)
+    async def after_login() -> Response:
+        return RedirectResponse("./", 303)  # the address of the page after a wrong token, when it is opened again
+
     @app.post("/login", include_in_schema=False)
     async def login(request: Request, given: Annotated[str, Form(alias="token")] = "") -> Response:
         if not token or not is_token(given.encode(), [token]):
@@ -227,7 +231,7 @@ def _add_images(app: Any, service: ImageService) -> None:
         except (KeyError, OSError) as error:
             raise HTTPException(404, _NO_SUCH_IMAGE) from error
         headers = _INERT | {"etag": version_of(file), "cache-control": "private, no-cache"}
-        if request.headers.get("if-none-match") == headers["etag"]:
+        if _is_known(request, headers["etag"]):
             file.close()
             return Response(status_code=304, headers=headers)
         headers["content-length"] = str(file.seek(0, 2))
@@ -241,7 +245,7 @@ def _add_images(app: Any, service: ImageService) -> None:
         except (KeyError, OSError, ImageError) as error:
             raise HTTPException(404, _NO_SUCH_IMAGE) from error
         headers = _INERT | {"etag": version, "cache-control": "private, no-cache"}
-        if request.headers.get("if-none-match") == version:
+        if _is_known(request, version):
             return Response(status_code=304, headers=headers)
         return Response(data, media_type="image/webp", headers=headers)
 
@@ -262,6 +266,13 @@ def _add_identity(app: Any, service: ImageService, identity: dict[str, Any]) -> 
 
 async def _in_thread(executor: ThreadPoolExecutor, function: Any, *arguments: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *arguments))
+
+
+def _is_known(request: Request, version: str) -> bool:
+    """Whether the client, or a proxy before it, has this version already. A proxy that compresses answers marks their
+    versions as weak (`W/"…"`)."""
+    known = [each.strip() for each in request.headers.get("if-none-match", "").split(",")]
+    return known == ["*"] or version in (each.removeprefix("W/") for each in known)
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:

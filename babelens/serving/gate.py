@@ -69,6 +69,8 @@ class Gate:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # the answer to GET, whose body the server leaves out
+            scope = {**scope, "method": "GET"}
         headers: dict[bytes, bytes] = dict(scope["headers"])
         body = _Body(headers, receive, self._limits)
         own = _with_headers(send, body)

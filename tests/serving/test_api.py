@@ -53,6 +53,28 @@ def test_images_and_thumbnails_are_served_by_id_and_confirmed_by_version(server,
         assert server.ask("/" + address, If_None_Match=version).status == 304
 
 
+def test_versions_are_confirmed_in_all_their_forms(server):
+    found = server.ask(f"{TEXT}&top=1").json["results"][0]
+    for address in ("/" + found["image"], "/" + found["thumbnail"]):
+        version = server.ask(address).headers["etag"]
+        for known in (f"W/{version}", f'"another", {version}', f'W/"another",W/{version}', "*"):
+            assert server.ask(address, If_None_Match=known).status == 304, known
+        for known in ('"another"', version.strip('"'), "", "W/"):
+            assert server.ask(address, If_None_Match=known).status == 200, known
+
+
+def test_head_is_answered_as_get_without_the_body(server):
+    """Monitors ask so."""
+    found = server.ask(f"{TEXT}&top=1").json["results"][0]
+    pages = ("/", "/docs", "/health", "/api/info", f"{TEXT}&top=1", "/static/page.js", "/images/none")
+    for path in (*pages, "/" + found["image"], "/" + found["thumbnail"]):
+        head, whole = server.ask(path, "HEAD"), server.ask(path)
+        assert (head.status, head.body) == (whole.status, b""), path
+        kept = ("content-type", "content-length", "content-security-policy", "etag")
+        assert all(head.headers.get(name) == whole.headers.get(name) for name in kept), path
+    assert server.ask("/api/search-by-image", "HEAD").status == 405
+
+
 def test_thumbnails_are_small_and_few_are_kept():
     kept = Thumbnails(ServingLimits(thumbnail_pixels=32, thumbnail_bytes=300))
     data = png(Image.effect_noise((640, 320), 90))

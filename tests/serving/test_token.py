@@ -25,6 +25,8 @@ def test_nothing_is_answered_without_it(guarded, path):
 
 def test_health_is(guarded):
     assert guarded.ask("/health").json == {"status": "ok"}
+    assert guarded.ask("/health", "HEAD").status == 200
+    assert guarded.ask("/api/info", "HEAD").status == 401
 
 
 def test_a_header_opens_the_api(guarded):
@@ -47,6 +49,8 @@ def test_a_browser_is_asked_once(guarded):
     assert b'name="token"' in guarded.ask("/").body
     form = {"Content_Type": "application/x-www-form-urlencoded"}
     assert guarded.ask("/login", "POST", "token=wrong", **form).status == 401
+    opened_again = guarded.ask("/login")  # the address of the page that says that it was wrong
+    assert opened_again.status == 303 and opened_again.headers["location"] == "./"
     answer = guarded.ask("/login", "POST", "token=" + TOKEN.replace(" ", "+"), **form)
     assert answer.status == 303 and answer.headers["location"] == "./"
     cookie = answer.headers["set-cookie"]
