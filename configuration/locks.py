@@ -88,9 +88,8 @@ def _held(file: Path, path: Path, *, waits: bool) -> Iterator[None]:
         return
     try:
         with suppress(OSError):  # a full disk; Windows, where a locked file cannot be written to by another handle
-            file.write_text(
-                f"process {os.getpid()} on {socket.gethostname()} ({shlex.join(sys.argv)})", encoding="utf-8"
-            )
+            holder = f"process {os.getpid()} on {socket.gethostname()} ({shlex.join(sys.argv)})"
+            file.write_text(holder, encoding="utf-8", errors="backslashreplace")  # a name need not be UTF-8
         yield
     finally:
         if sys.platform == "win32":  # which deletes no open file

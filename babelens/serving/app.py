@@ -4,6 +4,7 @@ Everything that the page and the description of the API need is in `static/`; no
 """
 
 import asyncio
+import json
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -254,14 +255,16 @@ def _add_identity(app: Any, service: ImageService, identity: dict[str, Any]) -> 
     """What another program of the same user compares before it asks this server in the place of a model."""
 
     @app.get("/api/identity", include_in_schema=False)
-    async def who(request: Request) -> dict[str, Any]:
+    async def who(request: Request) -> Response:
         given = request.headers.get("authorization", "").partition(" ")[2]
         if not secrets.compare_digest(given.encode(), identity["secret"].encode()):
             raise HTTPException(404, "Not Found")
         is_current = not service.left_out and await asyncio.to_thread(service.is_current)
         skipped = {service.file_of(path): reason for path, reason in service.index.skipped.items()}
         facts = {name: value for name, value in identity.items() if name != "secret"}
-        return facts | {"is_current": is_current, "images": len(service), "skipped": skipped}
+        facts |= {"is_current": is_current, "images": len(service), "skipped": skipped}
+        # json escapes what is no Unicode in the names of folders and files; FastAPI refuses it.
+        return Response(json.dumps(facts), media_type="application/json")
 
 
 async def _in_thread(executor: ThreadPoolExecutor, function: Any, *arguments: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tiny_native import tiny_clip
 
 from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.inference.embedder import Embedder
+from babelens.serving.running import identity_of
 from babelens.serving.service import ImageService
 
 
@@ -69,6 +71,23 @@ def test_it_is_current_until_an_image_or_the_model_changes(clip, images, tmp_pat
     service = ImageService.of_folder(clip, images, model=str(model))
     (model / "config.json").write_text(json.dumps({"a": 1}))
     assert not service.is_current()
+
+
+def test_what_another_program_is_told_of_a_folder_with_odd_names_and_of_one_that_is_gone(clip, tmp_path, caplog):
+    folder = tmp_path / os.fsdecode(b"photos \xfe")
+    folder.mkdir()
+    for number in range(3):
+        Image.effect_noise((32, 32), 80).save(folder / f"{number}.png")
+    (folder / os.fsdecode(b"bad \xff.png")).write_bytes(b"no image")
+    service = ImageService.of_folder(clip, folder, model="m", skip_bad_images=True)
+    identity = identity_of("m", folder, service.fingerprint, "the secret")
+    asking = {"Authorization": "Bearer the secret"}
+    with serving(service, identity=identity) as server:
+        told = server.ask("/api/identity", **asking).json
+        assert told["is_current"] and told["folder"] == identity["folder"] and [*told["skipped"]] == ["bad \ufffd.png"]
+        shutil.rmtree(folder)
+        assert server.ask("/api/identity", **asking).json["is_current"] is False
+    assert caplog.text == ""
 
 
 def test_bad_images_are_an_error_or_counted(clip, images):
