@@ -163,7 +163,8 @@ def _add_pages(app: Any, static: dict[str, bytes], token: str | None) -> None:
 def _add_searches(app: Any, service: ImageService) -> None:
     """What is found by a text, by an image, and by an image of the folder."""
     limits = service.limits
-    decoding = ThreadPoolExecutor(2, "decode")  # so that few large images are in memory at a time
+    decoding = ThreadPoolExecutor(2, "decode")
+    uploads = asyncio.Semaphore(limits.uploads)  # a file of few bytes can be an image of many megabytes
     Top = Annotated[int, Query(ge=1, le=limits.top, description="The number of results.")]
 
     def found(images: list[Any]) -> list[Result]:
@@ -207,11 +208,13 @@ def _add_searches(app: Any, service: ImageService) -> None:
         top: Top = 24,
     ) -> Results:
         """The image is not kept."""
-        data = await file.read()
-        if len(data) > limits.upload_bytes:
-            raise HTTPException(413, f"the file is too large: {limits.upload_bytes >> 20} MiB are allowed")
-        image = await _in_thread(decoding, service.opened_upload, data)
-        return Results(results=await nearest(await service.image_embedding(image), top))
+        async with uploads:
+            data = await file.read()
+            if len(data) > limits.upload_bytes:
+                raise HTTPException(413, f"the file is too large: {limits.upload_bytes >> 20} MiB are allowed")
+            image = await _in_thread(decoding, service.opened_upload, data)
+            embedding = await service.image_embedding(image)
+        return Results(results=await nearest(embedding, top))
 
     @app.get("/api/similar/{id}", summary="Images that resemble one of the folder", response_model=Results)
     async def similar(id: str, top: Top = 24) -> Results:

@@ -2,16 +2,20 @@
 
 import io
 import re
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
 import pytest
 from PIL import Image
+from served import LIMITS, serving
 from tiny_native import tiny_clip
 
 from babelens.serving.image_files import Thumbnails
 from babelens.serving.limits import ServingLimits
-from babelens.serving.service import languages_of
+from babelens.serving.service import ImageService, languages_of
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
 
@@ -73,6 +77,25 @@ def test_head_is_answered_as_get_without_the_body(server):
         kept = ("content-type", "content-length", "content-security-policy", "etag")
         assert all(head.headers.get(name) == whole.headers.get(name) for name in kept), path
     assert server.ask("/api/search-by-image", "HEAD").status == 405
+
+
+def test_few_uploaded_images_are_in_memory_at_a_time(embedder, folder):
+    """Whoever asks, however often: a file of few bytes can be an image of 200 MB."""
+    images, counts = [], []
+
+    class Counting(ImageService):
+        def opened_upload(self, data):
+            image = super().opened_upload(data)
+            images.append(weakref.ref(image))
+            counts.append(sum(each() is not None for each in images))
+            return image
+
+    service = Counting.of_folder(embedder, folder, model="tiny", limits=replace(LIMITS, uploads=3))
+    data = png(Image.new("RGB", (700, 700)))
+    with serving(service) as server, ThreadPoolExecutor(24) as clients:
+        answers = list(clients.map(lambda _: server.upload(data).status, range(24)))
+    assert answers == [200] * 24
+    assert max(counts) <= 6  # those of the batch before may not be forgotten yet
 
 
 def test_thumbnails_are_small_and_few_are_kept():
