@@ -47,7 +47,8 @@ class Gate:
     """Lets requests through to an application, or refuses them.
 
     On loopback, the Host header must name this machine: otherwise a page of another site could reach the server
-    through a name that it controls (DNS rebinding).
+    through a name that it controls (DNS rebinding). What browsers ask on behalf of a page of another site is refused
+    too, unless a person followed a link: the page could not read the answer, but keep the server at work.
 
     Args:
         application: the application.
@@ -76,6 +77,7 @@ class Gate:
         own = _with_headers(send, body)
         try:
             self._check_host(headers)
+            _check_site(scope["method"], headers)
             if self._may_pass(scope["path"], headers):
                 body.check_length()
                 await self._application(scope, body.receive, own)
@@ -109,6 +111,13 @@ class Gate:
             return
         sentence = "this server needs its token, in a header `Authorization: Bearer TOKEN`"
         await _answer(send, 401, {"error": sentence}, asking)
+
+
+def _check_site(method: str, headers: dict[bytes, bytes]) -> None:
+    """Refuses what a browser says that a page of another site asks; other programs say nothing about it."""
+    is_link = method == "GET" and headers.get(b"sec-fetch-dest") == b"document"
+    if headers.get(b"sec-fetch-site") == b"cross-site" and not is_link:
+        raise RefusedError(403, "this server does not answer to pages of other sites")
 
 
 class _Body:

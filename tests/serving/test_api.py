@@ -138,6 +138,23 @@ def test_every_answer_has_the_headers_of_security(server):
         assert "access-control-allow-origin" not in headers and "server" not in headers
 
 
+@pytest.mark.parametrize("site", ["same-origin", "same-site", "none"])
+def test_the_page_and_typed_addresses_are_answered(server, site):
+    assert server.ask(TEXT, Sec_Fetch_Site=site, Sec_Fetch_Dest="empty").status == 200
+
+
+def test_pages_of_other_sites_are_not_answered(server):
+    """They could not read an answer, but keep the server at work. Browsers name the site in these headers."""
+    asking = {"Origin": "https://example.org", "Sec_Fetch_Site": "cross-site"}
+    for path in (TEXT, "/", "/health", "/images/none", "/api/info"):
+        for kind in ("empty", "image", "script", "iframe"):
+            assert server.ask(path, Sec_Fetch_Dest=kind, **asking).status == 403, (path, kind)
+    for kind in ("empty", "document"):  # by a script, and by a form
+        answer = server.ask("/api/search-by-image", "POST", b"", Sec_Fetch_Dest=kind, **asking)
+        assert answer.status == 403 and "pages of other sites" in answer.json["error"]
+    assert server.ask("/?q=a&language=de", Sec_Fetch_Dest="document", **asking).status == 200  # a link
+
+
 def test_the_pages_name_no_other_address():
     for file in files("babelens.serving").joinpath("static").iterdir():
         named = set(re.findall(r"https?://[^\s\"'<]+", file.read_text("utf-8")))

@@ -287,6 +287,24 @@ def test_a_model_that_takes_any_language_is_asked_in_any(page, folder):
         assert settled(page) == by_text(server, "gari", "sw") and page.run("query.lang") == "sw"
 
 
+def test_a_page_of_another_site_reaches_nothing(page, server, tmp_path):
+    """A file is another site: it cannot read the answer, nor does it keep the server at work."""
+    asked = []
+    real = server.service.opened_upload
+    server.service.opened_upload = lambda data: asked.append(data) or real(data)
+    try:
+        (tmp_path / "other.html").write_text("<title>Another site</title>")
+        page.open(tmp_path / "other.html")
+        page.run(f"""(() => {{
+          const form = new FormData();
+          form.append("file", new File([new Uint8Array({list(server.service.index.paths[0].read_bytes())})], "a.png"));
+          return fetch("{server.address}api/search-by-image", {{ method: "POST", mode: "no-cors", body: form }});
+        }})().catch(() => null).then(() => true)""")
+    finally:
+        del server.service.opened_upload
+    assert asked == []
+
+
 def test_a_token_is_asked_for_once(page, service):
     with serving(service, token=TOKEN) as server:
         page.open(server.address)
