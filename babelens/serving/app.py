@@ -40,6 +40,12 @@ _INERT = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inli
 _NOT_KEPT = {"cache-control": "no-store"}
 
 
+class Refusal(BaseModel):
+    """Why there is no answer."""
+
+    error: str = Field(description="A sentence that says what is wrong.")
+
+
 class Result(BaseModel):
     """An image that was found."""
 
@@ -103,6 +109,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        responses={"4XX": {"model": Refusal, "description": "A request that cannot be answered"}},
     )
     _add_pages(app, static, token)
     _add_searches(app, service)
@@ -238,9 +245,10 @@ def _add_images(app: Any, service: ImageService) -> None:
         if _is_known(request, headers["etag"]):
             file.close()
             return Response(status_code=304, headers=headers)
-        headers["content-length"] = str(file.seek(0, 2))
+        length = file.seek(0, 2)
+        headers["content-length"] = str(length)
         file.seek(0)
-        return StreamingResponse(_chunks(file), media_type=content_type(service.path(id)), headers=headers)
+        return StreamingResponse(_chunks(file, length), media_type=content_type(service.path(id)), headers=headers)
 
     @app.get("/thumbnails/{id}", summary="A small WebP image", response_class=Response)
     async def thumbnail(id: str, request: Request) -> Response:
@@ -281,9 +289,11 @@ def _is_known(request: Request, version: str) -> bool:
     return known == ["*"] or version in (each.removeprefix("W/") for each in known)
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
+def _chunks(file: BinaryIO, length: int) -> Iterator[bytes]:
+    """The first bytes of a file, which may grow meanwhile."""
     with file:
-        while chunk := file.read(_CHUNK):
+        while length and (chunk := file.read(min(_CHUNK, length))):
+            length -= len(chunk)
             yield chunk
 
 

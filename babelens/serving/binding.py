@@ -36,8 +36,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except socket.gaierror as error:
-        raise ServingError(f"{host} is no host of this machine: {error.strerror}") from error
+    except (socket.gaierror, UnicodeError) as error:  # the latter for names that no host can have
+        reason = getattr(error, "strerror", None) or error
+        raise ServingError(f"{host} is no host of this machine: {reason}") from error
     # With the protocol, asyncio turns off that small packets wait for others (TCP_NODELAY).
     bound = socket.socket(family, kind, protocol)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -176,7 +176,11 @@ def test_info_and_the_description_of_the_api(server, service):
         "/thumbnails/{id}",
     }
     for operations in described.values():
-        assert all(operation["summary"] for operation in operations.values())
+        for operation in operations.values():
+            assert operation["summary"] and set(operation["responses"]) == {"200", "4XX"}
+    refused = server.ask("/api/search").json  # and not what FastAPI answers, and describes, by itself
+    schemas = server.ask("/openapi.json").json["components"]["schemas"]
+    assert set(refused) == set(schemas["Refusal"]["properties"]) and "HTTPValidationError" not in schemas
 
 
 def test_languages_of_a_model_that_takes_any_are_those_of_its_card(tmp_path):

@@ -1,5 +1,6 @@
 """What of a folder is served: no link that leads out of it, no bad image; and when an index is out of date."""
 
+import io
 import json
 import os
 import shutil
@@ -58,6 +59,25 @@ def test_an_image_that_becomes_a_link_or_goes_is_not_served(clip, images):
     with serving(service) as server:
         for image in (first, second):
             assert server.ask(f"/images/{image}").status == server.ask(f"/thumbnails/{image}").status == 404
+
+
+def test_an_image_that_grows_while_it_is_sent_is_sent_as_it_was(clip, images, caplog):
+    """As one is that is copied into the folder while it is looked at."""
+    service = ImageService.of_folder(clip, images, model="m")
+
+    class Growing(io.BufferedReader):
+        def read(self, size=-1):
+            with open(self.name, "ab") as file:
+                file.write(b"more")
+            return super().read(size)
+
+    service.open = lambda image_id: Growing(io.FileIO(service.path(image_id)))
+    path = images / "a.png"
+    data = path.read_bytes()
+    found = next(image for image in service.found(service.index.embeddings[0], 2) if image.file == "a.png")
+    with serving(service) as server:
+        assert server.ask(f"/images/{found.id}").body == data
+    assert path.stat().st_size > len(data) and caplog.text == ""
 
 
 def test_it_is_current_until_an_image_or_the_model_changes(clip, images, tmp_path):

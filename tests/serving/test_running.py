@@ -170,8 +170,9 @@ def test_a_port_that_is_taken_is_named():
             bound_socket("127.0.0.1", port)
     with pytest.raises(ServingError, match="cannot be served"):
         bound_socket("203.0.113.7", 0)
-    with pytest.raises(ServingError, match="no host of this machine"):
-        bound_socket("no-such-host.invalid", 0)
+    for host in ("no-such-host.invalid", "two..dots", "a" * 64):
+        with pytest.raises(ServingError, match=f"^{host} is no host of this machine: .*[a-z]"):
+            bound_socket(host, 0)
 
 
 def test_a_token_is_needed_where_others_can_reach_the_server():
