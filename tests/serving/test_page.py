@@ -130,6 +130,37 @@ def test_an_image_is_searched_with(shown, server, way):
     assert shown.run("document.getElementById('example-image').src").startswith("blob:")
 
 
+def test_the_same_file_is_searched_with_again(shown, server):
+    file = server.service.folder / "image 07.png"
+    shown.choose_file("#file", file)
+    assert settled(shown, "for the image")[0] == "image 07.png"
+    choose(shown, "de")
+    shown.run("query.focus()")
+    shown.type("Hund")
+    settled(shown, "“Hund”")
+    shown.choose_file("#file", file)
+    assert settled(shown, "for the image")[0] == "image 07.png"
+
+
+@pytest.mark.parametrize("like", ["../info", "../../health", "x?top=1#", "%2e%2e/info"])
+def test_an_address_asks_for_an_image_alone(page, server, like):
+    """An id in the address of the page is not a path to something else."""
+    open_page(page, f"{server.address}?like={quote(like, safe='')}")
+    page.wait_for("!problem.hidden")
+    assert page.run("problem.textContent") in ("there is no image of this id", "Not Found")
+
+
+def test_more_is_offered_while_there_is_more(page, embedder, folder, tmp_path):
+    for path in sorted(folder.glob("*.png"))[:25]:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    with serving(ImageService.of_folder(embedder, tmp_path, model="m")) as server:
+        found = server.ask("/api/search?q=a&language=de").json["results"][0]["id"]
+        open_page(page, f"{server.address}?q=a&language=de")
+        assert len(settled(page)) == 24 and not page.run("document.getElementById('more').hidden")
+        open_page(page, f"{server.address}?like={found}")
+        assert len(settled(page)) == 24 and page.run("document.getElementById('more').hidden")
+
+
 def test_more_like_this_and_more_of_it(shown, server):
     choose(shown, "de")
     shown.type("Hund")
