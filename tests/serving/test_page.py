@@ -304,6 +304,23 @@ def test_it_fits_and_colors_can_be_told_apart(page, server, scheme, width):
     assert page.problems == []
 
 
+@pytest.mark.parametrize("letter", ["a", "ا", "犬"])
+def test_long_words_fit_a_phone(page, embedder, tmp_path, letter):
+    """In a query, an error, and the names of the model and of files."""
+    for number in range(2):
+        Image.effect_noise((32, 32), 80).save(tmp_path / f"{letter * 60}{number}.png")
+    with serving(ImageService.of_folder(embedder, tmp_path, model=letter * 80)) as server:
+        for width in (320, PHONE):
+            page.open(f"{server.address}?q={quote(letter * 400)}&language=de", width=width)
+            settled(page)
+            assert page.run("document.documentElement.scrollWidth") == width
+            page.run(f"problem.hidden = false, problem.textContent = '{letter}'.repeat(200)")
+            assert page.run("document.documentElement.scrollWidth") == width
+            page.run("document.querySelector('#results button').click()")
+            settled(page, f"for {letter}")
+            assert page.run("document.documentElement.scrollWidth") == width
+
+
 def test_a_model_that_takes_any_language_is_asked_in_any(page, folder):
     service = ImageService.of_folder(Embedder(*tiny_clip()), folder, model="clip")
     with serving(service) as server:
