@@ -6,6 +6,7 @@ page shows answers without inference.
 https://huggingface.co/docs/hub/model-cards
 """
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -56,7 +57,7 @@ def _link(base: BaseModel) -> str:
 
 def placeholder_repository(model_name: str) -> str:
     """The name of the repository in a card before it is known; `babelens push` replaces it."""
-    return f"your-name/{model_name}"
+    return "your-name/" + re.sub(r"[^\w.-]+", "-", model_name)  # a run's folder may have any name
 
 
 def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
