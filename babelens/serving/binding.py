@@ -12,13 +12,18 @@ _SHORTEST_TOKEN = 16
 
 
 def check_token(host: str, token: str | None) -> None:
-    """Checks that a server which others can reach has a token, and that it cannot be guessed.
+    """Checks that a server which others can reach has a token, that it cannot be guessed, and that it can be given.
 
     Raises:
-        ServingError: when a token is needed, or too short.
+        ServingError: when a token is needed, too short, or has what no header and no field of a form can hold.
     """
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise ServingError(f"the token has {len(token)} characters: give it at least {_SHORTEST_TOKEN}")
+    if token is not None and (token != token.strip() or not token.isprintable()):
+        raise ServingError(
+            "the token begins or ends with a space or a line break, or has characters that cannot be typed: nobody "
+            "could give it"
+        )
     if token is None and not is_loopback(host):
         raise ServingError(
             f"others can reach {host}: give a token, such as --token {secrets.token_urlsafe(24)}, or better in the "

@@ -184,6 +184,9 @@ def test_a_token_is_needed_where_others_can_reach_the_server():
         check_token(host, TOKEN)
     with pytest.raises(ServingError, match="at least 16"):
         check_token("127.0.0.1", "short")
+    for odd in (f"{TOKEN}\n", f" {TOKEN}", f"{TOKEN}\t", f"{TOKEN}\x00{TOKEN}", f"{TOKEN}\udcff"):
+        with pytest.raises(ServingError, match="nobody could give it"):
+            check_token("127.0.0.1", odd)
 
 
 @pytest.mark.parametrize(
