@@ -46,7 +46,7 @@ def _environment(texts: Path | None) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    environment.filters["cell"] = lambda value: " ".join(str(value).replace("|", "\\|").splitlines())
     environment.filters["base_link"] = _link
     return environment
 

@@ -57,6 +57,15 @@ def facts() -> ModelCardFacts:
     )
 
 
+def test_a_table_has_a_row_for_each_source_and_example_whatever_its_words(facts):
+    """A recipe's attribution may have several lines, as YAML writes them, and ends with one then."""
+    odd = dataclasses.replace(TWEMOJI, name="A|B", license="CC-BY-4.0", attribution="Jane Doe\nand | others\n")
+    shown = dataclasses.replace(facts.examples[0], ranking=[("a|b", 0.75), ("c\r\nd", 0.25)])
+    text = model_card(dataclasses.replace(facts, training_data=[odd, CLDR], examples=[shown])).text.splitlines()
+    assert "| A\\|B | images | CC-BY-4.0 | Jane Doe and \\| others |" in text
+    assert "| ![Ein Hund](examples/ein-hund.png) | a\\|b 0.750, c d 0.250 |" in text
+
+
 def test_metadata_are_what_the_hub_asks_for(facts):
     metadata = yaml.safe_load(str(model_card(facts)).split("---\n")[1])
     assert metadata["language"] == ["de", "zh", "sw"]  # ISO 639, each once; nothing is claimed for `pt`
