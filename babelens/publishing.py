@@ -374,7 +374,7 @@ def _reason(error: Exception) -> str:
 
 
 def _card_for(folder: str | Path, repo_id: str) -> bytes:
-    text = (Path(folder) / "README.md").read_text(encoding="utf-8")
+    text = (Path(folder) / "README.md").read_text(encoding="utf-8-sig")
     return re.sub(re.escape(placeholder_repository("")) + r"[\w.-]+", lambda _: repo_id, text).encode()
 
 

@@ -5,7 +5,7 @@ https://huggingface.co/docs/hub/spaces-config-reference
 
 import importlib.metadata
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jinja2
@@ -14,7 +14,7 @@ from peft.utils import CONFIG_NAME
 
 from .configuration.errors import PublishError
 from .configuration.pretrained import load_config
-from .publishing import Published, committed, upload_errors_explained
+from .publishing import Published, committed, files_to_publish, upload_errors_explained
 from .registry import METHODS
 
 GRADIO = "6.31.0"  # the version that the tests run
@@ -34,9 +34,11 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
         by their paths.
 
     Raises:
-        PublishError: for a model that is no dual encoder.
+        PublishError: for a model that is no dual encoder, and a repository without its owner.
     """
     folder = Path(folder)
+    if "/" not in model:
+        raise PublishError(f"the page of a Space loads {model!r} from the Hub: name its owner too, as owner/{model}")
     _check_is_dual_encoder(folder)
     metadata = ModelCard.load(folder / "README.md").data.to_dict()
     languages = _languages(metadata)
@@ -93,10 +95,11 @@ def _languages(metadata: dict[str, Any]) -> list[str]:
 
 
 def _examples(metadata: dict[str, Any], folder: Path, language: str) -> list[list[str]]:
-    """The image, the labels and their language of each example of the card whose image lies in the folder."""
-    shown = [each for each in metadata.get("widget") or [] if (folder / each.get("src", "")).is_file()]
+    """The image, the labels and their language of each example of the card whose image is published with the model."""
+    published = files_to_publish(folder)
+    shown = [each for each in metadata.get("widget") or [] if str(PurePosixPath(each.get("src", ""))) in published]
     return [
-        [each["src"], each["candidate_labels"].replace(", ", "\n"), each.get("group", language)]
+        [each["src"], each["candidate_labels"].replace(", ", "\n"), each.get("group") or language]
         for each in shown
         if "candidate_labels" in each
     ]

@@ -69,8 +69,9 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, what_it_forbids=what_it_forbids
     )
+    code = facts.language.partition("-")[0]
     metadata = CompactCardData(
-        language=[facts.language.partition("-")[0]],
+        language=[code],
         license=facts.license,
         library_name="peft",
         pipeline_tag="zero-shot-image-classification",
@@ -78,6 +79,7 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
         base_model_relation="adapter",
         tags=["babelens", "mla", "adapter", "vision-language", "multilingual"],
         model_name=facts.name,
+        **({"language_bcp47": [facts.language]} if code != facts.language else {}),
     )
     path = Path(folder) / "README.md"
     CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}").save(path)

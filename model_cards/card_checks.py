@@ -167,6 +167,9 @@ def _widget(metadata: Mapping[str, Any]) -> Iterator[str]:
                 f"example {number} of the widget has no {' and no '.join(missing)}, "
                 f"which the page of a model for {metadata['pipeline_tag']} shows"
             )
+        if not isinstance(example.get("candidate_labels", ""), str):
+            yield f"example {number} of the widget has candidate_labels that are no text, such as 'a cat, a dog'"
+            continue
         answers = example.get("output")
         if "candidate_labels" in example and isinstance(answers, list):
             labels = str(example["candidate_labels"]).split(", ")
@@ -177,8 +180,12 @@ def _widget(metadata: Mapping[str, Any]) -> Iterator[str]:
 def _missing_images(metadata: Mapping[str, Any], folder: Path) -> Iterator[str]:
     for example in _listed(metadata.get("widget")):
         source = example.get("src") if isinstance(example, dict) else None
-        if isinstance(source, str) and "://" not in source and not (folder / source).is_file():
+        if not isinstance(source, str) or "://" in source:
+            continue
+        if not (folder / source).is_file():
             yield f"the widget shows {source!r}, which is missing"
+        elif not (folder / source).resolve().is_relative_to(folder.resolve()):
+            yield f"the widget shows {source!r}, which is not in the folder"
 
 
 def _inference(metadata: Mapping[str, Any]) -> Iterator[str]:

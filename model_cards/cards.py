@@ -6,6 +6,7 @@ page shows answers without inference.
 https://huggingface.co/docs/hub/model-cards
 """
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -45,7 +46,7 @@ def _environment(texts: Path | None) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    environment.filters["cell"] = lambda value: " ".join(str(value).replace("|", "\\|").splitlines())
     environment.filters["base_link"] = _link
     return environment
 
@@ -56,7 +57,7 @@ def _link(base: BaseModel) -> str:
 
 def placeholder_repository(model_name: str) -> str:
     """The name of the repository in a card before it is known; `babelens push` replaces it."""
-    return f"your-name/{model_name}"
+    return "your-name/" + re.sub(r"[^\w.-]+", "-", model_name)  # a run's folder may have any name
 
 
 def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None = None) -> Path:
@@ -130,7 +131,7 @@ def card_metadata(facts: ModelCardFacts, license: str) -> CompactCardData:
         "license_name": facts.license_name,
         "base_model_relation": facts.base_model_relation if on_hub else None,
         "inference": _inference(facts),
-        "widget": [_widget(each, facts.pipeline_tag) for each in facts.examples] or None,
+        "widget": [_widget(each, facts.pipeline_tag) for each in facts.examples if _fits_widget(each, facts)] or None,
     }
     shown = [result for table in shown_tables(facts) for result in table.results]
     entries = [entry for result in shown for entry in _eval_results(result, facts.task_type)]
@@ -172,6 +173,11 @@ def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:
                 metric_name=name,
                 metric_value=round(float(result.scores[metric]), 2),
             )
+
+
+def _fits_widget(example: Example, facts: ModelCardFacts) -> bool:
+    """Whether the Hub reads the labels as they are: it takes a comma for the end of one. The card's text has all."""
+    return facts.pipeline_tag != PIPELINE_TAG or not any("," in label for label, _ in example.ranking)
 
 
 def _widget(example: Example, pipeline_tag: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import warnings
 from typing import Any
 
 from PIL import Image
+from PIL.ImageOps import exif_transpose
 from transformers import pipeline
 
 
@@ -34,17 +35,31 @@ class EndpointHandler:
 
 def _image(given: Any) -> Image.Image:
     """The image of a request; addresses and paths, which the pipeline would follow, are no images."""
-    if isinstance(given, Image.Image):  # of a request whose body is the image
-        return given
-    if not isinstance(given, str):
+    if not isinstance(given, str | Image.Image):  # an image is that of a request whose body it is
         raise ValueError(f"'inputs' is the image, in base64, and not of type {type(given).__name__}")
     try:
+        if isinstance(given, Image.Image):
+            return _as_rgb(given)
         content = base64.b64decode(given.partition(";base64,")[2] or given, validate=True)
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return Image.open(io.BytesIO(content)).convert("RGB")
+            return _as_rgb(Image.open(io.BytesIO(content)))
     except (binascii.Error, OSError, SyntaxError, ValueError, Image.DecompressionBombError, Warning) as error:
         raise ValueError(f"'inputs' is no image in base64 that can be read: {error}") from error
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    """An image as the model's processor reads it: upright, transparency laid on white, 16 bits scaled to 8. The
+    pipeline would show what is transparent, and all that is above 255 as white."""
+    image = exif_transpose(image)
+    if image.mode.startswith("I"):
+        return image.convert("I").point(lambda value: value * (1 / 257)).convert("L").convert("RGB")
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    white = Image.new("RGB", image.size, "white")
+    white.paste(image, mask=image)
+    return white
 
 
 def _parameters(given: Any) -> tuple[list[str], dict[str, str]]:
@@ -66,6 +81,10 @@ def _parameters(given: Any) -> tuple[list[str], dict[str, str]]:
         raise ValueError("'candidate_labels' is a list of texts, none of them empty")
     if not isinstance(template, str) or "{}" not in template:
         raise ValueError("'hypothesis_template' is a text with {}, where the label stands")
+    try:
+        template.format("")
+    except (LookupError, ValueError) as error:
+        raise ValueError("'hypothesis_template' has one {}, where the label stands, and no other braces") from error
     others = {"hypothesis_template": template}
     if (language := given.get("language")) is not None:
         if not isinstance(language, str):

@@ -4,6 +4,7 @@ Everything that the page and the description of the API need is in `static/`; no
 """
 
 import asyncio
+import json
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,12 @@ _CHUNK = 1 << 18
 # A response with the content of others, such as an image file, may do nothing.
 _INERT = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
 _NOT_KEPT = {"cache-control": "no-store"}
+
+
+class Refusal(BaseModel):
+    """Why there is no answer."""
+
+    error: str = Field(description="A sentence that says what is wrong.")
 
 
 class Result(BaseModel):
@@ -102,6 +109,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        responses={"4XX": {"model": Refusal, "description": "A request that cannot be answered"}},
     )
     _add_pages(app, static, token)
     _add_searches(app, service)
@@ -144,6 +152,10 @@ def _add_pages(app: Any, static: dict[str, bytes], token: str | None) -> None:
         """Needs no token."""
         return {"status": "ok"}
 
+    @app.get("/login", include_in_schema=False)
+    async def after_login() -> Response:
+        return RedirectResponse("./", 303)  # the address of the page after a wrong token, when it is opened again
+
     @app.post("/login", include_in_schema=False)
     async def login(request: Request, given: Annotated[str, Form(alias="token")] = "") -> Response:
         if not token or not is_token(given.encode(), [token]):
@@ -158,7 +170,8 @@ def _add_pages(app: Any, static: dict[str, bytes], token: str | None) -> None:
 def _add_searches(app: Any, service: ImageService) -> None:
     """What is found by a text, by an image, and by an image of the folder."""
     limits = service.limits
-    decoding = ThreadPoolExecutor(2, "decode")  # so that few large images are in memory at a time
+    decoding = ThreadPoolExecutor(2, "decode")
+    uploads = asyncio.Semaphore(limits.uploads)  # a file of few bytes can be an image of many megabytes
     Top = Annotated[int, Query(ge=1, le=limits.top, description="The number of results.")]
 
     def found(images: list[Any]) -> list[Result]:
@@ -202,11 +215,13 @@ def _add_searches(app: Any, service: ImageService) -> None:
         top: Top = 24,
     ) -> Results:
         """The image is not kept."""
-        data = await file.read()
-        if len(data) > limits.upload_bytes:
-            raise HTTPException(413, f"the file is too large: {limits.upload_bytes >> 20} MiB are allowed")
-        image = await _in_thread(decoding, service.opened_upload, data)
-        return Results(results=await nearest(await service.image_embedding(image), top))
+        async with uploads:
+            data = await file.read()
+            if len(data) > limits.upload_bytes:
+                raise HTTPException(413, f"the file is too large: {limits.upload_bytes >> 20} MiB are allowed")
+            image = await _in_thread(decoding, service.opened_upload, data)
+            embedding = await service.image_embedding(image)
+        return Results(results=await nearest(embedding, top))
 
     @app.get("/api/similar/{id}", summary="Images that resemble one of the folder", response_model=Results)
     async def similar(id: str, top: Top = 24) -> Results:
@@ -227,12 +242,13 @@ def _add_images(app: Any, service: ImageService) -> None:
         except (KeyError, OSError) as error:
             raise HTTPException(404, _NO_SUCH_IMAGE) from error
         headers = _INERT | {"etag": version_of(file), "cache-control": "private, no-cache"}
-        if request.headers.get("if-none-match") == headers["etag"]:
+        if _is_known(request, headers["etag"]):
             file.close()
             return Response(status_code=304, headers=headers)
-        headers["content-length"] = str(file.seek(0, 2))
+        length = file.seek(0, 2)
+        headers["content-length"] = str(length)
         file.seek(0)
-        return StreamingResponse(_chunks(file), media_type=content_type(service.path(id)), headers=headers)
+        return StreamingResponse(_chunks(file, length), media_type=content_type(service.path(id)), headers=headers)
 
     @app.get("/thumbnails/{id}", summary="A small WebP image", response_class=Response)
     async def thumbnail(id: str, request: Request) -> Response:
@@ -241,7 +257,7 @@ def _add_images(app: Any, service: ImageService) -> None:
         except (KeyError, OSError, ImageError) as error:
             raise HTTPException(404, _NO_SUCH_IMAGE) from error
         headers = _INERT | {"etag": version, "cache-control": "private, no-cache"}
-        if request.headers.get("if-none-match") == version:
+        if _is_known(request, version):
             return Response(status_code=304, headers=headers)
         return Response(data, media_type="image/webp", headers=headers)
 
@@ -250,23 +266,34 @@ def _add_identity(app: Any, service: ImageService, identity: dict[str, Any]) -> 
     """What another program of the same user compares before it asks this server in the place of a model."""
 
     @app.get("/api/identity", include_in_schema=False)
-    async def who(request: Request) -> dict[str, Any]:
+    async def who(request: Request) -> Response:
         given = request.headers.get("authorization", "").partition(" ")[2]
         if not secrets.compare_digest(given.encode(), identity["secret"].encode()):
             raise HTTPException(404, "Not Found")
         is_current = not service.left_out and await asyncio.to_thread(service.is_current)
         skipped = {service.file_of(path): reason for path, reason in service.index.skipped.items()}
         facts = {name: value for name, value in identity.items() if name != "secret"}
-        return facts | {"is_current": is_current, "images": len(service), "skipped": skipped}
+        facts |= {"is_current": is_current, "images": len(service), "skipped": skipped}
+        # json escapes what is no Unicode in the names of folders and files; FastAPI refuses it.
+        return Response(json.dumps(facts), media_type="application/json")
 
 
 async def _in_thread(executor: ThreadPoolExecutor, function: Any, *arguments: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *arguments))
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
+def _is_known(request: Request, version: str) -> bool:
+    """Whether the client, or a proxy before it, has this version already. A proxy that compresses answers marks their
+    versions as weak (`W/"…"`)."""
+    known = [each.strip() for each in request.headers.get("if-none-match", "").split(",")]
+    return known == ["*"] or version in (each.removeprefix("W/") for each in known)
+
+
+def _chunks(file: BinaryIO, length: int) -> Iterator[bytes]:
+    """The first bytes of a file, which may grow meanwhile."""
     with file:
-        while chunk := file.read(_CHUNK):
+        while length and (chunk := file.read(min(_CHUNK, length))):
+            length -= len(chunk)
             yield chunk
 
 

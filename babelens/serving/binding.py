@@ -12,13 +12,18 @@ _SHORTEST_TOKEN = 16
 
 
 def check_token(host: str, token: str | None) -> None:
-    """Checks that a server which others can reach has a token, and that it cannot be guessed.
+    """Checks that a server which others can reach has a token, that it cannot be guessed, and that it can be given.
 
     Raises:
-        ServingError: when a token is needed, or too short.
+        ServingError: when a token is needed, too short, or has what no header and no field of a form can hold.
     """
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise ServingError(f"the token has {len(token)} characters: give it at least {_SHORTEST_TOKEN}")
+    if token is not None and (token != token.strip() or not token.isprintable()):
+        raise ServingError(
+            "the token begins or ends with a space or a line break, or has characters that cannot be typed: nobody "
+            "could give it"
+        )
     if token is None and not is_loopback(host):
         raise ServingError(
             f"others can reach {host}: give a token, such as --token {secrets.token_urlsafe(24)}, or better in the "
@@ -36,8 +41,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except socket.gaierror as error:
-        raise ServingError(f"{host} is no host of this machine: {error.strerror}") from error
+    except (socket.gaierror, UnicodeError) as error:  # the latter for names that no host can have
+        reason = getattr(error, "strerror", None) or error
+        raise ServingError(f"{host} is no host of this machine: {reason}") from error
     # With the protocol, asyncio turns off that small packets wait for others (TCP_NODELAY).
     bound = socket.socket(family, kind, protocol)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -6,8 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, NoReturn
 
 from ..configuration.errors import BabelensError
@@ -48,7 +47,8 @@ class Gate:
     """Lets requests through to an application, or refuses them.
 
     On loopback, the Host header must name this machine: otherwise a page of another site could reach the server
-    through a name that it controls (DNS rebinding).
+    through a name that it controls (DNS rebinding). What browsers ask on behalf of a page of another site is refused
+    too, unless a person followed a link: the page could not read the answer, but keep the server at work.
 
     Args:
         application: the application.
@@ -70,11 +70,14 @@ class Gate:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # the answer to GET, whose body the server leaves out
+            scope = {**scope, "method": "GET"}
         headers: dict[bytes, bytes] = dict(scope["headers"])
         body = _Body(headers, receive, self._limits)
         own = _with_headers(send, body)
         try:
             self._check_host(headers)
+            _check_site(scope["method"], headers)
             if self._may_pass(scope["path"], headers):
                 body.check_length()
                 await self._application(scope, body.receive, own)
@@ -99,12 +102,7 @@ class Gate:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and is_token(given.strip(), self._tokens):
             return True
-        try:
-            cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-        except CookieError:
-            return False
-        cookie = cookies[COOKIE].value.encode() if COOKIE in cookies else b""
-        return is_token(cookie, [cookie_of(token) for token in self._tokens])
+        return any(is_token(cookie, [cookie_of(token) for token in self._tokens]) for cookie in _cookies(headers))
 
     async def _ask_for_token(self, path: str, send: Send) -> None:
         asking = [(b"www-authenticate", b"Bearer"), (b"cache-control", b"no-store")]
@@ -113,6 +111,13 @@ class Gate:
             return
         sentence = "this server needs its token, in a header `Authorization: Bearer TOKEN`"
         await _answer(send, 401, {"error": sentence}, asking)
+
+
+def _check_site(method: str, headers: dict[bytes, bytes]) -> None:
+    """Refuses what a browser says that a page of another site asks; other programs say nothing about it."""
+    is_link = method == "GET" and headers.get(b"sec-fetch-dest") == b"document"
+    if headers.get(b"sec-fetch-site") == b"cross-site" and not is_link:
+        raise RefusedError(403, "this server does not answer to pages of other sites")
 
 
 class _Body:
@@ -199,6 +204,15 @@ def is_token(given: bytes, tokens: list[str]) -> bool:
     digest = hashlib.sha256(given).digest()
     digests = [hashlib.sha256(token.encode()).digest() for token in tokens]
     return sum(hmac.compare_digest(digest, each) for each in digests) > 0
+
+
+def _cookies(headers: dict[bytes, bytes]) -> Iterator[bytes]:
+    """The values of this server's cookie. Programs at other ports of the host have theirs in the same header, and some
+    of them are not written as the standard says."""
+    for cookie in headers.get(b"cookie", b"").split(b";"):
+        name, _, value = cookie.strip().partition(b"=")
+        if name == COOKIE.encode():
+            yield value
 
 
 def cookie_of(token: str) -> str:

@@ -13,6 +13,7 @@ class ServingLimits:
         query_characters: length of the longest query.
         upload_bytes: size of the largest image file that is searched with.
         upload_pixels: its largest number of pixels, which is checked before it is decoded.
+        uploads: uploaded images that are in memory at a time; further ones wait.
         top: the largest number of results.
         batch_size: texts or images that are encoded at a time.
         batch_seconds: how long the first query waits for others that are encoded in the same batch.
@@ -28,6 +29,7 @@ class ServingLimits:
     query_characters: int = 500
     upload_bytes: int = 20 << 20
     upload_pixels: int = MAX_PIXELS
+    uploads: int = 4
     top: int = 200
     batch_size: int = 64
     batch_seconds: float = 0.004

@@ -7,6 +7,7 @@ imports torch, so that the answer of a server is there at once.
 
 import hashlib
 import json
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from ..configuration.cache import cache_folder
 from ..configuration.files import atomic_file
+
+logger = logging.getLogger(__name__)
 
 _SECONDS = 10
 
@@ -40,13 +43,19 @@ def identity_of(model: str, folder: Path, fingerprint: str, secret: str) -> dict
 
 @contextmanager
 def written_down(identity: dict[str, Any], host: str, port: int) -> Iterator[None]:
-    """Within the block, other programs of the same user find the server; afterwards no more."""
+    """Within the block, other programs of the same user find the server; afterwards no more.
+
+    Where the cache cannot be written, nobody finds it, which a warning says.
+    """
     path = record_path(identity["model"], Path(identity["folder"]))
     record = identity | {"host": {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), "port": port}
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with atomic_file(path) as unfinished:
-        unfinished.touch(mode=0o600)
-        unfinished.write_text(json.dumps(record), encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with atomic_file(path) as unfinished:
+            unfinished.touch(mode=0o600)
+            unfinished.write_text(json.dumps(record), encoding="utf-8")
+    except OSError as error:
+        logger.warning("`babelens search` will not find this server: %s", error)
     try:
         yield
     finally:
@@ -73,8 +82,7 @@ class RunningServer:
 
     def search(self, query: str, language: str, top: int) -> list[dict[str, Any]] | None:
         """The `top` images for a query, as `/api/search` answers them; None when it does not answer."""
-        asked = f"/api/search?q={quote(query, safe='')}&language={quote(language)}&top={top}"
-        answer = self._get(asked)
+        answer = self._get("/api/search", q=query, language=language, top=top)
         return None if answer is None else answer["results"]
 
     def is_same(self) -> bool:
@@ -87,13 +95,15 @@ class RunningServer:
         self.skipped, self.images = answer["skipped"], answer["images"]
         return True
 
-    def _get(self, path: str) -> dict[str, Any] | None:
-        """The JSON that it answers; None for anything but an answer with status 200."""
+    def _get(self, path: str, **parameters: Any) -> dict[str, Any] | None:
+        """The JSON that it answers; None for anything but a mapping with status 200."""
         connection = HTTPConnection(self._record["host"], self._record["port"], timeout=_SECONDS)
         try:
-            connection.request("GET", path, headers={"Authorization": f"Bearer {self._record['secret']}"})
+            asked = f"{path}?{urlencode(parameters)}"
+            connection.request("GET", asked, headers={"Authorization": f"Bearer {self._record['secret']}"})
             answer = connection.getresponse()
-            return json.loads(answer.read()) if answer.status == 200 else None
+            content = json.loads(answer.read()) if answer.status == 200 else None
+            return content if isinstance(content, dict) else None
         except (OSError, HTTPException, ValueError):
             return None
         finally:

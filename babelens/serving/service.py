@@ -176,7 +176,10 @@ class ImageService:
 
     def is_current(self) -> bool:
         """Whether the images and the files of the model are those that were there when the index was made."""
-        return image_states(self.folder) == self._states and model_states(self.model) == self._model_states
+        try:
+            return image_states(self.folder) == self._states and model_states(self.model) == self._model_states
+        except OSError:  # the folder, or a file that was just listed, is gone
+            return False
 
     def _encode_texts(self, queries: list[tuple[str, str]]) -> np.ndarray:
         texts, languages = zip(*queries, strict=True)

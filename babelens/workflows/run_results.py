@@ -143,7 +143,13 @@ def _test_sets(report: Any) -> dict[str, dict[str, dict[str, dict[str, float]]]]
         }
     if all(isinstance(number, int | float) for part in report.values() for number in part.values()):
         return {CAPTIONS: {MEAN: report}}
+    if not all(_holds_numbers(results) for part in report.values() for results in part.values()):
+        return {}
     return {name: {MEAN: part} for name, part in report.items()}
+
+
+def _holds_numbers(results: Any) -> bool:
+    return isinstance(results, dict) and all(isinstance(number, int | float | dict) for number in results.values())
 
 
 def _classification(report: Mapping[str, Any]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:

@@ -116,6 +116,12 @@ def test_a_file_or_folder_that_does_not_exist_is_locked(tmp_path, holder):
 
 
 @pytest.mark.live
+def test_arguments_that_are_no_unicode(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["babelens", "search", "m", "\udcff"])
+    with in_turn(tmp_path / "x.npz"):
+        assert r"\udcff" in next(tmp_path.iterdir()).read_text(encoding="utf-8")
+
+
 def test_a_cache_is_waited_for_in_turn(tmp_path, holder, caplog):
     caplog.set_level("INFO")
     other = holder("in_turn")

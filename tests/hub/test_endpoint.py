@@ -9,12 +9,15 @@ import importlib.util
 import io
 import json
 
+import numpy as np
 import pytest
 from PIL import Image
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
+
+from babelens.processing.images import open_image
 
 LABELS = ["ein rotes auto", "un chien gris"]
 
@@ -95,6 +98,9 @@ GOOD = {"candidate_labels": LABELS}
         (..., {"candidate_labels": ["a", " "]}, "none of them empty"),
         (..., {"candidate_labels": [1]}, "'candidate_labels' is a list of texts"),
         (..., GOOD | {"hypothesis_template": "a photo"}, "a text with {}, where the label stands"),
+        (..., GOOD | {"hypothesis_template": "{} of {}"}, "has one {}, where the label stands, and no other braces"),
+        (..., GOOD | {"hypothesis_template": "{} {name}"}, "has one {}, where the label stands, and no other braces"),
+        (..., GOOD | {"hypothesis_template": "{} {"}, "has one {}, where the label stands, and no other braces"),
         (..., GOOD | {"shape": 3}, "and no shape"),
     ],
 )
@@ -103,6 +109,41 @@ def test_a_wrong_request_is_told_what_is_wrong(client, image, inputs, parameters
     answer = client.post("/", json=sent)
     assert answer.status_code == 400 and message in answer.json()["error"]
     assert "\n" not in answer.json()["error"] and len(answer.json()["error"]) < 200
+
+
+def odd_images():
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (24, 40, 4), dtype=np.uint8)
+    pixels[..., 3] = 255 * (random.random((24, 40)) < 0.5)
+    palette = Image.fromarray(pixels[..., :3]).quantize(8)
+    turned = Image.Exif()
+    turned[Image.ExifTags.Base.Orientation] = 6
+    yield "transparent", Image.fromarray(pixels), {}
+    yield "half transparent", Image.merge("LA", [Image.fromarray(pixels[..., each]) for each in (0, 1)]), {}
+    yield "transparent palette", palette, {"transparency": 3}
+    yield "16 bits", Image.fromarray(random.integers(0, 1 << 16, (24, 40), dtype=np.uint16)), {}
+    yield "turned", Image.fromarray(pixels[..., :3]), {"exif": turned}
+    yield "turned and transparent", Image.fromarray(pixels), {"exif": turned}
+
+
+@pytest.mark.parametrize(("image", "saving"), [pytest.param(*given, id=name) for name, *given in odd_images()])
+@pytest.mark.parametrize("others", [{}, {"language": "de", "hypothesis_template": "{}"}])
+def test_images_are_read_as_the_model_reads_them(client, image, saving, others):
+    """Where transformers' pipeline, which is given the image, would show transparent pixels and clip 16 bits."""
+    written = io.BytesIO()
+    image.save(written, "PNG", **saving)
+    plain = io.BytesIO()
+    open_image(written.getvalue()).save(plain, "PNG")
+    parameters = GOOD | others
+    expected = client.post("/", json={"inputs": encoded(plain.getvalue()), "parameters": parameters}).json()
+    found = client.post("/", json={"inputs": encoded(written.getvalue()), "parameters": parameters})
+    assert found.status_code == 200
+    assert {each["label"]: each["score"] for each in found.json()} == pytest.approx(
+        {each["label"]: each["score"] for each in expected}, abs=1e-3
+    )
+    if not others:
+        sent = {"content": written.getvalue(), "headers": {"content-type": "image/png"}}
+        assert client.post("/", params={"candidate_labels": ", ".join(LABELS)}, **sent).json() == found.json()
 
 
 def test_an_image_that_is_a_bomb(client):

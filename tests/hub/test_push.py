@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
 import torch
 import typer
+from hub_store import check_card
 from huggingface_hub import HfApi, ModelCard
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
@@ -18,6 +20,8 @@ from babelens.cli.push import push as push_command
 from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.model_cards.adapter_cards import AdapterCardFacts, write_adapter_card
 from babelens.model_cards.base_models import BaseModel
+from babelens.model_cards.cards import write_card
+from babelens.model_cards.facts import DataSource, ModelCardFacts
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
 from babelens.publishing import Published, files_to_publish, folder_problems, push
@@ -84,6 +88,27 @@ def test_the_published_card_names_the_repository_and_the_folders_does_not_change
     assert 'AutoModel.from_pretrained("owner/other-name", trust_remote_code=True)' in published
     assert published == before.replace("your-name/mural-tiny", "owner/other-name") != before
     assert (folder / "README.md").read_text() == before
+
+
+@pytest.mark.parametrize("name", ["my run", "run (2)", 'a"b', "überall", "a#b|c", "a\nb", "名"])
+def test_the_card_of_a_run_with_any_name_names_the_repository(folder, name):
+    data = DataSource(name="Synthetic images", license="CC0-1.0", role="images", attribution="nobody")
+    write_card(folder, ModelCardFacts(model_name=name, method="mural", image_languages=["de"], training_data=[data]))
+    hub = RecordingHub()
+    push(folder, "owner/name", api=hub)
+    card = hub.files["README.md"].decode()
+    named = re.findall(r'(?:from_pretrained\(|SentenceTransformer\(|model=)"([^"]*)"[,)]', card)
+    assert set(named) == {"owner/name"} and len(named) == 5 and "your-name" not in card
+
+
+def test_a_card_of_an_editor_that_marks_utf8_is_published_without_the_mark(folder):
+    """Else the Hub's double finds no metadata in it."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    (folder / "README.md").write_text(card, encoding="utf-8-sig")
+    hub = RecordingHub()
+    push(folder, "owner/name", api=hub)
+    assert hub.files["README.md"].startswith(b"---\nlanguage:")
+    assert check_card(hub.files["README.md"].decode(), "model") == []
 
 
 def test_what_was_published_works_without_the_package(finished, run_without_babelens, tmp_path):
@@ -233,8 +258,13 @@ def test_an_adapter_can_be_published_when_what_it_goes_with_is_on_the_hub(make_m
         folder = tmp_path / f"adapter{problems}"
         save_adapter(model, "de", folder, embedding="./embedding", base_model=base_model)
         save_embedding(model, folder / "embedding")
-        write_adapter_card(folder, facts)
+        card = ModelCard.load(write_adapter_card(folder, facts)).data.to_dict()
+        assert card["language"] == ["de"] and "language_bcp47" not in card
         assert len(folder_problems(folder)) == problems
+    (tmp_path / "tagged").mkdir()
+    # By its tag, which the model has learned, and not by its code alone, a Space asks for it.
+    tagged = ModelCard.load(write_adapter_card(tmp_path / "tagged", replace(facts, language="sr-Latn"))).data.to_dict()
+    assert tagged["language"] == ["sr"] and tagged["language_bcp47"] == ["sr-Latn"]
     assert "base_model_name_or_path" in folder_problems(folder)[0]
     for place in ("../clip", "/lost/clip", "~/clip"):
         edit_json(

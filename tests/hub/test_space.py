@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from babelens.cli.push import push as push_command
 from babelens.configuration.errors import HubUnreachableError, PublishError
+from babelens.model_cards.card_checks import card_problems
 from babelens.spaces import GRADIO, push_space, space_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -45,6 +46,31 @@ def test_a_space_without_examples(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "model")
     shutil.rmtree(folder / "examples")
     assert set(space_files(folder, MODEL)) == {"README.md", "app.py", "requirements.txt"}
+
+
+def test_a_space_needs_the_owner_of_the_model(finished):
+    """`babelens push` publishes a model without an owner as one's own, but the Space would load `name` alone."""
+    with pytest.raises(PublishError, match="name its owner too, as owner/mural-tiny"):
+        space_files(finished, "mural-tiny")
+
+
+def test_a_space_has_no_file_that_the_model_has_not(finished, tmp_path):
+    """The card of a folder that somebody else made may name any file of this machine."""
+    folder = shutil.copytree(finished, tmp_path / "model")
+    (folder / ".env").write_text("secret")
+    (tmp_path / "secret.png").write_text("secret")
+    text = (folder / "README.md").read_text()
+    shown = "examples/auto.png"
+    outside = ("../secret.png", str(tmp_path / "secret.png"), "examples/../../secret.png")
+    for source in (".env", "examples/../.env", *outside):
+        (folder / "README.md").write_text(text.replace(f"src: {shown}", f"src: {source}"))
+        assert set(space_files(folder, MODEL)) == {"README.md", "app.py", "requirements.txt"}, source
+        problems = card_problems(folder)
+        assert problems == (
+            [f"README.md: the widget shows {source!r}, which is not in the folder"] * (source in outside)
+        )
+    (folder / "README.md").write_text(text.replace(f"src: {shown}", f"src: ./{shown}"))
+    assert f"./{shown}" in space_files(folder, MODEL)
 
 
 def test_a_space_is_published(hub, finished):

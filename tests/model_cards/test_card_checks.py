@@ -63,6 +63,7 @@ def test_a_good_card_has_no_problem(problems):
         ("value: 1.5", "amount: 1.5", "Invalid `model_index`", True),
         ("- name: tiny", "- title: tiny", "Invalid `model_index`", True),
         ("src: a.png, ", "", "example 1 of the widget has no src", False),
+        ('"a, b"', "[a, b]", "example 1 of the widget has candidate_labels that are no text", False),
         ('"a, b"', '"a, c"', "other labels in output than in candidate_labels", False),
         ('{parameters: {hypothesis_template: "{}"}}', "yes please", "inference is neither true", False),
         ("a.png", "b.png", "the widget shows 'b.png', which is missing", False),

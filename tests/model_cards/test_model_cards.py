@@ -5,11 +5,13 @@ import re
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from PIL import Image
 from transformers import TrainingArguments
 
 from babelens.configuration.errors import LanguageTagError
+from babelens.model_cards.card_checks import card_problems
 from babelens.model_cards.card_text import CompactCard
 from babelens.model_cards.cards import model_card, write_card
 from babelens.model_cards.facts import (
@@ -55,6 +57,27 @@ def facts() -> ModelCardFacts:
             )
         ],
     )
+
+
+def test_a_table_has_a_row_for_each_source_and_example_whatever_its_words(facts):
+    """A recipe's attribution may have several lines, as YAML writes them, and ends with one then."""
+    odd = dataclasses.replace(TWEMOJI, name="A|B", license="CC-BY-4.0", attribution="Jane Doe\nand | others\n")
+    shown = dataclasses.replace(facts.examples[0], ranking=[("a|b", 0.75), ("c\r\nd", 0.25)])
+    text = model_card(dataclasses.replace(facts, training_data=[odd, CLDR], examples=[shown])).text.splitlines()
+    assert "| A\\|B | images | CC-BY-4.0 | Jane Doe and \\| others |" in text
+    assert "| ![Ein Hund](examples/ein-hund.png) | a\\|b 0.750, c d 0.250 |" in text
+
+
+def test_labels_with_commas_are_not_shown_as_several_ones(facts, tmp_path):
+    """As some emoji are called; the Hub parts labels at commas."""
+    family = dataclasses.replace(
+        facts.examples[0], ranking=[("Familie: Mann, Frau", 0.9), ("ein Hund", 0.1)], file_name="examples/family.png"
+    )
+    path = write_card(tmp_path, dataclasses.replace(facts, examples=[*facts.examples, family]))
+    assert card_problems(tmp_path) == []
+    card = ModelCard.load(path)
+    assert [each["src"] for each in card.data.widget] == ["examples/ein-hund.png"]
+    assert "Familie: Mann, Frau 0.900" in card.text and (tmp_path / "examples/family.png").is_file()
 
 
 def test_metadata_are_what_the_hub_asks_for(facts):

@@ -174,9 +174,19 @@ def test_a_file_of_results(seeds, tmp_path):
 def test_what_is_no_run_or_is_damaged(seeds, tmp_path):
     with pytest.raises(ComparisonError, match="has no results: it is no folder of a run"):
         write_report(tmp_path)
-    (tmp_path / "rates.json").write_text('{"de": 0.1}')
-    with pytest.raises(ComparisonError, match="has no results of a test set"):
-        write_report(tmp_path / "rates.json")
+    # Of other programs too, and with a text in the place of a number.
+    for other in (
+        '{"de": 0.1}',
+        '{"scripts": {"test": "jest"}}',
+        '{"de": {"t2i_r1": 1.5, "x": null}}',
+        '{"a": {"b": [1]}}',
+    ):
+        (tmp_path / "other.json").write_text(other)
+        with pytest.raises(ComparisonError, match="has no results of a test set"):
+            write_report(tmp_path / "other.json")
+    run = shutil.copytree(seeds / "seed-1", tmp_path / "notes")
+    (run / "evaluation" / "notes.json").write_text('{"made": {"by": "somebody"}}')
+    assert "somebody" not in write_report(run).read_text(encoding="utf-8")
     for name in ("facts.json", "validation.gallery.json", "validation.json"):
         run = shutil.copytree(seeds / "seed-1", tmp_path / name)
         (run / "evaluation" / name).write_text('{"rows": [{}]')

@@ -2,16 +2,20 @@
 
 import io
 import re
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
 import pytest
 from PIL import Image
+from served import LIMITS, serving
 from tiny_native import tiny_clip
 
 from babelens.serving.image_files import Thumbnails
 from babelens.serving.limits import ServingLimits
-from babelens.serving.service import languages_of
+from babelens.serving.service import ImageService, languages_of
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
 
@@ -51,6 +55,47 @@ def test_images_and_thumbnails_are_served_by_id_and_confirmed_by_version(server,
     for address in (found["image"], found["thumbnail"]):
         version = server.ask("/" + address).headers["etag"]
         assert server.ask("/" + address, If_None_Match=version).status == 304
+
+
+def test_versions_are_confirmed_in_all_their_forms(server):
+    found = server.ask(f"{TEXT}&top=1").json["results"][0]
+    for address in ("/" + found["image"], "/" + found["thumbnail"]):
+        version = server.ask(address).headers["etag"]
+        for known in (f"W/{version}", f'"another", {version}', f'W/"another",W/{version}', "*"):
+            assert server.ask(address, If_None_Match=known).status == 304, known
+        for known in ('"another"', version.strip('"'), "", "W/"):
+            assert server.ask(address, If_None_Match=known).status == 200, known
+
+
+def test_head_is_answered_as_get_without_the_body(server):
+    """Monitors ask so."""
+    found = server.ask(f"{TEXT}&top=1").json["results"][0]
+    pages = ("/", "/docs", "/health", "/api/info", f"{TEXT}&top=1", "/static/page.js", "/images/none")
+    for path in (*pages, "/" + found["image"], "/" + found["thumbnail"]):
+        head, whole = server.ask(path, "HEAD"), server.ask(path)
+        assert (head.status, head.body) == (whole.status, b""), path
+        kept = ("content-type", "content-length", "content-security-policy", "etag")
+        assert all(head.headers.get(name) == whole.headers.get(name) for name in kept), path
+    assert server.ask("/api/search-by-image", "HEAD").status == 405
+
+
+def test_few_uploaded_images_are_in_memory_at_a_time(embedder, folder):
+    """Whoever asks, however often: a file of few bytes can be an image of 200 MB."""
+    images, counts = [], []
+
+    class Counting(ImageService):
+        def opened_upload(self, data):
+            image = super().opened_upload(data)
+            images.append(weakref.ref(image))
+            counts.append(sum(each() is not None for each in images))
+            return image
+
+    service = Counting.of_folder(embedder, folder, model="tiny", limits=replace(LIMITS, uploads=3))
+    data = png(Image.new("RGB", (700, 700)))
+    with serving(service) as server, ThreadPoolExecutor(24) as clients:
+        answers = list(clients.map(lambda _: server.upload(data).status, range(24)))
+    assert answers == [200] * 24
+    assert max(counts) <= 6  # those of the batch before may not be forgotten yet
 
 
 def test_thumbnails_are_small_and_few_are_kept():
@@ -93,6 +138,23 @@ def test_every_answer_has_the_headers_of_security(server):
         assert "access-control-allow-origin" not in headers and "server" not in headers
 
 
+@pytest.mark.parametrize("site", ["same-origin", "same-site", "none"])
+def test_the_page_and_typed_addresses_are_answered(server, site):
+    assert server.ask(TEXT, Sec_Fetch_Site=site, Sec_Fetch_Dest="empty").status == 200
+
+
+def test_pages_of_other_sites_are_not_answered(server):
+    """They could not read an answer, but keep the server at work. Browsers name the site in these headers."""
+    asking = {"Origin": "https://example.org", "Sec_Fetch_Site": "cross-site"}
+    for path in (TEXT, "/", "/health", "/images/none", "/api/info"):
+        for kind in ("empty", "image", "script", "iframe"):
+            assert server.ask(path, Sec_Fetch_Dest=kind, **asking).status == 403, (path, kind)
+    for kind in ("empty", "document"):  # by a script, and by a form
+        answer = server.ask("/api/search-by-image", "POST", b"", Sec_Fetch_Dest=kind, **asking)
+        assert answer.status == 403 and "pages of other sites" in answer.json["error"]
+    assert server.ask("/?q=a&language=de", Sec_Fetch_Dest="document", **asking).status == 200  # a link
+
+
 def test_the_pages_name_no_other_address():
     for file in files("babelens.serving").joinpath("static").iterdir():
         named = set(re.findall(r"https?://[^\s\"'<]+", file.read_text("utf-8")))
@@ -114,7 +176,11 @@ def test_info_and_the_description_of_the_api(server, service):
         "/thumbnails/{id}",
     }
     for operations in described.values():
-        assert all(operation["summary"] for operation in operations.values())
+        for operation in operations.values():
+            assert operation["summary"] and set(operation["responses"]) == {"200", "4XX"}
+    refused = server.ask("/api/search").json  # and not what FastAPI answers, and describes, by itself
+    schemas = server.ask("/openapi.json").json["components"]["schemas"]
+    assert set(refused) == set(schemas["Refusal"]["properties"]) and "HTTPValidationError" not in schemas
 
 
 def test_languages_of_a_model_that_takes_any_are_those_of_its_card(tmp_path):

@@ -1,7 +1,9 @@
 """What of a folder is served: no link that leads out of it, no bad image; and when an index is out of date."""
 
+import io
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from tiny_native import tiny_clip
 
 from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.inference.embedder import Embedder
+from babelens.serving.running import identity_of
 from babelens.serving.service import ImageService
 
 
@@ -58,6 +61,25 @@ def test_an_image_that_becomes_a_link_or_goes_is_not_served(clip, images):
             assert server.ask(f"/images/{image}").status == server.ask(f"/thumbnails/{image}").status == 404
 
 
+def test_an_image_that_grows_while_it_is_sent_is_sent_as_it_was(clip, images, caplog):
+    """As one is that is copied into the folder while it is looked at."""
+    service = ImageService.of_folder(clip, images, model="m")
+
+    class Growing(io.BufferedReader):
+        def read(self, size=-1):
+            with open(self.name, "ab") as file:
+                file.write(b"more")
+            return super().read(size)
+
+    service.open = lambda image_id: Growing(io.FileIO(service.path(image_id)))
+    path = images / "a.png"
+    data = path.read_bytes()
+    found = next(image for image in service.found(service.index.embeddings[0], 2) if image.file == "a.png")
+    with serving(service) as server:
+        assert server.ask(f"/images/{found.id}").body == data
+    assert path.stat().st_size > len(data) and caplog.text == ""
+
+
 def test_it_is_current_until_an_image_or_the_model_changes(clip, images, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
@@ -69,6 +91,23 @@ def test_it_is_current_until_an_image_or_the_model_changes(clip, images, tmp_pat
     service = ImageService.of_folder(clip, images, model=str(model))
     (model / "config.json").write_text(json.dumps({"a": 1}))
     assert not service.is_current()
+
+
+def test_what_another_program_is_told_of_a_folder_with_odd_names_and_of_one_that_is_gone(clip, tmp_path, caplog):
+    folder = tmp_path / os.fsdecode(b"photos \xfe")
+    folder.mkdir()
+    for number in range(3):
+        Image.effect_noise((32, 32), 80).save(folder / f"{number}.png")
+    (folder / os.fsdecode(b"bad \xff.png")).write_bytes(b"no image")
+    service = ImageService.of_folder(clip, folder, model="m", skip_bad_images=True)
+    identity = identity_of("m", folder, service.fingerprint, "the secret")
+    asking = {"Authorization": "Bearer the secret"}
+    with serving(service, identity=identity) as server:
+        told = server.ask("/api/identity", **asking).json
+        assert told["is_current"] and told["folder"] == identity["folder"] and [*told["skipped"]] == ["bad \ufffd.png"]
+        shutil.rmtree(folder)
+        assert server.ask("/api/identity", **asking).json["is_current"] is False
+    assert caplog.text == ""
 
 
 def test_bad_images_are_an_error_or_counted(clip, images):

@@ -130,6 +130,37 @@ def test_an_image_is_searched_with(shown, server, way):
     assert shown.run("document.getElementById('example-image').src").startswith("blob:")
 
 
+def test_the_same_file_is_searched_with_again(shown, server):
+    file = server.service.folder / "image 07.png"
+    shown.choose_file("#file", file)
+    assert settled(shown, "for the image")[0] == "image 07.png"
+    choose(shown, "de")
+    shown.run("query.focus()")
+    shown.type("Hund")
+    settled(shown, "“Hund”")
+    shown.choose_file("#file", file)
+    assert settled(shown, "for the image")[0] == "image 07.png"
+
+
+@pytest.mark.parametrize("like", ["../info", "../../health", "x?top=1#", "%2e%2e/info"])
+def test_an_address_asks_for_an_image_alone(page, server, like):
+    """An id in the address of the page is not a path to something else."""
+    open_page(page, f"{server.address}?like={quote(like, safe='')}")
+    page.wait_for("!problem.hidden")
+    assert page.run("problem.textContent") in ("there is no image of this id", "Not Found")
+
+
+def test_more_is_offered_while_there_is_more(page, embedder, folder, tmp_path):
+    for path in sorted(folder.glob("*.png"))[:25]:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    with serving(ImageService.of_folder(embedder, tmp_path, model="m")) as server:
+        found = server.ask("/api/search?q=a&language=de").json["results"][0]["id"]
+        open_page(page, f"{server.address}?q=a&language=de")
+        assert len(settled(page)) == 24 and not page.run("document.getElementById('more').hidden")
+        open_page(page, f"{server.address}?like={found}")
+        assert len(settled(page)) == 24 and page.run("document.getElementById('more').hidden")
+
+
 def test_more_like_this_and_more_of_it(shown, server):
     choose(shown, "de")
     shown.type("Hund")
@@ -273,6 +304,23 @@ def test_it_fits_and_colors_can_be_told_apart(page, server, scheme, width):
     assert page.problems == []
 
 
+@pytest.mark.parametrize("letter", ["a", "ا", "犬"])
+def test_long_words_fit_a_phone(page, embedder, tmp_path, letter):
+    """In a query, an error, and the names of the model and of files."""
+    for number in range(2):
+        Image.effect_noise((32, 32), 80).save(tmp_path / f"{letter * 60}{number}.png")
+    with serving(ImageService.of_folder(embedder, tmp_path, model=letter * 80)) as server:
+        for width in (320, PHONE):
+            page.open(f"{server.address}?q={quote(letter * 400)}&language=de", width=width)
+            settled(page)
+            assert page.run("document.documentElement.scrollWidth") == width
+            page.run(f"problem.hidden = false, problem.textContent = '{letter}'.repeat(200)")
+            assert page.run("document.documentElement.scrollWidth") == width
+            page.run("document.querySelector('#results button').click()")
+            settled(page, f"for {letter}")
+            assert page.run("document.documentElement.scrollWidth") == width
+
+
 def test_a_model_that_takes_any_language_is_asked_in_any(page, folder):
     service = ImageService.of_folder(Embedder(*tiny_clip()), folder, model="clip")
     with serving(service) as server:
@@ -285,6 +333,24 @@ def test_a_model_that_takes_any_language_is_asked_in_any(page, folder):
         page.wait_for("problem.textContent.includes('names no registered language')")
         page.run("other.value = 'sw', other.dispatchEvent(new Event('change'))")
         assert settled(page) == by_text(server, "gari", "sw") and page.run("query.lang") == "sw"
+
+
+def test_a_page_of_another_site_reaches_nothing(page, server, tmp_path):
+    """A file is another site: it cannot read the answer, nor does it keep the server at work."""
+    asked = []
+    real = server.service.opened_upload
+    server.service.opened_upload = lambda data: asked.append(data) or real(data)
+    try:
+        (tmp_path / "other.html").write_text("<title>Another site</title>")
+        page.open(tmp_path / "other.html")
+        page.run(f"""(() => {{
+          const form = new FormData();
+          form.append("file", new File([new Uint8Array({list(server.service.index.paths[0].read_bytes())})], "a.png"));
+          return fetch("{server.address}api/search-by-image", {{ method: "POST", mode: "no-cors", body: form }});
+        }})().catch(() => null).then(() => true)""")
+    finally:
+        del server.service.opened_upload
+    assert asked == []
 
 
 def test_a_token_is_asked_for_once(page, service):

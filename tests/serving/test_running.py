@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -20,7 +21,7 @@ from babelens.cli.main import app
 from babelens.configuration.errors import BabelensError, ServingError
 from babelens.data.emoji.benchmark import DEFAULT_CACHE
 from babelens.serving.binding import bound_socket, check_token
-from babelens.serving.running import find_server, record_path
+from babelens.serving.running import RunningServer, find_server, identity_of, record_path, written_down
 
 pytestmark = pytest.mark.live
 
@@ -132,6 +133,34 @@ def test_records_that_are_no_records_are_passed_over(model, images, tmp_path, mo
     assert find_server("openai/clip-vit-base-patch32", images) is None  # the Hub may have a newer one
 
 
+@pytest.mark.parametrize("content", [b"[]", b"1", b'"x"', b"null", b"{}", b"\xff", b""])
+def test_another_program_at_the_port_of_a_server_is_passed_over(content):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        facts = {"model": "m", "folder": "f", "fingerprint": "x"}
+        server = RunningServer(facts | {"host": "127.0.0.1", "port": other.getsockname()[1], "secret": "s"})
+
+        def answer():
+            with other.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + content)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        assert not server.is_same()
+        answering.join()
+
+
+def test_a_query_that_is_no_text_is_left_to_the_search_without_a_server():
+    assert RunningServer({"host": "127.0.0.1", "port": 9, "secret": "s"}).search("\udcff", "de", 1) is None
+
+
+def test_a_cache_that_cannot_be_written_keeps_nobody_from_serving(tmp_path, monkeypatch, caplog):
+    (tmp_path / "babelens").write_text("a file in the place of the folder")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
+    with written_down(identity_of("m", tmp_path, "x", "s"), "127.0.0.1", 7860):
+        assert "`babelens search` will not find this server" in caplog.text
+
+
 def test_a_port_that_is_taken_is_named():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -141,8 +170,9 @@ def test_a_port_that_is_taken_is_named():
             bound_socket("127.0.0.1", port)
     with pytest.raises(ServingError, match="cannot be served"):
         bound_socket("203.0.113.7", 0)
-    with pytest.raises(ServingError, match="no host of this machine"):
-        bound_socket("no-such-host.invalid", 0)
+    for host in ("no-such-host.invalid", "two..dots", "a" * 64):
+        with pytest.raises(ServingError, match=f"^{host} is no host of this machine: .*[a-z]"):
+            bound_socket(host, 0)
 
 
 def test_a_token_is_needed_where_others_can_reach_the_server():
@@ -154,6 +184,9 @@ def test_a_token_is_needed_where_others_can_reach_the_server():
         check_token(host, TOKEN)
     with pytest.raises(ServingError, match="at least 16"):
         check_token("127.0.0.1", "short")
+    for odd in (f"{TOKEN}\n", f" {TOKEN}", f"{TOKEN}\t", f"{TOKEN}\x00{TOKEN}", f"{TOKEN}\udcff"):
+        with pytest.raises(ServingError, match="nobody could give it"):
+            check_token("127.0.0.1", odd)
 
 
 @pytest.mark.parametrize(

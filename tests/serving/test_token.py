@@ -3,7 +3,7 @@
 import pytest
 from served import TOKEN, serving
 
-from babelens.serving.gate import COOKIE
+from babelens.serving.gate import COOKIE, cookie_of
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
 
@@ -25,6 +25,8 @@ def test_nothing_is_answered_without_it(guarded, path):
 
 def test_health_is(guarded):
     assert guarded.ask("/health").json == {"status": "ok"}
+    assert guarded.ask("/health", "HEAD").status == 200
+    assert guarded.ask("/api/info", "HEAD").status == 401
 
 
 def test_a_header_opens_the_api(guarded):
@@ -32,10 +34,23 @@ def test_a_header_opens_the_api(guarded):
     assert guarded.ask(TEXT, Authorization="Bearer another secret").status == 200
 
 
+@pytest.mark.parametrize(
+    "other", ["a=1", 'a={"b":1}', "a=b c", "a[b]=1", "a@b=1", 'a="b', "a", "a/b=1", "=", f"{COOKIE}=old", "\xfc=1"]
+)
+def test_cookies_of_other_programs_of_the_host_do_not_matter(guarded, other):
+    """A browser sends them too: cookies belong to a host, whatever the port."""
+    own = f"{COOKIE}={cookie_of(TOKEN)}"
+    for cookies in (f"{other}; {own}", f"{own}; {other}", f"{other};{own};{other}"):
+        assert guarded.ask("/api/info", Cookie=cookies).status == 200
+    assert guarded.ask("/api/info", Cookie=f"{other}; x{own}").status == 401
+
+
 def test_a_browser_is_asked_once(guarded):
     assert b'name="token"' in guarded.ask("/").body
     form = {"Content_Type": "application/x-www-form-urlencoded"}
     assert guarded.ask("/login", "POST", "token=wrong", **form).status == 401
+    opened_again = guarded.ask("/login")  # the address of the page that says that it was wrong
+    assert opened_again.status == 303 and opened_again.headers["location"] == "./"
     answer = guarded.ask("/login", "POST", "token=" + TOKEN.replace(" ", "+"), **form)
     assert answer.status == 303 and answer.headers["location"] == "./"
     cookie = answer.headers["set-cookie"]

@@ -85,7 +85,7 @@ function request(search, top) {
     form.append("file", search.file, search.file.name || "pasted image");
     return [`api/search-by-image?top=${top}`, { method: "POST", body: form }];
   }
-  if (search.kind === "similar") return [`api/similar/${search.id}?top=${top}`, {}];
+  if (search.kind === "similar") return [`api/similar/${encodeURIComponent(search.id)}?top=${top}`, {}];
   return [`api/search?${new URLSearchParams({ q: search.q, language: search.language, top })}`, {}];
 }
 
@@ -135,6 +135,7 @@ function askSoon(event) {
 }
 
 function askImage(file) {
+  if (!info) return; // the server has not answered, which the page says
   if (!file.type.startsWith("image/")) return refuse("This file is not an image.");
   if (file.size > info.upload_bytes) {
     return refuse(`The image is too large: ${Math.floor(info.upload_bytes / 2 ** 20)} MiB are allowed.`);
@@ -157,7 +158,7 @@ function show(found, search, top) {
   const of = { text: () => `“${search.q}”`, image: () => "the image", similar: () => search.file }[search.kind]();
   status.textContent = found.length ? `${count} for ${of}, best first` : `No image for ${of}`;
   status.dir = "auto";
-  const most = Math.min(info.top, info.images);
+  const most = Math.min(info.top, search.kind === "similar" ? info.images - 1 : info.images);
   element("more").hidden = found.length < top || top >= most;
 }
 
@@ -204,7 +205,7 @@ function showExample(search) {
   box.hidden = search?.kind !== "image" && search?.kind !== "similar";
   if (box.hidden) return;
   const name = search.kind === "image" ? search.file.name || "pasted image" : search.file;
-  picture.src = search.kind === "image" ? URL.createObjectURL(search.file) : `thumbnails/${search.id}`;
+  picture.src = search.kind === "image" ? URL.createObjectURL(search.file) : `thumbnails/${encodeURIComponent(search.id)}`;
   picture.alt = name;
   element("example-text").textContent = `Images like ${name}`;
 }
@@ -235,7 +236,6 @@ function stop() {
 
 function clearAll() {
   query.value = "";
-  element("file").value = "";
   stop();
   query.focus();
 }
@@ -333,6 +333,7 @@ element("more").addEventListener("click", async () => {
 });
 element("file").addEventListener("change", (event) => {
   const [file] = event.target.files;
+  event.target.value = ""; // or the same file, chosen again after another search, would be no change
   if (file) askImage(file);
 });
 document.addEventListener("paste", (event) => {
