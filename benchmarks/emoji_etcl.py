@@ -2,10 +2,11 @@
 several seeds, one table.
 
     python benchmarks/emoji_etcl.py --output runs/etcl
-    python benchmarks/emoji_etcl.py --output runs/etcl-learned --set model.overrides.text_text_temperature=null
+    python benchmarks/emoji_etcl.py --output runs/etcl-fixed --set model.overrides.text_text_temperature=0.01
 
-The second one learns the temperature of translations, as the paper does; `etcl-tiny` fixes it, as MURAL does. All rows
-of a seed go on from that seed's `mural`, with as many steps. A run that is there is not trained again.
+The second one fixes the temperature of translations, as MURAL does, where the recipes learn one for everything, as the
+paper does. All rows of a seed go on from that seed's `mural`, with as many steps. A run that is there is not trained
+again.
 """
 
 import statistics

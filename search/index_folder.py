@@ -108,6 +108,12 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     _sweep(folder, manifest.parts())
 
 
+def check_has_no_index(folder: Path) -> None:
+    """Raises SaveError for a folder that has an index."""
+    if has_index(folder):
+        raise SaveError(f"{folder} has an index already: add to it, or choose another folder")
+
+
 @contextmanager
 def new_index_folder(folder: Path) -> Iterator[None]:
     """Locks a folder for an index to be built; after an error, nothing of it is left.
@@ -119,8 +125,7 @@ def new_index_folder(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked_folder(folder):
-            if has_index(folder):
-                raise SaveError(f"{folder} has an index already: add to it, or choose another folder")
+            check_has_no_index(folder)
             entries = [entry.name for entry in folder.iterdir() if entry.name != LOCK]
             if others := sorted(name for name in entries if not _PART.fullmatch(name)):
                 raise SaveError(f"{folder} is no empty folder; it has {', '.join(others[:3])}: choose another one")

@@ -115,9 +115,11 @@ def build(
     that it finds, for vectors of the index as queries.
     """
     _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
+    from ..search.index_folder import check_has_no_index
     from ..search.vector_index import IndexParameters, SearchSettings
     from .jobs.index import build_from, make_source
 
+    check_has_no_index(Path(output))  # before images are encoded for it
     search = SearchSettings(ef_search, nprobe, refine)
     parameters = IndexParameters(neighbors, ef_construction, lists, sub_vectors, search)
     source = make_source(
@@ -148,8 +150,10 @@ def add(
     `babelens index add photos.index more-embedded`
     """
     _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
+    from ..search.engines import open_index
     from .jobs.index import add_from, make_source
 
+    open_index(index)  # so that it is known to be there before images are encoded for it
     source = make_source(
         embeddings,
         images,

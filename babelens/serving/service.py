@@ -54,6 +54,7 @@ class ImageService:
         folder: the folder.
         model: the folder or the name of the model.
         states: size and time of modification of each image when the index was made, as `image_states` returns them.
+        model_files: the same of the files of the model (`model_states`).
         limits: what one request may cost.
     """
 
@@ -65,6 +66,7 @@ class ImageService:
         *,
         model: str,
         states: FileStates,
+        model_files: FileStates,
         limits: ServingLimits,
     ) -> None:
         self.embedder, self.index, self.folder, self.model, self.limits = embedder, index, folder, model, limits
@@ -83,7 +85,7 @@ class ImageService:
         self._ids = {index.paths[position]: image_id for image_id, position in self._positions.items()}
         self.languages, self.takes_any_language = languages_of(embedder.processor, model)
         self.fingerprint = fingerprint(embedder.model, embedder.processor.image_processor.to_json_string())
-        self._states, self._model_states = states, model_states(model)
+        self._states, self._model_states = states, model_files
         # A model encodes one batch at a time, as it is in eval mode meanwhile.
         encoding = ThreadPoolExecutor(1, "encode")
         self._texts = QueryBatcher(self._encode_texts, encoding, limits)
@@ -115,12 +117,14 @@ class ImageService:
             ModelKindError: for an encoder of texts alone.
         """
         embedder.check_takes_images()
-        states = image_states(folder)  # before the index, so that a change in between is noticed
+        # Before the index, so that a change in between is noticed.
+        states, model_files = image_states(folder), model_states(model)
         index = ImageIndex.of_folder(
             embedder, folder, skip_bad_images=skip_bad_images, cache=cache, show_progress=show_progress
         )
         refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
-        return cls(embedder, index, folder, model=model, states=states, limits=limits or ServingLimits())
+        limits = limits or ServingLimits()
+        return cls(embedder, index, folder, model=model, states=states, model_files=model_files, limits=limits)
 
     def __len__(self) -> int:
         """The number of images."""

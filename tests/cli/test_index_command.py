@@ -9,7 +9,15 @@ import pytest
 from index_vectors import unit
 from PIL import Image
 
-from babelens.configuration.errors import BadImageError, CorpusError, FilterError, InputError, ModelMismatchError
+from babelens.configuration.errors import (
+    BadImageError,
+    CorpusError,
+    FilterError,
+    InputError,
+    ModelMismatchError,
+    SaveError,
+    SearchIndexError,
+)
 from babelens.inference.embedding_shards import EmbeddingsInfo, shard_file, shard_table, write_info, write_shard
 from babelens.inference.image_files import images_in
 
@@ -38,6 +46,13 @@ def test_an_index_of_images(run, index, model, images):
     assert found(run, index, "a dog", "--language", "en", "--model", model, "--where", "width > 8") == []
     shown = run("index", "search", index, "a dog", "--language", "en", "--model", model).output
     assert "plain.png" in shown and "a dog [en]" in shown and "3 vectors" in shown
+
+
+def test_no_image_is_encoded_for_an_index_that_cannot_be_written(run, index, model, images, monkeypatch):
+    monkeypatch.setattr("babelens.inference.image_index.ImageIndex.of_folder", None)
+    given = ["--images", images, "--model", model]
+    assert isinstance(run("index", "build", *given, "--output", index, code=1).exception, SaveError)
+    assert isinstance(run("index", "add", images, *given, code=1).exception, SearchIndexError)
 
 
 def test_changes_of_an_index(run, index, model, images, tmp_path):

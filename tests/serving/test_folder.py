@@ -13,6 +13,7 @@ from tiny_native import tiny_clip
 
 from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.inference.embedder import Embedder
+from babelens.inference.image_index import ImageIndex
 from babelens.serving.running import identity_of
 from babelens.serving.service import ImageService
 
@@ -91,6 +92,19 @@ def test_it_is_current_until_an_image_or_the_model_changes(clip, images, tmp_pat
     service = ImageService.of_folder(clip, images, model=str(model))
     (model / "config.json").write_text(json.dumps({"a": 1}))
     assert not service.is_current()
+
+
+def test_a_model_that_changes_while_images_are_encoded_is_not_current(clip, images, tmp_path, monkeypatch):
+    file = tmp_path / "config.json"
+    file.write_text("{}")
+    of_folder = ImageIndex.of_folder
+
+    def changed(*arguments, **options):
+        file.write_text(json.dumps({"a": 1}))
+        return of_folder(*arguments, **options)
+
+    monkeypatch.setattr(ImageIndex, "of_folder", changed)
+    assert not ImageService.of_folder(clip, images, model=str(tmp_path)).is_current()
 
 
 def test_what_another_program_is_told_of_a_folder_with_odd_names_and_of_one_that_is_gone(clip, tmp_path, caplog):
