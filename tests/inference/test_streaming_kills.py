@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from forks import forked
 from image_sources import contents, write_tars
 from killed_saving import killed_at_each_operation
 from processes import together
@@ -85,7 +86,7 @@ def test_killed_at_random_moments_and_resumed(embedder, tmp_path):
     moments, kills = random.Random(0), 0
     for life in range(8):
         batches, delay = moments.randint(1, 4), moments.random() * 0.02 * (life % 2)
-        child = os.fork()
+        child = forked()
         if child == 0:
             live_and_die(embedder, job_of(tars, tmp_path / "out", workers=2), batches, delay)
         status = os.waitpid(child, 0)[1]

@@ -24,6 +24,7 @@ from typing import NoReturn
 import torch
 import yaml
 from acquired_languages import options, sentences, write_tsv
+from forks import forked
 from image_sources import write_images
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -186,7 +187,7 @@ def _is_finished(command: Command, place: Path, expected: dict[str, str]) -> boo
 
 def _run(arguments: list[str], seconds: float | None) -> int:
     """Runs a command in a process of its own, which is killed after some seconds; returns its exit status."""
-    child = os.fork()
+    child = forked()
     if child == 0:
         _live(arguments)
     if seconds is not None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import torch
+from forks import forked
 from safetensors.torch import load_file
 from tiny_training import shapes_trainer
 from torch.utils._pytree import tree_leaves
@@ -86,7 +87,7 @@ def _live_and_die(
     Returns the steps that it began to save and those that it said it had saved, and how many seconds saving took.
     """
     receiving, sending = os.pipe()
-    child = os.fork()
+    child = forked()
     if child == 0:
         _train_and_report(trainer, sending)
     os.close(sending)
@@ -177,7 +178,7 @@ def killed_at_each_operation(
     _need_forks()
     for number in itertools.count(1):
         prepare()
-        child = os.fork()
+        child = forked()
         if child == 0:
             _save_and_die(save, number, events)
         status = os.waitpid(child, 0)[1]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forks import forked
 from killed_saving import killed_at_each_operation
 from tiny_training import VISION, shapes_trainer, weights
 from transformers import AutoModel
@@ -224,7 +225,7 @@ def test_a_folder_where_nothing_else_may_be_written(tmp_path):
 
 def _in_a_process(action, *, user=None):
     """The number of the system's error that an action ends with, or 0."""
-    child = os.fork()
+    child = forked()
     if child == 0:
         code = 255
         try:
