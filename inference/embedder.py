@@ -27,6 +27,7 @@ from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.image_inputs import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts, takes_language
+from .linear_layers import fast_linear_layers
 from .loading import load_encoder
 from .lookahead import results_ahead, spare_threads
 from .onnx.model import OnnxDualEncoder, load_onnx
@@ -406,7 +407,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     model.eval()
     try:
         # Not inference_mode: what a model caches meanwhile (position tables, masks) must remain usable in training.
-        with torch.no_grad():
+        with torch.no_grad(), fast_linear_layers():
             yield
     finally:
         for module, training in modes.items():

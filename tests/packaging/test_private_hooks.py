@@ -75,6 +75,8 @@ def test_a_hook_is_as_it_was(library, hook):
         f"{library} {version(library)} (the list was made with {PINS[library]}) changed {hook['name']}. Look at "
         f"{', '.join(hook['files'])}. {hook['why']} What to do: {hook['instead']} Then change private_hooks.toml"
     )
+    if "where" in hook and not find(library, hook["where"])():
+        pytest.skip(f"this build of {library} has no {hook['name']}")
     if hook.get("exists", True):
         try:
             found = find(library, hook["name"])
