@@ -1,29 +1,25 @@
 """Whether files are as they were: the size and the time of modification of each. This module needs no torch."""
 
-from collections.abc import Iterable
+import os
 from pathlib import Path
 
-from .image_files import images_in
+from .image_files import image_entries
 
 # By the path of a file in its folder: its size in bytes, and its time of modification in nanoseconds.
 FileStates = dict[str, tuple[int, int]]
 
 
-def states_of(folder: Path, files: Iterable[Path]) -> FileStates:
-    """The states of files of a folder, in their order."""
-    states = {}
-    for file in files:
-        facts = file.stat()
-        states[str(file.relative_to(folder))] = facts.st_size, facts.st_mtime_ns
-    return states
-
-
 def image_states(folder: Path) -> FileStates:
     """The states of the images of a folder and its subfolders, in the order of their paths."""
-    return states_of(folder, images_in(folder))
+    return {name: _state(entry.stat()) for name, entry in image_entries(folder)}
 
 
 def model_states(model: str | Path) -> FileStates:
     """The states of the files in a model's folder, not in folders below; none for a model on the Hub."""
     folder = Path(model)
-    return states_of(folder, sorted(filter(Path.is_file, folder.iterdir()))) if folder.is_dir() else {}
+    files = sorted(filter(Path.is_file, folder.iterdir())) if folder.is_dir() else []
+    return {file.name: _state(file.stat()) for file in files}
+
+
+def _state(facts: os.stat_result) -> tuple[int, int]:
+    return facts.st_size, facts.st_mtime_ns

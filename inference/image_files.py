@@ -15,8 +15,13 @@ def walk_images(folder: Path) -> Iterator[Path]:
 
     The names of one folder at a time are in memory. Links to files are followed, links to folders are not.
     """
+    return (folder / name for name, _ in image_entries(folder))
+
+
+def image_entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The images of `walk_images`, each as its path in the folder and its entry there, which knows its state."""
     suffixes = {suffix for suffix, name in PIL.Image.registered_extensions().items() if name in FORMATS}
-    return _walk(folder, suffixes)
+    return _walk(folder, "", suffixes)
 
 
 def images_in(folder: Path) -> list[Path]:
@@ -38,12 +43,12 @@ def utf8_name(path: Path, folder: Path) -> str:
     return name
 
 
-def _walk(folder: Path, suffixes: set[str]) -> Iterator[Path]:
+def _walk(folder: Path, inside: str, suffixes: set[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    # Strings: a Path for each of a million files takes longer than everything else here.
     with os.scandir(folder) as entries:
         ordered = sorted(entries, key=lambda entry: entry.name)
     for entry in ordered:
-        path = folder / entry.name
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(path, suffixes)
-        elif path.suffix.lower() in suffixes and entry.is_file():
-            yield path
+            yield from _walk(folder / entry.name, f"{inside}{entry.name}{os.sep}", suffixes)
+        elif os.path.splitext(entry.name)[1].lower() in suffixes and entry.is_file():
+            yield f"{inside}{entry.name}", entry

@@ -64,7 +64,7 @@ class ImageIndex:
             ModelKindError: for an encoder of texts alone.
         """
         embedder.check_takes_images()
-        states = image_keys(folder)
+        states = {folder / name: state for name, state in image_keys(folder).items()}
         if not states:
             raise CorpusError(f"{folder}: no images ({', '.join(FORMATS)}) in this folder or in folders below")
         if cache is None:

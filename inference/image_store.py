@@ -76,7 +76,7 @@ class ImageStore:
             np.savez(path, states=np.array([*embeddings]), embeddings=np.array([*embeddings.values()]))
 
 
-def image_keys(folder: Path) -> dict[Path, str]:
-    """The images of a folder and its subfolders, in the order of their paths, each with the state under which its
-    embedding is kept."""
-    return {folder / name: f"{name}|{size}|{modified}" for name, (size, modified) in image_states(folder).items()}
+def image_keys(folder: Path) -> dict[str, str]:
+    """The images of a folder and its subfolders, in the order of their paths: the path of each in the folder, and the
+    state under which its embedding is kept."""
+    return {name: f"{name}|{size}|{modified}" for name, (size, modified) in image_states(folder).items()}

@@ -70,8 +70,8 @@ def quick_search(
     except (BabelensError, OSError, ValueError, KeyError, TypeError):
         return None
     scores = np.array([known[key] for key in keys.values()]) @ embedding
-    paths = [*keys]
-    return [(paths[best], float(scores[best])) for best in best_first(scores, top)], len(paths)
+    names = [*keys]
+    return [(folder / names[best], float(scores[best])) for best in best_first(scores, top)], len(names)
 
 
 def remember_model(model: str, embedder: "Embedder", fingerprint: str, states: FileStates) -> bool:
