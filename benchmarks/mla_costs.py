@@ -22,6 +22,7 @@ from transformers import CLIPModel
 from turns import Step, ratios
 
 from babelens import MlaConfig, MlaModel
+from babelens.inference.embedder import evaluation_mode
 from babelens.modeling.peft_mla.conversion import save_adapter, to_peft_model
 from babelens.trainers.row_updates import RowAdamW, clip_by_norm, gradients_of_rows
 
@@ -96,6 +97,7 @@ class Costs:
                 step(self.cached_images, by_row=False),
             ),
             ("8 languages in one batch / 8 passes with set_adapter", self.one_mixed_batch, self.eight_passes),
+            ("the same as `Embedder` encodes it / 8 passes", self.one_encoded_batch, self.eight_passes),
             ("the same batch in one language / 8 passes", self.one_language, self.eight_passes),
             ("the plain CLIP on such a batch / 8 passes", self.plain_clip, self.eight_passes),
         ]
@@ -140,6 +142,10 @@ class Costs:
     @torch.no_grad()
     def one_mixed_batch(self) -> None:
         self.model.get_text_features(self.foreign, language_ids=self.mixed)
+
+    def one_encoded_batch(self) -> None:
+        with evaluation_mode(self.model):
+            self.one_mixed_batch()
 
     @torch.no_grad()
     def one_language(self) -> None:
