@@ -27,9 +27,8 @@ from rich.table import Table
 from babelens import CrossEncoder, Embedder
 from babelens.data import load_emoji, retrieval_set
 from babelens.data.batching.retrieval_sets import RetrievalSet
-from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, score_ranks
+from babelens.evaluation.ranking import RetrievalRanks, embedding_ranks, reranked_ranks, score_ranks
 from babelens.inference.region_extraction import RegionExtractor
-from babelens.inference.reranking import reranked_ranks
 
 DUAL, FULL = "dual encoder", "all pairs"
 _SHOWN = ("t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r10", "mean_recall", "pairs", "seconds")
