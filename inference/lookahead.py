@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import TypeVar
@@ -11,6 +11,8 @@ from ..configuration.cores import usable_cores
 
 Result = TypeVar("Result")
 _PATIENCE = 0.1  # seconds after which a thread that waits looks whether it should end
+# Seconds up to which a job is short; the first one, which may import what it needs, has more of them.
+_SHORT, _SHORT_AT_FIRST = 0.02, 0.2
 
 
 def spare_threads(most: int, *, beside: int) -> int:
@@ -30,7 +32,8 @@ def results_ahead(jobs: Iterator[Callable[[], Result]], workers: int) -> Generat
 
     One thread takes the jobs from their iterator, which may read files, and some threads do them. Few jobs are begun
     before their results are taken, so that memory does not grow with the number of jobs. Decoding and resizing images
-    release Python's lock; with threads, no image is copied between processes.
+    release Python's lock; with threads, no image is copied between processes. Short jobs, such as batches of icons,
+    are done one after the other: in several threads they would keep each other from Python's lock.
 
     Args:
         jobs: functions without arguments.
@@ -53,11 +56,15 @@ def results_ahead(jobs: Iterator[Callable[[], Result]], workers: int) -> Generat
                 continue
 
     def take_jobs() -> None:
+        all_were_short = True
         try:
-            for job in jobs:
+            for number, job in enumerate(jobs):
                 if ended.is_set():
                     return
-                hand_over(pool.submit(job))
+                future = pool.submit(job)
+                hand_over(future)
+                if all_were_short:
+                    all_were_short = not wait([future], _SHORT if number else _SHORT_AT_FIRST).not_done
             hand_over(None)
         except BaseException as error:
             failed: Future[Result] = Future()

@@ -2,6 +2,7 @@
 demand."""
 
 import logging
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from ...configuration.errors import BadImageError, CorpusError, ImageError
 from ...processing.images import check_image, open_image, regular_file
 from .captions import enumeration
 
+# Images of a batch that are checked one by one, and the seconds for each from which threads check the others. Small
+# files, whose checks hold Python's lock, take longer with threads.
+_TRIED, _SLOW = 4, 1e-3
 JUDGED = 20  # minimum number of images from which a broken source is told from a few bad images
 
 logger = logging.getLogger(__name__)
@@ -63,8 +67,7 @@ def readable(
     Raises:
         BadImageError: for an image that cannot be read, if bad images are not skipped.
     """
-    with ThreadPoolExecutor() as pool:
-        problems = list(pool.map(partial(_problem, max_pixels=rules.max_pixels), batch["image"]))
+    problems = _problems(batch["image"], rules.max_pixels)
     skipped = [
         SkippedImage(place, image_id, problem)
         for place, image_id, problem in zip(places, batch["image_id"], problems, strict=True)
@@ -154,6 +157,18 @@ def path_inside(folder: str | Path, name: str, place: str) -> Path:
     if not stays_inside(name):
         raise CorpusError(f"{place}: {name!r} leaves the folder {folder}; name a file in it, without '..'")
     return Path(folder).absolute() / name
+
+
+def _problems(values: Sequence[Any], max_pixels: int | None) -> list[str | None]:
+    """The problem of each image; None for a good one."""
+    problem = partial(_problem, max_pixels=max_pixels)
+    start = time.perf_counter()
+    first = [problem(value) for value in values[:_TRIED]]
+    rest = values[_TRIED:]
+    if time.perf_counter() - start < _SLOW * len(first):
+        return first + [problem(value) for value in rest]
+    with ThreadPoolExecutor() as pool:
+        return first + list(pool.map(problem, rest))
 
 
 def _problem(value: Any, max_pixels: int | None) -> str | None:

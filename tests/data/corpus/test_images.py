@@ -7,7 +7,15 @@ import PIL.Image
 import pytest
 
 from babelens.configuration.errors import BadImageError, CorpusError, ImageError
-from babelens.data.corpus.images import image_bytes, path_inside, read_image, refuse_mostly_bad, stays_inside
+from babelens.data.corpus.images import (
+    ImageRules,
+    image_bytes,
+    path_inside,
+    read_image,
+    readable,
+    refuse_mostly_bad,
+    stays_inside,
+)
 from babelens.processing.images import check_image, open_image
 
 
@@ -61,3 +69,17 @@ def test_what_cannot_be_fetched_is_named(path: str) -> None:
     for read in (read_image, image_bytes):
         with pytest.raises(BadImageError, match=r"^row 3: "):
             read({"bytes": None, "path": path}, "row 3")
+
+
+@pytest.mark.parametrize("slow", [0.0, 60.0], ids=["in threads", "one by one"])
+def test_bad_images_are_found_in_their_order(slow: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("babelens.data.corpus.images._SLOW", slow)
+    PIL.Image.new("RGB", (4, 4)).save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    bad = {1, 7, 8}
+    names = ["bad.png" if number in bad else "good.png" for number in range(12)]
+    cells = [{"bytes": None, "path": str(tmp_path / name)} for name in names]
+    batch = {"image": cells, "image_id": [f"{number}" for number in range(12)]}
+    good, skipped = readable(batch, [f"row {number}" for number in range(12)], ImageRules(skip=True))
+    assert good == [number for number in range(12) if number not in bad]
+    assert [image.place for image in skipped] == [f"row {number}" for number in sorted(bad)]
