@@ -20,6 +20,7 @@ def amd(monkeypatch):
     """As on a processor whose AVX-512 MKL leaves out; returns the shapes of what oneDNN has multiplied."""
     multiplied, operator = [], torch.ops.mkldnn._linear_pointwise
     monkeypatch.setattr(linear_layers, "_mkl_leaves_out_avx512", lambda: True)
+    monkeypatch.setattr(linear_layers, "_FEWEST_ROWS", 1)
     monkeypatch.setattr(
         torch.ops.mkldnn, "_linear_pointwise", lambda *args: (multiplied.append(args[0].shape), operator(*args))[1]
     )
@@ -46,6 +47,21 @@ def test_products_are_equal(amd, shape, weight, bias):
     assert len(amd) == 2
     torch.testing.assert_close(found, linear(values, weight, bias))
     torch.testing.assert_close(transposed, found)
+
+
+def test_numbers_of_rows_are_few(amd, monkeypatch):
+    monkeypatch.setattr(linear_layers, "_FEWEST_ROWS", 256)
+    weight, bias = torch.randn(OUT, WIDTH), torch.randn(OUT)
+    lengths = range(1, 2100)
+    for rows in lengths:
+        values = torch.randn(rows, WIDTH)
+        with torch.no_grad(), fast_linear_layers():
+            found = linear(values, weight, bias)
+        torch.testing.assert_close(found, linear(values, weight, bias))
+    large = [rows for rows in lengths if rows >= 256]
+    assert len(amd) == len(large) and len(set(amd)) == 42
+    assert all(rows <= done <= rows + max(32, rows / 16) for rows, (done, _) in zip(large, amd, strict=True))
+    assert linear_layers._rounded_up(64 * 50) == 64 * 50
 
 
 @pytest.mark.parametrize(
