@@ -221,6 +221,7 @@ def search(
     nprobe: Nprobe = None,
     refine: Refine = None,
     exact: Annotated[bool, typer.Option("--exact", help="Scan all vectors.", rich_help_panel=_SETTINGS)] = False,
+    whole_jpegs: WholeJpegs = False,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -241,6 +242,8 @@ def search(
         )
     if languages and not texts:
         raise typer.BadParameter("there is no description whose language it could be", param_hint="--language")
+    if whole_jpegs and not image:
+        raise typer.BadParameter("there is no --image to read", param_hint="--whole-jpegs")
     from ..search.vector_index import SearchSettings
     from .jobs.index import search_for
 
@@ -254,6 +257,7 @@ def search(
         top=top,
         where=where,
         settings=SearchSettings(ef_search, nprobe, refine, exact),
+        draft_jpegs=not whole_jpegs,
         trust_remote_code=trust_remote_code,
         as_json=as_json,
     )

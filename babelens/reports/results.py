@@ -1,5 +1,6 @@
 """The results of a run as a report shows them: a chart of bars for each test set, with all numbers in a table."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,8 +97,11 @@ def _test_set(evaluation: Evaluation, name: str, scores: Sequence[Score]) -> Tes
         BarGroup(_group_title(title), list(_bars(evaluation, name, title, languages, values, metric)))
         for title, languages in evaluation.runs[0].groups[name].items()
     ]
-    longest = max(max([bar.value, *(bar.interval or ()), *bar.dots]) for group in groups for bar in group.bars)
-    axis = ticks(0, longest)
+    groups = [group for group in groups if group.bars]
+    lengths = [
+        length for group in groups for bar in group.bars for length in (bar.value, *(bar.interval or ()), *bar.dots)
+    ]
+    axis = ticks(0, max(lengths, default=0))
     return TestSet(
         name=f"{evaluation.name}-{name}",
         title=_title(evaluation, name, details),
@@ -120,11 +124,13 @@ def metric_title(metric: str) -> str:
 def _bars(
     evaluation: Evaluation, name: str, title: str, languages: Sequence[str], values: Mapping[str, Score], metric: str
 ) -> Iterator[Bar]:
+    """The bars of a group; a score that is not a number has none, and is in the table alone."""
     runs = evaluation.runs
+    drawn = {language for language, score in values.items() if math.isfinite(score.mean)}
     for language in languages:
-        if language in values:
+        if language in drawn:
             yield _bar(values[language], score_interval(runs, [(name, language)], metric), is_mean=False)
-    if title in values:
+    if title in drawn:
         keys: list[Key] = [(name, language) for language in languages if language in values]
         yield _bar(values[title], score_interval(runs, keys, metric), is_mean=True)
 

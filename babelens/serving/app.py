@@ -16,7 +16,7 @@ import numpy as np
 
 from ..configuration.errors import BabelensError, ImageError, MissingExtraError, ServerBusyError
 from ..configuration.languages import normalize_language
-from .gate import COOKIE, Application, Gate, cookie_of, is_token
+from .gate import Application, Gate, cookie_of, is_token
 from .image_files import content_type, version_of
 from .service import ImageService
 
@@ -163,7 +163,8 @@ def _add_pages(app: Any, static: dict[str, bytes], token: str | None) -> None:
             return HTMLResponse(wrong, 401, headers=_NOT_KEPT)
         answer = RedirectResponse("./", 303)
         secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, cookie_of(token), httponly=True, samesite="strict", secure=secure)
+        name, value = cookie_of(token)
+        answer.set_cookie(name, value, httponly=True, samesite="strict", secure=secure)
         return answer
 
 

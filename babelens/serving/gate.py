@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-COOKIE = "babelens"
+COOKIE = "babelens-"  # how the names of all our cookies begin
 # What the login page needs, and what a monitor asks.
 _PUBLIC = ("/health", "/login", "/static/")
 # Beside the file, a form has its boundaries and the headers of its parts.
@@ -102,7 +102,8 @@ class Gate:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and is_token(given.strip(), self._tokens):
             return True
-        return any(is_token(cookie, [cookie_of(token) for token in self._tokens]) for cookie in _cookies(headers))
+        own = ["=".join(cookie_of(token)) for token in self._tokens]
+        return any(is_token(cookie, own) for cookie in _cookies(headers))
 
     async def _ask_for_token(self, path: str, send: Send) -> None:
         asking = [(b"www-authenticate", b"Bearer"), (b"cache-control", b"no-store")]
@@ -207,17 +208,20 @@ def is_token(given: bytes, tokens: list[str]) -> bool:
 
 
 def _cookies(headers: dict[bytes, bytes]) -> Iterator[bytes]:
-    """The values of this server's cookie. Programs at other ports of the host have theirs in the same header, and some
-    of them are not written as the standard says."""
+    """The cookies of this server and others of babelens, each as name=value. Programs at other ports of the host have
+    theirs in the same header, and some of them are not written as the standard says."""
     for cookie in headers.get(b"cookie", b"").split(b";"):
-        name, _, value = cookie.strip().partition(b"=")
-        if name == COOKIE.encode():
-            yield value
+        if cookie.strip().startswith(COOKIE.encode()):
+            yield cookie.strip()
 
 
-def cookie_of(token: str) -> str:
-    """What the cookie of a browser holds that has been given the token; the token cannot be read from it."""
-    return hmac.new(token.encode(), b"babelens cookie", hashlib.sha256).hexdigest()
+def cookie_of(token: str) -> tuple[str, str]:
+    """The name and the value of the cookie of a browser that has been given the token, which cannot be read from them.
+
+    A cookie belongs to a host, whatever the port: with one name for all, two servers would overwrite each other's.
+    """
+    name, value = (hmac.new(token.encode(), use, hashlib.sha256).hexdigest() for use in (b"name", b"babelens cookie"))
+    return f"{COOKIE}{name[:12]}", value
 
 
 async def _answer(

@@ -71,6 +71,22 @@ def test_changes_of_an_index(run, index, model, images, tmp_path):
     assert (stat["engine"], stat["vectors"], stat["deleted"], stat["recall@10"]) == ("exact", 2, 0, 1)
     assert stat["columns"] == {"width": "int32", "height": "int32"} and stat["model"] == str(model)
     assert isinstance(run("index", "delete", index, "--where", "a >", code=1).exception, FilterError)
+    emptied = run("index", "delete", index, "--where", "width > 0", "--compact").output
+    assert "2 vectors deleted" in emptied and "nothing to write anew" in emptied
+    assert isinstance(run("index", "delete", index, "--compact", code=1).exception, SearchIndexError)
+
+
+def test_whole_jpegs_find_whole_jpegs(run, model, tmp_path, monkeypatch):
+    """A query is read as the images of the index were."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "images").mkdir()
+    photo = tmp_path / "images/photo.jpg"
+    Image.effect_noise((800, 800), 80).convert("RGB").save(photo)
+    run("index", "build", "--images", photo.parent, "--model", model, "--whole-jpegs", "--output", tmp_path / "index")
+    query = (tmp_path / "index", "--model", model, "--image", photo)
+    (whole,), (draft,) = found(run, *query, "--whole-jpegs"), found(run, *query)
+    assert draft["score"] < whole["score"] == pytest.approx(1, abs=1e-3)
+    assert run("index", "search", *query[:3], "a", "--language", "en", "--whole-jpegs", code=2)
 
 
 def test_images_that_are_left_out_turned_or_oddly_named(run, model, images, tmp_path, monkeypatch, caplog):

@@ -171,6 +171,16 @@ def test_a_file_of_results(seeds, tmp_path):
     assert "task: xvnli: accuracy" in [part.strip() for part in shown]
 
 
+@pytest.mark.parametrize("german", [60.0, float("nan")])
+def test_a_score_that_is_not_a_number_is_in_the_table_alone(tmp_path, german):
+    """Such as a rank correlation of equal scores."""
+    tasks = {"sts": {"en": {"spearman": float("nan")}, "de": {"spearman": german}}}
+    (tmp_path / "task.json").write_text(json.dumps(tasks))
+    (test,) = sets_of(read_sources(tmp_path / "task.json").evaluations[0])
+    assert list(test.bars) == (["de"] if german == 60 else []) and dict(test.rows)["en"] == ["nan"]
+    assert "nan" in [part.strip() for part in Page(write_report(tmp_path / "task.json").read_text("utf-8")).texts]
+
+
 def test_what_is_no_run_or_is_damaged(seeds, tmp_path):
     with pytest.raises(ComparisonError, match="has no results: it is no folder of a run"):
         write_report(tmp_path)

@@ -64,9 +64,12 @@ def delete_from(address: str, ids: list[str], ids_file: Path | None, where: str 
     index = open_index(address)
     ids = [*ids, *(read_texts(ids_file) if ids_file else [])]
     deleted = index.delete(ids, where=where) if ids or where is not None else 0
-    if compact:
+    is_emptied = deleted > 0 and index.stat().vectors == 0
+    if compact and not is_emptied:
         index.compact()
     typer.echo(f"{deleted} vectors deleted from {address}, which has {index.stat().vectors}")
+    if compact and is_emptied:
+        typer.echo("It is empty, so there is nothing to write anew: remove it, if its space is needed")
 
 
 def search_for(
@@ -79,12 +82,13 @@ def search_for(
     top: int,
     where: str | None,
     settings: SearchSettings,
+    draft_jpegs: bool,
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
     """Prints what is found for texts, each with its language, and images, together."""
     index = open_index(address)
-    embedder = load_embedder(model, hint="--model", draft_jpegs=True, trust_remote_code=trust_remote_code)
+    embedder = load_embedder(model, hint="--model", draft_jpegs=draft_jpegs, trust_remote_code=trust_remote_code)
     hits = search_index(
         index,
         embedder,
