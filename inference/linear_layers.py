@@ -4,9 +4,9 @@ torch multiplies matrices in float32 with Intel's MKL, which uses the instructio
 alone. oneDNN, with which torch convolves and multiplies in bfloat16, uses them wherever they are: on a Zen 5 it
 multiplies 2.2 times as fast, and a CLIP encodes 1.8 times as fast. Results differ in the last bits of a float32.
 
-oneDNN compiles a kernel for every number of rows that it meets, and keeps half a megabyte of it; a server meets
-hundreds, as its queries come in batches of every size and length. So few rows are left to MKL, which is nearly as fast
-at those, and the number of many is rounded up.
+oneDNN compiles kernels for every number of rows (all tokens of a batch together) that it meets, and keeps half a
+megabyte of them. A server meets hundreds of numbers, as its queries come in batches of every size and length. So the
+number is rounded up, and rows of zeros are added.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-# Fewer rows than this, all texts and tokens of a batch together, are left to MKL.
-_FEWEST_ROWS = 256
-# Numbers of rows between two powers of two, and the least distance of two numbers.
-_SIZES, _STEP = 16, 32
+# Numbers of rows are rounded up to powers of two as far as _STEP, and from there to multiples of it; where these would be
+# more than _SIZES between two powers of two, to _SIZES equal steps.
+_STEP, _SIZES = 64, 16
 
 
 def fast_linear_layers() -> AbstractContextManager[object]:
@@ -70,7 +69,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         all(type(factor) in (Tensor, nn.Parameter) and factor.is_cpu for factor in factors)
         and all(factor.dtype == torch.float32 for factor in factors)
         and weight.ndim == 2
-        and input.numel() >= _FEWEST_ROWS * weight.shape[1] > 0
+        and input.numel() > 0
         and not (torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
     )
     if not is_for_onednn:
@@ -85,5 +84,6 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def _rounded_up(rows: int) -> int:
-    step = max(_STEP, (1 << (rows.bit_length() - 1)) // _SIZES)
-    return -(-rows // step) * step
+    power = 1 << (rows - 1).bit_length()
+    step = max(_STEP, power // 2 // _SIZES)
+    return min(power, -(-rows // step) * step)

@@ -20,7 +20,6 @@ def amd(monkeypatch):
     """As on a processor whose AVX-512 MKL leaves out; returns the shapes of what oneDNN has multiplied."""
     multiplied, operator = [], torch.ops.mkldnn._linear_pointwise
     monkeypatch.setattr(linear_layers, "_mkl_leaves_out_avx512", lambda: True)
-    monkeypatch.setattr(linear_layers, "_FEWEST_ROWS", 1)
     monkeypatch.setattr(
         torch.ops.mkldnn, "_linear_pointwise", lambda *args: (multiplied.append(args[0].shape), operator(*args))[1]
     )
@@ -49,8 +48,7 @@ def test_products_are_equal(amd, shape, weight, bias):
     torch.testing.assert_close(transposed, found)
 
 
-def test_numbers_of_rows_are_few(amd, monkeypatch):
-    monkeypatch.setattr(linear_layers, "_FEWEST_ROWS", 256)
+def test_numbers_of_rows_are_few(amd):
     weight, bias = torch.randn(OUT, WIDTH), torch.randn(OUT)
     lengths = range(1, 2100)
     for rows in lengths:
@@ -58,10 +56,11 @@ def test_numbers_of_rows_are_few(amd, monkeypatch):
         with torch.no_grad(), fast_linear_layers():
             found = linear(values, weight, bias)
         torch.testing.assert_close(found, linear(values, weight, bias))
-    large = [rows for rows in lengths if rows >= 256]
-    assert len(amd) == len(large) and len(set(amd)) == 42
-    assert all(rows <= done <= rows + max(32, rows / 16) for rows, (done, _) in zip(large, amd, strict=True))
-    assert linear_layers._rounded_up(64 * 50) == 64 * 50
+    done = [rows for rows, _ in amd]
+    assert sorted({*done})[:9] == [1, 2, 4, 8, 16, 32, 64, 128, 192] and len({*done}) == 39
+    assert all(rows <= rounded < 2 * rows for rows, rounded in zip(lengths, done, strict=True))
+    assert all(rounded - rows < max(64, rows / 16) for rows, rounded in zip(lengths, done, strict=True))
+    assert linear_layers._rounded_up(64 * 50) == 64 * 50  # a batch of images of a CLIP ViT-B/32
 
 
 @pytest.mark.parametrize(
