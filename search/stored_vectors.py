@@ -156,10 +156,9 @@ class StoredVectorsIndex(VectorIndex):
     def compact(self) -> None:
         with errors_naming(self.folder, "the index is as before"), changed_index(self.folder) as manifest:
             now = type(self)(self.folder, manifest)
-            if manifest.deleted or len(manifest.rows) > 1:
+            is_empty = now._alive is not None and not now._alive.any()
+            if not is_empty and (manifest.deleted or len(manifest.rows) > 1):
                 name, rows = _write_part(self.folder, manifest, now.vectors())
-                if not rows:
-                    raise SearchIndexError(f"{self.folder}: all vectors are deleted; remove the folder instead")
                 whole = replace(manifest, rows={name: rows}, deleted=None, graph=None)
                 whole = replace(whole, graph=type(self)(self.folder, whole)._write_graph(None))
                 write_manifest(self.folder, replace(whole, change=manifest.change + 1))

@@ -173,7 +173,10 @@ class VectorIndex(ABC):
 
     @abstractmethod
     def compact(self) -> None:
-        """Writes the index anew without what was deleted, and with all that was added in one piece."""
+        """Writes the index anew without what was deleted, and with all that was added in one piece.
+
+        An index of which all is deleted stays as it is.
+        """
 
     @abstractmethod
     def search(

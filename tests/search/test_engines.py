@@ -148,6 +148,19 @@ def test_very_few_vectors(engine, tmp_path, random):
     assert numbers(index.search(vectors[:1], 5)[0]) == order[0].tolist()
 
 
+def test_an_index_of_which_all_is_deleted(engine, tmp_path, random):
+    vectors = unit(random, 20)
+    index = build_index(tmp_path / "index", source_of(vectors), engine)
+    assert index.delete(where="width >= 0 or width is None") == 20
+    index.compact()
+    for opened in (index, open_index(tmp_path / "index")):
+        assert opened.stat().vectors == 0 and opened.search(vectors[:1]) == [[]]
+    assert index.add(source_of(vectors[:2])) == 2
+    index.compact()
+    assert index.stat().vectors == 2 and index.stat().deleted == 0
+    assert numbers(index.search(vectors[1:2], 1)[0]) == [1]
+
+
 @pytest.mark.parametrize("cells", [False, True])
 def test_adding_deleting_and_compacting(engine, cells, tmp_path, random, request):
     if cells:

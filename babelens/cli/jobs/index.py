@@ -64,12 +64,9 @@ def delete_from(address: str, ids: list[str], ids_file: Path | None, where: str 
     index = open_index(address)
     ids = [*ids, *(read_texts(ids_file) if ids_file else [])]
     deleted = index.delete(ids, where=where) if ids or where is not None else 0
-    is_emptied = deleted > 0 and index.stat().vectors == 0
-    if compact and not is_emptied:
+    if compact:
         index.compact()
     typer.echo(f"{deleted} vectors deleted from {address}, which has {index.stat().vectors}")
-    if compact and is_emptied:
-        typer.echo("It is empty, so there is nothing to write anew: remove it, if its space is needed")
 
 
 def search_for(
