@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-# Numbers of rows are rounded up to powers of two as far as _STEP, and from there to multiples of it; where these would be
-# more than _SIZES between two powers of two, to _SIZES equal steps.
+# Numbers of rows are rounded up to powers of two as far as _STEP, and from there to multiples of it; where these would
+# be more than _SIZES between two powers of two, to _SIZES equal steps.
 _STEP, _SIZES = 64, 16
 
 
