@@ -163,7 +163,9 @@ def compare(
     batch_size: Annotated[int, typer.Option(help="Number of image-text pairs in a batch.")] = 512,
     chunk: Annotated[int, typer.Option(help="Number of examples that both sides embed at a time.")] = 32,
     length_groups: Annotated[int, typer.Option(help="babelens' `text_length_groups`, in each chunk.")] = 1,
-    kept: Annotated[int, typer.Option(help="babelens' `embed_chunks_kept`.")] = 1,
+    kept: Annotated[
+        int | None, typer.Option(help="babelens' `embed_chunks_kept`; by default as many as leave half of the memory.")
+    ] = None,
     image_size: Annotated[int, typer.Option(help="Width and height of images in pixels.")] = 64,
     rounds: Annotated[int, typer.Option(help="Number of rounds; each times both sides once.")] = 15,
     threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
@@ -239,6 +241,7 @@ def large(
     ] = IMAGE_TEXT,
     batch_size: Annotated[int, typer.Option(help="Number of examples in a batch.")] = 32_768,
     chunk: Annotated[int, typer.Option(help="Number of examples that are embedded at a time.")] = 256,
+    kept: Annotated[int, typer.Option(help="Number of chunks whose activations stay in memory.")] = 1,
     image_size: Annotated[int, typer.Option(help="Width and height of images in pixels.")] = 32,
     threads: Annotated[int, typer.Option(help="Number of processor threads.")] = 1,
 ) -> None:
@@ -251,9 +254,8 @@ def large(
     sizes = f"{batch_size} examples in chunks of {chunk}, images of {image_size} pixels"
     print(f"{preset} with a small ViT, {task}: {sizes}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(
-            model, folder, {task: batch}, embed_chunk_size=chunk, max_steps=1, warmup_steps=0, disable_tqdm=True
-        )
+        chunks = {"embed_chunk_size": chunk, "embed_chunks_kept": kept}
+        trainer = make_trainer(model, folder, {task: batch}, **chunks, max_steps=1, warmup_steps=0, disable_tqdm=True)
         start = time.perf_counter()
         loss = trainer.train().training_loss
     moved = sum(not torch.equal(value, before[name]) for name, value in model.state_dict().items())

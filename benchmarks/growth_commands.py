@@ -216,7 +216,7 @@ CASES = [
         "train mural, 2 steps, chunks of 64",
         "batch",
         BATCHES,
-        partial(train_batch, method="mural", embed_chunk_size=64),
+        partial(train_batch, method="mural", embed_chunk_size=64, embed_chunks_kept=1),
     ),
     Case("train mural", "languages", LANGUAGES, train_languages),
     Case("acquire", "translation pairs", PAIRS, acquire),

@@ -2,10 +2,9 @@
 
 import math
 import os
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-_CGROUPS = Path("/sys/fs/cgroup")
-_OWN_CGROUPS = Path("/proc/self/cgroup")
+from .control_groups import GROUPS, OWN_GROUPS, group_folders
 
 
 def usable_cores() -> int:
@@ -23,40 +22,20 @@ def usable_cores() -> int:
     return max(1, cores or 1) if limit is None else max(1, min(cores or 1, math.ceil(limit)))
 
 
-def cgroup_limit(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> float | None:
+def cgroup_limit(root: Path = GROUPS, own: Path = OWN_GROUPS) -> float | None:
     """The smallest limit of processor time that the control groups of this process have, in cores; None for no limit.
 
     Args:
         root: the folder of the control groups, of version 1 or 2.
-        own: the file with the groups of the process, `hierarchy:controllers:path` in each line.
+        own: the file with the groups of the process.
     """
     limits = []
-    for controllers, group in _groups(own):
-        if not controllers:  # version 2
-            limits += [_limit(folder / "cpu.max") for folder in _folders(root, group)]
-        elif "cpu" in controllers.split(","):
-            for name in {controllers, "cpu", "cpu,cpuacct"}:
-                limits += [
-                    _limit(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
-                    for folder in _folders(root / name, group)
-                ]
+    for folder in group_folders("cpu", root, own):
+        limits += [
+            _limit(folder / "cpu.max"),  # version 2
+            _limit(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us"),
+        ]
     return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _groups(own: Path) -> list[tuple[str, str]]:
-    """The controllers and the path of each group of the process."""
-    try:
-        lines = own.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:  # another system than Linux
-        return []
-    split = [line.split(":", 2) for line in lines]
-    return [(parts[1], parts[2]) for parts in split if len(parts) == 3]
-
-
-def _folders(root: Path, group: str) -> list[Path]:
-    """The folder of a group and those above it; in a container, whose own group is the root, the root alone exists."""
-    inner = PurePosixPath(group.lstrip("/"))
-    return [root / inner, *(root / parent for parent in inner.parents)] if inner.parts else [root]
 
 
 def _limit(*files: Path) -> float | None:

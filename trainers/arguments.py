@@ -33,12 +33,12 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             "chunk and not on the batch; the gradient is exactly that of the whole batch (Gao et al. 2021)."
         },
     )
-    embed_chunks_kept: int = field(
-        default=1,
+    embed_chunks_kept: int | None = field(
+        default=None,
         metadata={
             "help": "Gradient caching: number of chunks that are embedded once, and not a second time, because their "
             "activations stay in memory. One chunk takes no more memory than the second embedding of the others "
-            "does; each further one takes as much again."
+            "does; each further one takes as much again. Default: as many as leave half of the free memory."
         },
     )
     gather_negatives: bool = field(
@@ -145,7 +145,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
         for name in ("embed_chunks_kept", "augmented_views"):
-            if getattr(self, name) < 0:
+            if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
         for name in ("task_weights", "task_learning_rates", "learning_rate_mapping"):
             for key, value in (getattr(self, name) or {}).items():
@@ -157,7 +157,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         if own:
             self.optim = OptimizerNames.ADAMW_TORCH
         super().__post_init__()
-        if self.embed_chunks_kept > 1 and self.embed_chunk_size is None:
+        if (self.embed_chunks_kept or 0) > 1 and self.embed_chunk_size is None:
             raise TrainingSetupError("embed_chunks_kept: without embed_chunk_size, there are no chunks to keep")
         if own:
             self.optim = own

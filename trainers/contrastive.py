@@ -39,6 +39,7 @@ from .bounded_temperature import BoundTemperature
 from .data_loading import data_seed
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
+from .kept_chunks import WhileMemoryLasts
 from .optimizers import Lamb, TaskOptimizer, parameter_groups
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .tower_features import FrozenTowers
@@ -115,6 +116,7 @@ class ContrastiveTrainer(BabelensTrainer):
             raise TrainingSetupError("towers: an optimizer of your own has learning rates of its own; leave one out")
         self.add_callback(BoundTemperature)
         self.loss_is_scaled_for_ga = False
+        self._keeps_chunk = WhileMemoryLasts(self.model, args.device)
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
         # Whether `model.train()` was called since the training began: frozen parts are then in evaluation mode.
@@ -297,7 +299,7 @@ class ContrastiveTrainer(BabelensTrainer):
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
             is_sharded=is_sharded,
-            kept=self.args.embed_chunks_kept,
+            kept=self._keeps_chunk if self.args.embed_chunks_kept is None else self.args.embed_chunks_kept,
         )
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:

@@ -3,9 +3,10 @@
 
 The embeddings are computed chunk by chunk without a graph. The loss of all embeddings gives the gradient of every
 embedding. Each chunk is then embedded again, with the same random numbers, and the gradients of its embeddings are
-propagated to the weights. The graphs of the first chunks may be kept instead: that of one chunk takes no more memory
-than the second pass does. The texts of a chunk have a similar length, so that there is little padding. If the output
-of the towers for one example does not depend on the other examples, the gradient is exactly that of the whole batch.
+propagated to the weights. The graphs of the first chunks may be kept instead, which saves their second pass: that of
+one chunk takes no more memory than a second pass does. The gradient does not depend on how many are kept. The texts of
+a chunk have a similar length, so that there is little padding. If the output of the towers for one example does not
+depend on the other examples, the gradient is exactly that of the whole batch.
 
 A tower with batch normalization in training mode normalizes each chunk by the mean and variance of the chunk, as it
 would on several devices, and the gradient is exactly that of a batch that is normalized in this way. Its running
@@ -124,7 +125,7 @@ def backward_in_chunks(
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
     options: Mapping[str, Any] | None = None,
     is_sharded: bool = False,
-    kept: int = 1,
+    kept: int | Callable[[int], bool] = 1,
 ) -> Tensor:
     """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time.
 
@@ -140,8 +141,9 @@ def backward_in_chunks(
         options: further keyword arguments of the model's forward; by default it computes no logits.
         is_sharded: whether the weights are sharded; sharded weights cannot have sparse gradients, and are gathered
             anew in each pass, so that no graph is kept.
-        kept: number of chunks whose graphs are kept between the two passes, instead of being computed again. The last
-            chunk is always computed again, because DistributedDataParallel exchanges its gradients.
+        kept: number of chunks whose graphs are kept between the two passes, instead of being computed again; or a
+            function that says so of one chunk after the other, until it denies (`WhileMemoryLasts`). The last chunk is
+            always computed again, because DistributedDataParallel exchanges its gradients.
 
     Returns:
         The loss [], detached.
@@ -149,15 +151,17 @@ def backward_in_chunks(
     options = {"return_logits": False} | dict(options or {})
     order = _by_length(inputs)
     parts = order.tensor_split(chunks)
-    kept = 0 if is_sharded else min(kept, chunks - 1)
+    keeps = kept if callable(kept) else kept.__gt__
     states, outputs, graphs = [], [], []
-    for k, rows in enumerate(parts[:kept]):
-        by_row = gradients_by_row(model, before_first=True) if k else nullcontext()
-        with without_sync(), by_row, autocast():
+    for k, rows in enumerate(parts[:-1]):
+        if is_sharded or not keeps(k):
+            break
+        with without_sync(), gradients_by_row(model, before_first=k > 0), autocast():
             graphs.append(model(**_take(inputs, rows), **options))
         outputs.append(_detached(graphs[-1]))
+    count = len(graphs)
     with still_running_statistics(model), torch.no_grad():
-        for rows in parts[kept:]:
+        for rows in parts[count:]:
             states.append(RandomState(rows.device))
             with autocast():
                 outputs.append(model(**_take(inputs, rows), **options))
@@ -165,10 +169,10 @@ def backward_in_chunks(
     loss = objective(cached)
     leaves = {field.name: value for field in fields(cached) if (value := cached.get(field.name)) is not None}
     gradients = dict(zip(leaves, torch.autograd.grad(loss, leaves.values(), allow_unused=True), strict=True))
-    for rows in parts[:kept]:
+    for rows in parts[:count]:
         with without_sync():
             backward(_surrogate(graphs.pop(0), gradients, rows, is_last=False), False)
-    for k, (rows, state) in enumerate(zip(parts[kept:], states, strict=True), start=kept):
+    for k, (rows, state) in enumerate(zip(parts[count:], states, strict=True), start=count):
         is_last = k == chunks - 1
         # The gradients of the first chunk are dense, so that sparse ones can be added in place, and so are those of
         # the last chunk, because DistributedDataParallel exchanges dense gradients.

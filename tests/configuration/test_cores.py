@@ -5,42 +5,33 @@ import subprocess
 import sys
 
 import pytest
+from control_groups_of import written_groups
 
 from babelens.configuration import cores
 from babelens.configuration.cores import cgroup_limit, usable_cores
 
 
-def groups(tmp_path, own, **files):
-    """The limit of a process of some groups; `files` are contents by path, with `__` for a slash."""
-    (tmp_path / "own").write_text(own)
-    for name, content in files.items():
-        file = tmp_path / "cgroup" / name.replace("__", "/").replace("_dot_", ".")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content)
-    return cgroup_limit(tmp_path / "cgroup", tmp_path / "own")
-
-
 @pytest.mark.parametrize(
     ("own", "files", "limit"),
     [
-        ("0::/\n", {"cpu_dot_max": "150000 100000\n"}, 1.5),
-        ("0::/\n", {"cpu_dot_max": "max 100000\n"}, None),
-        ("0::/\n", {"cpu_dot_max": "nonsense\n"}, None),
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, None),
+        ("0::/\n", {"cpu.max": "nonsense\n"}, None),
         ("0::/\n", {}, None),
         # The group above has the smaller limit.
-        ("0::/job/step\n", {"job__step__cpu_dot_max": "400000 100000", "job__cpu_dot_max": "200000 100000"}, 2),
+        ("0::/job/step\n", {"job/step/cpu.max": "400000 100000", "job/cpu.max": "200000 100000"}, 2),
         # The path is that of the host; the container sees its own group as the root.
-        ("0::/docker/abc\n", {"cpu_dot_max": "300000 100000"}, 3),
+        ("0::/docker/abc\n", {"cpu.max": "300000 100000"}, 3),
         (
             "5:cpu,cpuacct:/job\n4:memory:/job\n",
-            {"cpu__job__cpu_dot_cfs_quota_us": "50000\n", "cpu__job__cpu_dot_cfs_period_us": "100000\n"},
+            {"cpu/job/cpu.cfs_quota_us": "50000\n", "cpu/job/cpu.cfs_period_us": "100000\n"},
             0.5,
         ),
-        ("5:cpu:/\n", {"cpu__cpu_dot_cfs_quota_us": "-1\n", "cpu__cpu_dot_cfs_period_us": "100000\n"}, None),
+        ("5:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
     ],
 )
 def test_the_limit_of_control_groups(tmp_path, own, files, limit):
-    assert groups(tmp_path, own, **files) == limit
+    assert cgroup_limit(**written_groups(tmp_path, own, files)) == limit
 
 
 def test_other_systems_have_no_groups(tmp_path):
