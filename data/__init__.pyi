@@ -1,3 +1,4 @@
+from .batching.added_translations import add_translations as add_translations
 from .batching.retrieval_sets import RetrievalSet as RetrievalSet, retrieval_set as retrieval_set
 from .batching.task_data import TaskData as TaskData
 from .batching.views import (

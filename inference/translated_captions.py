@@ -2,18 +2,15 @@
 
 import logging
 from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
-from datasets import Dataset, Features, concatenate_datasets
+from datasets import Dataset
 
 from ..configuration.errors import CorpusError
 from ..configuration.languages import normalize_language, normalize_languages
 from ..data.corpus.captions import Caption
-from ..data.corpus.corpus import CAPTIONS, describe, languages_of
+from ..data.corpus.corpus import describe, languages_of, with_captions
 from .translation import Translator
-
-_PART = 10_000  # number of rows that are held as Python objects
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +47,7 @@ def translated_captions(
         raise CorpusError(f"no captions in {source} to translate; the corpus has {describe(present)}")
     captions: Iterable[list[Caption]] = corpus.with_format(None)["captions"]
     found = {target: _translations(captions, translator, source, target) for target in wanted}
-    rows = ({"captions": [*row, *_added(row, source, found)]} for row in captions)
-    parts = []
-    while part := list(islice(rows, _PART)):  # stored compactly in Arrow before more rows are made
-        parts.append(Dataset.from_list(part, features=Features(captions=CAPTIONS)))
-    columns = corpus.column_names
-    others = corpus.remove_columns("captions")
-    made = concatenate_datasets(parts)
-    return (concatenate_datasets([others, made], axis=1) if others.column_names else made).select_columns(columns)
+    return with_captions(corpus, ([*row, *_added(row, source, found)] for row in captions))
 
 
 def _translations(

@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 
 from datasets import Dataset, IterableDataset
 
-from ..configuration.errors import RecipeError
+from ..configuration.errors import CorpusError, RecipeError
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..data.batching.added_translations import add_translations
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import image_text_pairs, translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
@@ -30,6 +31,7 @@ class RecipeData:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
+        self._loaded: dict[str, Dataset | IterableDataset] = {}
 
     # ---- Corpora ----
 
@@ -39,11 +41,22 @@ class RecipeData:
         return {task: self._corpus(task) for task in self.recipe.train}
 
     def _corpus(self, task: str) -> Dataset | IterableDataset:
+        if task not in self._loaded:
+            self._loaded[task] = self._load(task)
+        return self._loaded[task]
+
+    def _load(self, task: str) -> Dataset | IterableDataset:
         source = self.recipe.train[task]
         corpus = source.load(translations=task in self.translation_tasks)
-        if source.translated is None:
-            return corpus
-        return source.translated.apply(corpus, f"train.{task}", only=self._named_languages(task))
+        if source.translations is not None:
+            pairs = self.recipe.train[source.translations].language_pairs
+            try:
+                return add_translations(corpus, self._corpus(source.translations), languages=source.tags, pairs=pairs)
+            except CorpusError as error:
+                raise RecipeError(f"train.{task}.translations: {error}; or set it to null") from error
+        if source.translated is not None:
+            return source.translated.apply(corpus, f"train.{task}", only=self._named_languages(task))
+        return corpus
 
     def _named_languages(self, task: str) -> set[str] | None:
         """The languages that the recipe names for a task, in any stage; None where it takes those of the data."""
@@ -115,14 +128,19 @@ class RecipeData:
             return list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
         if source.languages is None and task in self.streams:
             raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
-        return source.tags or list(languages_of(self.corpora[task]))
+        if source.translations is not None and task in self.streams:
+            return list(dict.fromkeys([*(source.tags or ()), *self.languages_of_task(source.translations)]))
+        added = source.translations is not None
+        return source.tags if source.tags and not added else list(languages_of(self.corpora[task]))
 
     # ---- Examples ----
 
     def task_data(self, task: str, stage: Stage) -> TaskData:
         """The corpus of a task in a stage, with the languages that are taken of it."""
         source = self.recipe.train[task]
-        languages = source.tags if task in self.translation_tasks else stage.tags or source.tags
+        languages = None if source.translations is not None else source.tags  # of what is translated, and chosen
+        if task not in self.translation_tasks:
+            languages = stage.tags or languages
         return TaskData(self.corpora[task], languages, source.language_pairs)
 
     def stage_data(self, stage: Stage) -> Any:

@@ -55,6 +55,8 @@ class DataSource:
         languages: languages of image-text pairs; default: all.
         translate: captions to translate by machine before training, `{model: …, from: en, to: [de, fr]}`: `model` is a
             translation model of transformers, a folder or Hub id, or a mapping with one for each language in `to`.
+        translations: the task whose data are translations (`text_text`): a caption in `languages` that they translate,
+            word for word, gives its image captions in their other languages.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
             combinations.
         license: SPDX identifier of the data's license, for the card; not needed for the emoji benchmark.
@@ -68,6 +70,7 @@ class DataSource:
     license: str = "unknown"
     attribution: str = ""
     translate: dict[str, Any] | None = None
+    translations: str | None = None
 
     def __post_init__(self) -> None:
         if not self.source:
@@ -84,6 +87,8 @@ class DataSource:
             check_languages(pair, "pairs")
         if self.pairs is not None and not self.language_pairs:
             raise RecipeError(f"pairs: {self.pairs} has no pair of two languages")
+        if self.translate is not None and self.translations is not None:
+            raise RecipeError("translations: captions are translated by machine (translate) already; give one of both")
         if self.translated is not None and self.loader_options().get("streaming"):
             raise RecipeError("translate: captions are translated before training, and a stream is read meanwhile")
 

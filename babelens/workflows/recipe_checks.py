@@ -40,8 +40,9 @@ def check_recipe(run: RunParts) -> None:
     for key, source in _sources(run):
         if run.recipe.task_name is None:
             _check_source(run, key, source)
-        elif source.translate is not None:
-            raise RecipeError(f"{key}.translate: the data of {run.recipe.task_name} are not translated; leave it out")
+        for name in ("translate", "translations") if run.recipe.task_name is not None else ():
+            if getattr(source, name) is not None:
+                raise RecipeError(f"{key}.{name}: the data of {run.recipe.task_name} are not translated; leave it out")
     _check_report(run)
     _check_licenses(run)
 
@@ -144,6 +145,11 @@ def _check_source(run: RunParts, key: str, source: DataSource) -> None:
         raise RecipeError(f"{key}.options.streaming: evaluation ranks all images at once, and a stream has no end")
     if source.pairs is not None and task not in run.data.paired_tasks:
         raise RecipeError(f"{key}.pairs: {task} takes captions by languages, not by pairs of them")
+    if source.translations is not None:
+        tasks = [name for name in run.recipe.train if name in run.data.translation_tasks]
+        if key == "validation" or task in run.data.translation_tasks:
+            raise RecipeError(f"{key}.translations: it is for captions that are trained on; leave it out")
+        check_names([source.translations], tasks, f"{key}.translations")
     for pair in source.language_pairs or ():
         if pair[0] == pair[1] and not run.data.pairs_with_itself:
             raise RecipeError(f"{key}.pairs: {list(pair)} names one language twice, which is no translation")

@@ -171,6 +171,8 @@ class Reporting:
                 role = "translations" if translations else "images and captions"
                 if source.translated is not None:
                     role = f"{role}, {source.translated}"
+                if source.translations is not None:
+                    role = f"{role}, with translations of {self.recipe.train[source.translations].source}"
                 sources.append(
                     CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution)
                 )

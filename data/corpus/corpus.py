@@ -14,10 +14,11 @@ the examples that a task trains on.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ from datasets.utils import tqdm
 
 from ...configuration.errors import CorpusError, LanguageTagError
 from ...configuration.languages import normalize_language
-from .captions import CaptionRules, Place, normalize_rows
+from .captions import Caption, CaptionRules, Place, normalize_rows
 from .images import ImageRules, SkippedImage, readable, refuse_mostly_bad, warn_of_skipped
 
 AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
@@ -38,6 +39,7 @@ CAPTIONS = List({"language": Value("string"), "text": Value("string")})
 FEATURES = List(Value("float32"))
 COLUMN_ORDER = ("image", "image_id", "captions", "features", "split")
 
+_PART = 10_000  # number of rows that are held as Python objects
 _BATCH = 256  # number of rows that are read together, and of encoded images that are in memory while they are checked
 
 
@@ -139,6 +141,17 @@ def image_id_of(value: Any, place: str) -> str:
 def captions_of(corpus: Dataset) -> pa.ChunkedArray:
     """The captions as one Arrow column, list<struct<language, text>>; no other column is read."""
     return corpus.select_columns("captions").with_format("arrow")[:]["captions"]
+
+
+def with_captions(corpus: Dataset, captions: Iterable[list[Caption]]) -> Dataset:
+    """The corpus with other captions, which may be made one row after the other; its columns keep their order."""
+    rows = ({"captions": row} for row in captions)
+    parts = []
+    while part := list(islice(rows, _PART)):  # stored compactly in Arrow before more rows are made
+        parts.append(Dataset.from_list(part, features=Features(captions=CAPTIONS)))
+    others, made = corpus.remove_columns("captions"), concatenate_datasets(parts)
+    whole = concatenate_datasets([others, made], axis=1) if others.column_names else made
+    return whole.select_columns(corpus.column_names)
 
 
 def languages_of(corpus: Dataset) -> dict[str, int]:

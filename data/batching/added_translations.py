@@ -1,0 +1,107 @@
+"""Translations as captions: a caption that a translation corpus translates gives its image captions in more languages.
+
+Multi30K, for one, has translations of captions of its photographs. Image-text training on them is called
+translate-train; Jain et al. (2021, MURAL) translate captions by machine for it (appendix A.4).
+"""
+
+import logging
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+
+from ...configuration.errors import CorpusError
+from ...configuration.languages import normalize_languages
+from ..corpus.caption_index import LanguagePair
+from ..corpus.captions import Caption
+from ..corpus.corpus import AnyDataset, captions_of, describe, languages_of, with_captions
+from .views import Languages, translation_pairs
+
+_Key = tuple[str, str]  # language, text
+_Known = dict[_Key, dict[_Key, None]]  # a text -> its translations
+
+logger = logging.getLogger(__name__)
+
+
+def add_translations(
+    corpus: AnyDataset,
+    translations: Dataset,
+    *,
+    languages: Languages | None = None,
+    pairs: Iterable[LanguagePair] | None = None,
+) -> AnyDataset:
+    """Adds to the captions of each image the translations that a translation corpus has of them, word for word.
+
+    Args:
+        corpus: a caption corpus, or a stream of one.
+        translations: a translation corpus. If a row has as many texts in one language as in the other, the first is
+            the translation of the first, and so on; otherwise each is one of every other.
+        languages: the languages of the captions that are kept, and whose translations are looked up; images without
+            any are left out. By default all.
+        pairs: (language, language) tuples: captions in either language get translations into the other; by default
+            every two languages that a row of the translations has.
+
+    Returns:
+        The corpus with more captions, after those that it had; no caption is in a row twice.
+
+    Raises:
+        CorpusError: if the corpus has no caption in `languages` (not checked for a stream), or the translations are a
+            stream. That none of the captions has a translation is a warning.
+        LanguageTagError: for an unknown language.
+
+    Examples:
+        >>> corpus = add_translations(load_captions("photos"), load_translations("translations.tsv"), languages="en")
+    """
+    if not isinstance(translations, Dataset):
+        raise CorpusError("translations are looked up by their texts, which a stream does not tell beforehand")
+    wanted = None if languages is None else frozenset(normalize_languages(languages))
+    known = _by_text(translations, pairs)
+    if isinstance(corpus, IterableDataset):
+        return corpus.map(partial(_of_batch, known=known, wanted=wanted), batched=True, features=corpus.features)
+    captions = [_in_languages(row, wanted) for row in captions_of(corpus).to_pylist()]
+    rows = [row for row, kept in enumerate(captions) if kept]
+    texts = {_key(caption) for kept in captions for caption in kept}
+    if not texts:
+        raise CorpusError(
+            f"no captions in {', '.join(sorted(wanted or ()))}; the corpus has {describe(languages_of(corpus))}"
+        )
+    found = len(texts & known.keys())
+    logger.log(
+        logging.INFO if found else logging.WARNING,
+        "the translations have %s of the %s captions, word for word",
+        *((f"{found:,}" if found else "none"), f"{len(texts):,}"),
+    )
+    return with_captions(corpus.select(rows), (_with_translations(captions[row], known) for row in rows))
+
+
+def _by_text(translations: Dataset, pairs: Iterable[LanguagePair] | None) -> _Known:
+    """The translations of each text, in the order of the corpus."""
+    known: _Known = {}
+    for pair in translation_pairs(translations, pairs):
+        a, b = (pair["language_a"], pair["text_a"]), (pair["language_b"], pair["text_b"])
+        known.setdefault(a, {}).setdefault(b)
+        known.setdefault(b, {}).setdefault(a)
+    return known
+
+
+def _key(caption: Caption) -> _Key:
+    return caption["language"], caption["text"]
+
+
+def _in_languages(row: list[Caption], wanted: Collection[str] | None) -> list[Caption]:
+    return [caption for caption in row if wanted is None or caption["language"] in wanted]
+
+
+def _with_translations(row: list[Caption], known: _Known) -> list[Caption]:
+    present = {_key(caption) for caption in row}
+    added = dict.fromkeys(key for caption in row for key in known.get(_key(caption), ()) if key not in present)
+    return [*row, *({"language": language, "text": text} for language, text in added)]
+
+
+def _of_batch(batch: dict[str, list[Any]], *, known: _Known, wanted: Collection[str] | None) -> dict[str, list[Any]]:
+    """A batch of a stream: without the rows that have no caption in the languages."""
+    captions = [_in_languages(row, wanted) for row in batch["captions"]]
+    kept = [row for row, of_row in enumerate(captions) if of_row]
+    batch = {**batch, "captions": [_with_translations(of_row, known) for of_row in captions]}
+    return {name: [cells[row] for row in kept] for name, cells in batch.items()}

@@ -1,0 +1,97 @@
+"""`translations` in a recipe: captions that the data of another task translate are captions of more languages."""
+
+import copy
+
+import pytest
+import yaml
+from tiny_recipes import mural
+from tiny_training import write_shapes
+from typer.testing import CliRunner
+
+from babelens.cli.main import app
+from babelens.configuration.errors import RecipeError
+from babelens.data import languages_of
+from babelens.workflows.base import recipe_run
+from babelens.workflows.loading import load_recipe
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    """Captions in English, of which German and French translations are known; those in German are not taken."""
+    content = mural(write_shapes(tmp_path_factory.mktemp("shapes"), captioned=("en", "de")))
+    content["train"]["image_text"] |= {"languages": ["en"], "translations": "text_text"}
+    del content["train"]["text_text"]["pairs"]
+    return content
+
+
+def made(content, folder, **overrides):
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return recipe_run(
+        load_recipe(file, {key.replace("__", "."): value for key, value in overrides.items()}), folder, ""
+    )
+
+
+def trained_on(run):
+    """The languages of the image-text examples of the first stage."""
+    view = run.data.task_data("image_text", run.recipe.all_stages[0])
+    return set(languages_of(view.corpus)) if view.languages is None else set(view.languages)
+
+
+def test_captions_get_their_translations_and_the_card_says_so(content, tmp_path):
+    run = made(content, tmp_path)
+    assert trained_on(run) == {"en", "de", "fr"} == set(run.data.image_languages)
+    assert run.data.pair_languages == []
+    count = run.data.count_examples("image_text", run.recipe.all_stages[0])
+    assert count == 3 * len(run.data.corpora["image_text"])
+    result = CliRunner().invoke(app, ["train", str(tmp_path / "recipe.yaml"), "--output", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    card = (tmp_path / "run" / "README.md").read_text("utf-8")
+    assert "images and captions, with translations of" in card and "pairs.tsv" in card
+
+
+def test_only_the_pairs_of_the_translations_are_used(content, tmp_path):
+    run = made(content, tmp_path, train__text_text__pairs=[["en", "fr"]])
+    assert trained_on(run) == {"en", "fr"}
+    assert not [c for row in run.data.corpora["image_text"]["captions"] for c in row if c["language"] == "de"]
+
+
+def test_a_stage_may_take_some_of_the_languages(content, tmp_path):
+    stages = [{"name": "a", "tasks": ["image_text"], "languages": ["de"]}]
+    run = made(content, tmp_path, stages=stages)
+    assert trained_on(run) == {"de"} == set(run.data.image_languages)
+
+
+def test_a_stream_of_captions(content, tmp_path):
+    overrides = {"train__image_text__options": {"streaming": True}, "tokenizer__languages": None}
+    run = made(content, tmp_path, **overrides)
+    rows = list(run.data.corpora["image_text"].take(2))
+    assert [{c["language"] for c in row["captions"]} for row in rows] == [{"en", "de", "fr"}] * 2
+    assert set(run.data.languages_of_task("image_text")) == {"en", "de", "fr"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"train__image_text__translations": "txt_text"},
+            "train.image_text.translations: there is no 'txt_text'; did",
+        ),
+        ({"train__image_text__translations": "image_text"}, "there is no 'image_text'"),
+        ({"train__text_text__translations": "text_text"}, "train.text_text.translations: it is for captions"),
+        ({"validation__translations": "text_text"}, "validation.translations: it is for captions"),
+        (
+            {"train__image_text__translate": {"model": "m", "from": "en", "to": ["cs"]}},
+            "captions are translated by machine .translate. already",
+        ),
+        ({"train__text_text__pairs": [["en", "ja"]]}, "train.image_text.translations: no row has texts in"),
+        (
+            {"train__text_text__options": {"streaming": True}},
+            "train.image_text.translations: .*a stream does not tell beforehand; or set it to null",
+        ),
+        ({"train__image_text__languages": ["ja"]}, "train.image_text.translations: no captions in ja"),
+    ],
+)
+def test_wrong_values(content, tmp_path, changes, message):
+    with pytest.raises(RecipeError, match=message):
+        made(copy.deepcopy(content), tmp_path, **changes).train()

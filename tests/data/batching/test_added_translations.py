@@ -1,0 +1,115 @@
+"""Translations of captions become captions, for those that are in the translations word for word."""
+
+import logging
+
+import pytest
+from datasets import Dataset, Image
+from PIL import Image as Pillow
+
+from babelens.configuration.errors import CorpusError, LanguageTagError
+from babelens.data import add_translations, as_caption_corpus, as_translation_corpus, image_text_pairs, languages_of
+
+PHOTOS = [
+    {"en": ["a dog", "a black dog runs"], "de": ["ein hund"]},
+    {"en": ["a cat"]},
+    {"de": ["ein haus"]},
+    {"en": ["a black dog runs"]},
+]
+TRANSLATIONS = [
+    {"en": "a dog", "de": "ein hund", "cs": "pes"},
+    {"en": "a dog", "cs": "nějaký pes"},
+    {"en": "a black dog runs", "cs": "běží černý pes"},
+    {"en": "A cat", "cs": "kočka"},  # another text than "a cat"
+    {"de": "ein haus", "fr": "une maison"},
+]
+
+
+@pytest.fixture
+def photos():
+    rows = [{"features": [float(n)], "captions": captions, "vendor": "v"} for n, captions in enumerate(PHOTOS)]
+    return as_caption_corpus(Dataset.from_list(rows))
+
+
+@pytest.fixture
+def translations():
+    return as_translation_corpus(Dataset.from_list([{"captions": row} for row in TRANSLATIONS]))
+
+
+def spelled(corpus):
+    return [[f"{caption['language']} {caption['text']}" for caption in row["captions"]] for row in corpus]
+
+
+def test_each_translation_is_added_once_behind_the_captions(photos, translations):
+    found = add_translations(photos, translations)
+    assert spelled(found) == [
+        ["en a dog", "en a black dog runs", "de ein hund", "cs pes", "cs nějaký pes", "cs běží černý pes"],
+        ["en a cat"],
+        ["de ein haus", "fr une maison"],
+        ["en a black dog runs", "cs běží černý pes"],
+    ]
+    assert found.column_names == photos.column_names and found.features == photos.features
+    assert list(found["features"]) == list(photos["features"]) and list(found["image_id"]) == list("0123")
+    pairs = image_text_pairs(found, "cs")
+    assert [(pair["image_id"], pair["text"]) for pair in pairs][-1] == ("3", "běží černý pes")
+
+
+def test_only_captions_in_some_languages_are_kept_and_looked_up(photos, translations):
+    found = add_translations(photos, translations, languages="EN")
+    assert spelled(found) == [
+        ["en a dog", "en a black dog runs", "cs pes", "de ein hund", "cs nějaký pes", "cs běží černý pes"],
+        ["en a cat"],
+        ["en a black dog runs", "cs běží černý pes"],
+    ]
+    assert list(found["image_id"]) == ["0", "1", "3"]
+
+
+def test_only_some_pairs_of_languages_are_used(photos, translations):
+    found = add_translations(photos, translations, languages="en", pairs=[("de", "en")])
+    assert languages_of(found) == {"en": 4, "de": 1}
+    assert languages_of(add_translations(photos, translations, pairs=[("fr", "de")]))["fr"] == 1
+
+
+def test_texts_of_one_row_are_paired_by_their_order():
+    """As `translation_pairs` does."""
+    photos = as_caption_corpus(Dataset.from_list([{"features": [1.0], "captions": {"en": "two"}}]))
+    rows = [{"captions": {"en": ["one", "two"], "de": ["eins", "zwei"], "fr": ["un", "deux", "2"]}}]
+    found = add_translations(photos, as_translation_corpus(Dataset.from_list(rows)))
+    assert spelled(found) == [["en two", "de zwei", "fr un", "fr deux", "fr 2"]]
+
+
+def test_a_stream_gets_the_same(photos, translations):
+    for languages in (None, ["en"]):
+        stream = add_translations(photos.to_iterable_dataset(num_shards=2), translations, languages=languages)
+        assert list(stream) == list(add_translations(photos, translations, languages=languages))
+        assert stream.features == photos.features and stream.num_shards == 2
+
+
+def test_images_stay_as_they_are_encoded(tmp_path, translations):
+    Pillow.new("RGB", (4, 4), (9, 99, 200)).save(tmp_path / "a.png")
+    rows = [{"image": str(tmp_path / "a.png"), "captions": {"en": "a dog"}}]
+    photos = as_caption_corpus(Dataset.from_list(rows))
+    for corpus in (photos, photos.to_iterable_dataset()):
+        (row,) = add_translations(corpus, translations, languages="en").cast_column("image", Image(decode=True))
+        assert row["image"].getpixel((0, 0)) == (9, 99, 200) and len(row["captions"]) == 4
+
+
+def test_what_was_found_is_said(photos, translations, caplog):
+    caplog.set_level(logging.INFO)
+    add_translations(photos, translations, languages="en")
+    assert "the translations have 2 of the 3 captions, word for word" in caplog.text
+    caplog.clear()
+    other = as_translation_corpus(Dataset.from_list([{"en": "something else", "cs": "něco jiného"}]))
+    assert spelled(add_translations(photos, other)) == spelled(photos)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "the translations have none of the 5 captions" in caplog.text
+
+
+def test_what_cannot_be_looked_up(photos, translations):
+    with pytest.raises(CorpusError, match="a stream does not tell beforehand"):
+        add_translations(photos, translations.to_iterable_dataset())
+    with pytest.raises(CorpusError, match=r"no captions in ja; the corpus has en \(4\), de \(2\)"):
+        add_translations(photos, translations, languages=["ja"])
+    with pytest.raises(CorpusError, match="no row has texts in"):
+        add_translations(photos, translations, pairs=[("en", "ja")])
+    with pytest.raises(LanguageTagError):
+        add_translations(photos, translations, languages="english")
