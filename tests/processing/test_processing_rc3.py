@@ -140,7 +140,7 @@ def test_a_text_of_masks_alone_is_refused(processor):
 def test_the_pipeline_of_images_and_texts_is_told_the_language_as_transformers_pipeline_is():
     """Among what concerns texts, beside `language=`."""
     processor = tiny_processor()
-    model = Rc3ForConditionalGeneration(tiny_config(processor, visual="patches"))
+    model = Rc3ForConditionalGeneration(tiny_config(processor, visual="patches")).eval()  # no dropout
     model.generation_config.max_new_tokens = 4
     pipe = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
     texts, drawn = ["a red circle", "blue"], drawn_images(2)
