@@ -126,12 +126,13 @@ class RecipeData:
         source = self.recipe.train[task]
         if source.language_pairs:
             return list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
-        if source.languages is None and task in self.streams:
+        streamed = task in self.streams
+        if source.tags and (streamed or not source.translations):
+            added = self.languages_of_task(source.translations) if source.translations else []
+            return list(dict.fromkeys([*source.tags, *added]))
+        if streamed:
             raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
-        if source.translations is not None and task in self.streams:
-            return list(dict.fromkeys([*(source.tags or ()), *self.languages_of_task(source.translations)]))
-        added = source.translations is not None
-        return source.tags if source.tags and not added else list(languages_of(self.corpora[task]))
+        return list(languages_of(self.corpora[task]))
 
     # ---- Examples ----
 
