@@ -38,7 +38,7 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         metadata={
             "help": "Gradient caching: number of chunks that are embedded once, and not a second time, because their "
             "activations stay in memory. One chunk takes no more memory than the second embedding of the others "
-            "does; each further one takes as much again. Default: as many as leave half of the free memory."
+            "does; each further one takes as much again. Default: as many as half of the free memory holds."
         },
     )
     gather_negatives: bool = field(

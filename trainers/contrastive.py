@@ -39,7 +39,7 @@ from .bounded_temperature import BoundTemperature
 from .data_loading import data_seed
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
-from .kept_chunks import WhileMemoryLasts
+from .kept_chunks import WhileMemoryLasts, processes_of_machine
 from .optimizers import Lamb, TaskOptimizer, parameter_groups
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .tower_features import FrozenTowers
@@ -116,7 +116,7 @@ class ContrastiveTrainer(BabelensTrainer):
             raise TrainingSetupError("towers: an optimizer of your own has learning rates of its own; leave one out")
         self.add_callback(BoundTemperature)
         self.loss_is_scaled_for_ga = False
-        self._keeps_chunk = WhileMemoryLasts(self.model, args.device)
+        self._kept_by_task: dict[str, WhileMemoryLasts] = {}
         self._logged_losses: dict[str, Tensor] = {}
         self._logged_steps = 0
         # Whether `model.train()` was called since the training began: frozen parts are then in evaluation mode.
@@ -299,8 +299,14 @@ class ContrastiveTrainer(BabelensTrainer):
             autocast=self.compute_loss_context_manager,
             without_sync=partial(self.accelerator.no_sync, model=model),
             is_sharded=is_sharded,
-            kept=self._keeps_chunk if self.args.embed_chunks_kept is None else self.args.embed_chunks_kept,
+            kept=self._kept_chunks(task) if self.args.embed_chunks_kept is None else self.args.embed_chunks_kept,
         )
+
+    def _kept_chunks(self, task: str) -> WhileMemoryLasts:
+        if task not in self._kept_by_task:
+            sharing = processes_of_machine(self.args.device, self.args.world_size)
+            self._kept_by_task[task] = WhileMemoryLasts(self.model, self.args.device, sharing=sharing)
+        return self._kept_by_task[task]
 
     def _objective(self, output: DualEncoderOutput, positives: Tensor, counts: list[int]) -> Tensor:
         """The method's loss [] of the embeddings of all processes, which have `counts` rows each."""

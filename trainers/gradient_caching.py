@@ -24,6 +24,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from ..configuration.errors import TrainingSetupError
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
+from .kept_chunks import FixedNumber, KeptChunks
 
 
 class RandomState:
@@ -125,7 +126,7 @@ def backward_in_chunks(
     without_sync: Callable[[], AbstractContextManager] = nullcontext,
     options: Mapping[str, Any] | None = None,
     is_sharded: bool = False,
-    kept: int | Callable[[int], bool] = 1,
+    kept: int | KeptChunks = 1,
 ) -> Tensor:
     """Adds the gradient of `objective(model(**inputs))` to the weights, one chunk of the examples at a time.
 
@@ -141,9 +142,9 @@ def backward_in_chunks(
         options: further keyword arguments of the model's forward; by default it computes no logits.
         is_sharded: whether the weights are sharded; sharded weights cannot have sparse gradients, and are gathered
             anew in each pass, so that no graph is kept.
-        kept: number of chunks whose graphs are kept between the two passes, instead of being computed again; or a
-            function that says so of one chunk after the other, until it denies (`WhileMemoryLasts`). The last chunk is
-            always computed again, because DistributedDataParallel exchanges its gradients.
+        kept: number of chunks whose graphs are kept between the two passes, instead of being computed again, or what
+            decides it (`WhileMemoryLasts`). The last chunk is always computed again, because DistributedDataParallel
+            exchanges its gradients.
 
     Returns:
         The loss [], detached.
@@ -151,12 +152,12 @@ def backward_in_chunks(
     options = {"return_logits": False} | dict(options or {})
     order = _by_length(inputs)
     parts = order.tensor_split(chunks)
-    keeps = kept if callable(kept) else kept.__gt__
+    keeps = FixedNumber(kept) if isinstance(kept, int) else kept
     states, outputs, graphs = [], [], []
     for k, rows in enumerate(parts[:-1]):
         if is_sharded or not keeps(k):
             break
-        with without_sync(), gradients_by_row(model, before_first=k > 0), autocast():
+        with without_sync(), gradients_by_row(model, before_first=k > 0), keeps.measured(), autocast():
             graphs.append(model(**_take(inputs, rows), **options))
         outputs.append(_detached(graphs[-1]))
     count = len(graphs)

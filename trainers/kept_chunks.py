@@ -1,27 +1,61 @@
-"""How many chunks of a batch may stay in memory between the two passes of gradient caching."""
+"""How many chunks of a batch stay in memory between the two passes of gradient caching."""
 
-from typing import Any
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from ..configuration.free_memory import available_memory
 
-# A share of the memory that is free when training begins stays free: for the loss, the gradients and the chunk that is
-# embedded with a graph while the kept ones are still there.
-_LEFT_FREE = 0.5
+# The share of the free memory that kept chunks may take. The rest is for the loss, the chunk that is embedded with a
+# graph while they are still there, and later batches with longer texts.
+_SHARE = 0.5
+# Gradients, and the two moments that Adam and LAMB hold of each weight, are not there yet in the first batch.
+_COPIES_TO_COME = 3
+
+
+class KeptChunks(Protocol):
+    """Says which chunks stay in memory."""
+
+    def __call__(self, number: int) -> bool:
+        """Whether the chunk with this number stays, which is 0 for the first one of each batch. It is asked of one
+        after the other, until it denies."""
+
+    def measured(self) -> AbstractContextManager[Any]:
+        """The context in which a chunk that stays is embedded."""
+
+
+class FixedNumber:
+    """As many chunks as are asked for.
+
+    Args:
+        count: their number.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __call__(self, number: int) -> bool:
+        return number < self.count
+
+    def measured(self) -> AbstractContextManager[Any]:
+        return nullcontext()
 
 
 class WhileMemoryLasts:
-    """Says of one chunk after the other whether its activations may stay in memory.
+    """As many chunks as half of the memory holds that is free when the first batch begins, without that of gradients
+    and of the optimizer's state, and at least one, because one always has to fit.
 
-    The first chunk's always may, because one chunk always has to fit. A further one's may if half of the memory that
-    was free when training began stays free, as far as the chunk before tells. What other processes take counts as
-    well, so that several processes on one machine share its memory.
+    The activations of the first batch's chunks are counted; later batches keep as many chunks.
 
     Args:
-        model: the model, whose gradients are yet to be allocated in the first batch.
+        model: the model, whose gradients and whose optimizer's state are yet to be allocated.
         device: where it runs.
+        sharing: number of processes that share the memory of the device.
 
     Example:
         >>> keeps = WhileMemoryLasts(model, torch.device("cpu"))
@@ -29,24 +63,47 @@ class WhileMemoryLasts:
         True
     """
 
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
-        self.model, self.device = model, device
-        self._reserve: float | None = None
-        self._before = 0
+    def __init__(self, model: nn.Module, device: torch.device, *, sharing: int = 1) -> None:
+        self.model, self.device, self.sharing = model, device, sharing
+        self.count: int | None = None
+        self._budget: float | None = None
+        self._last = self._total = 0
+        self._counted: set[int] = set()
 
     def __call__(self, number: int) -> bool:
-        """Whether to keep the chunk of this number, which is 0 for the first one of each batch."""
-        free = free_memory(self.device)
-        if free is None:
-            return number == 0
-        if self._reserve is None:
-            self._reserve = _LEFT_FREE * free
-        if number == 0:
-            self._before = free
-            return True
-        last, self._before = self._before - free, free
+        if self.count is None:
+            self._decide(number)
+        return self.count is None or number < self.count
+
+    def measured(self) -> AbstractContextManager[Any]:
+        if self.count is not None:
+            return nullcontext()
+        self._last = 0
+        return saved_tensors_hooks(torch.compiler.disable(self._count), _unchanged)
+
+    def _decide(self, number: int) -> None:
+        if number == 0 and self._budget is not None:  # the first batch is over, and all its chunks stayed
+            self.count = sys.maxsize
+        elif number == 0:
+            free = free_memory(self.device)
+            self.count = 1 if free is None else None
+            self._budget = _SHARE * ((free or 0) / self.sharing - _bytes_to_come(self.model))
+            self._counted = {weight.untyped_storage().data_ptr() for weight in self.model.parameters()}
         # Chunks are sorted by the length of their texts: the next may be larger than the last.
-        return free - _gradients_to_come(self.model) - 2 * max(last, 0) >= self._reserve
+        elif self._total + 2 * self._last > (self._budget or 0):
+            self.count = number
+        if self.count is not None:
+            self._counted = set()
+
+    def _count(self, tensor: Tensor) -> Tensor:
+        """Adds the memory of a tensor that the graph keeps, unless it is a weight or was counted before."""
+        if tensor.layout == torch.strided:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self._counted:
+                self._counted.add(storage.data_ptr())
+                self._last += storage.nbytes()
+                self._total += storage.nbytes()
+        return tensor
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -63,6 +120,15 @@ def free_memory(device: torch.device) -> int | None:
     return int(module.mem_get_info(device)[0] + unused)
 
 
-def _gradients_to_come(model: nn.Module) -> int:
-    """The bytes of the gradients that the weights do not have yet."""
-    return sum(weight.nbytes for weight in model.parameters() if weight.requires_grad and weight.grad is None)
+def processes_of_machine(device: torch.device, world_size: int) -> int:
+    """The number of processes of a run that share the memory of a device: all of a machine for its processor, and one
+    for each accelerator."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) if device.type == "cpu" else 1
+
+
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _bytes_to_come(model: nn.Module) -> int:
+    return _COPIES_TO_COME * sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)

@@ -8,70 +8,104 @@ from tiny_training import shapes_trainer, weights
 from torch import nn
 
 from babelens.trainers import kept_chunks
-from babelens.trainers.kept_chunks import WhileMemoryLasts, free_memory
+from babelens.trainers.kept_chunks import FixedNumber, WhileMemoryLasts, free_memory, processes_of_machine
 
 CPU = torch.device("cpu")
 
 
-def answers(monkeypatch, free, *, model=None):
-    """What is said of chunk after chunk of one batch, if this much memory is free before each; and of which device."""
-    free, said = iter(free), []
-    monkeypatch.setattr(kept_chunks, "free_memory", lambda device: next(free))
-    keeps = WhileMemoryLasts(model or nn.Identity(), CPU)
-    while keeps(len(said)):
-        said.append(True)
-    return len(said)
+def kept(keeps, sizes):
+    """How many chunks of a batch stay, if their graphs keep this many bytes."""
+    for number, size in enumerate(sizes):
+        if not keeps(number):
+            return number
+        with keeps.measured():
+            (torch.zeros(size // 4, requires_grad=True) ** 2).sum()  # the graph keeps the square's input
+    return len(sizes)
+
+
+@pytest.fixture
+def decider(monkeypatch):
+    """Makes a `WhileMemoryLasts` on a device with this much free memory, in bytes."""
+
+    def made(free, *, model=None, **options):
+        monkeypatch.setattr(kept_chunks, "free_memory", lambda device: free)
+        return WhileMemoryLasts(model or nn.Identity(), CPU, **options)
+
+    return made
 
 
 @pytest.mark.parametrize(
-    ("free", "kept"),
+    ("free", "sizes", "expected"),
     [
-        ([100, 90, 80, 70, 60, 50], 4),  # at 60, the next chunk could take 20 and leave 40
-        ([100, 74, 0], 1),  # the next could leave 22
-        ([100, 30], 1),  # the first always stays
-        ([100, 100, 100, 49], 3),  # memory that was there already is used again
-        ([100, 90, 85, 45], 3),  # another process takes memory
-        ([None, None], 1),  # a device that does not tell
+        (1200, [100] * 9, 5),  # after five, the next could take 200 of the 100 that are left
+        (1200, [100, 200, 100, 100], 2),  # after a larger chunk, the next could take 400
+        (1200, [4000, 4], 1),  # the first always stays
+        (10**9, [100] * 9, 9),
+        (0, [100] * 9, 1),
+        (None, [100] * 9, 1),  # a device that does not tell
     ],
 )
-def test_half_of_the_free_memory_stays_free(monkeypatch, free, kept):
-    assert answers(monkeypatch, free) == kept
+def test_half_of_the_free_memory_stays_free(decider, free, sizes, expected):
+    assert kept(decider(free), sizes) == expected
 
 
-def test_memory_for_gradients_is_left(monkeypatch):
-    model = nn.Linear(5, 1, bias=False)  # 20 bytes
-    assert answers(monkeypatch, [100, 90, 80, 70], model=model) == 2
-    model.weight.grad = torch.zeros(1, 5)
-    assert answers(monkeypatch, [100, 90, 80, 70, 60], model=model) == 4
+def test_memory_for_gradients_and_an_optimizer_is_left(decider):
+    frozen, model = nn.Linear(25, 1, bias=False).requires_grad_(False), nn.Linear(25, 1, bias=False)  # 100 bytes each
+    assert kept(decider(1200, model=frozen), [100] * 9) == 5
+    assert kept(decider(1500, model=model), [100] * 9) == 5
 
 
-def test_later_batches_leave_as_much_as_the_first(monkeypatch):
-    """Although less is free when they begin: weights of an optimizer, and what the system's allocator holds back."""
-    free = iter([100, 90, 80, 70, 60, 70, 65, 60, 55])
-    monkeypatch.setattr(kept_chunks, "free_memory", lambda device: next(free))
-    keeps = WhileMemoryLasts(nn.Identity(), CPU)
-    assert [keeps(k) for k in range(5)] == [True, True, True, True, False]
-    assert [keeps(k) for k in range(4)] == [True, True, True, False]
+def test_processes_of_one_machine_share_its_memory(decider, monkeypatch):
+    assert kept(decider(2400, sharing=2), [100] * 9) == kept(decider(1200), [100] * 9) == 5
+    assert [processes_of_machine(torch.device(name), 8) for name in ("cpu", "cuda")] == [8, 1]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert processes_of_machine(CPU, 8) == 4
+
+
+def test_the_first_batch_decides(decider):
+    """What the system's allocator holds back afterwards looks like memory in use."""
+    keeps = decider(1200)
+    assert [kept(keeps, sizes) for sizes in ([100] * 9, [8] * 9, [4000] * 9)] == [5, 5, 5]
+    keeps = decider(10**9)
+    assert [kept(keeps, [size] * 9) for size in (100, 10**9 // 8)] == [9, 9]
+
+
+def test_what_is_kept_is_counted_once(decider):
+    """Neither weights nor what an earlier operation kept."""
+    layer, keeps = nn.Linear(50, 50), decider(10**9)
+    inputs = torch.zeros(3, 50)
+    assert keeps(0)
+    keeps.model = layer
+    keeps._counted = {weight.untyped_storage().data_ptr() for weight in layer.parameters()}
+    with keeps.measured():
+        output = layer(inputs).tanh()
+        (output**2).sum() + output.exp().sum()
+    # The input, tanh's output, which the square keeps too, and that of exp.
+    assert keeps._total == 3 * inputs.nbytes
+
+
+def test_a_fixed_number():
+    assert [FixedNumber(2)(number) for number in range(4)] == [True, True, False, False]
+    assert kept(FixedNumber(3), [100] * 9) == 3
 
 
 def test_training_does_not_depend_on_what_is_kept(tmp_path, monkeypatch):
     """To the bit, with dropout and batches of two tasks, whatever memory is free."""
-    free = [iter([10**9, 9 * 10**8, 0] * 99), iter([10**9] * 999)]
-    monkeypatch.setattr(kept_chunks, "free_memory", lambda device: next(free[0]))
-    runs = []
+    runs, free = [], iter([10**5, 10**9])
     for settings in ({"embed_chunks_kept": 0}, {"embed_chunks_kept": 2}, {}, {}):
         trainer = shapes_trainer(tmp_path, max_steps=4, embed_chunk_size=2, **settings)
+        if not settings:
+            found = next(free)
+            monkeypatch.setattr(kept_chunks, "free_memory", lambda device, found=found: found)
         passes = []
         trainer.model.register_forward_hook(lambda *_, passes=passes: passes.append(torch.is_grad_enabled()))
         trainer.train()
-        if not settings:
-            free.pop(0)
         runs.append((weights(trainer.model), len(passes)))
     for values, _ in runs[1:]:
         assert values.keys() == runs[0][0].keys()
         assert all((values[name] == value).all() for name, value in runs[0][0].items())
-    none, two, some, all_but_one = (passes for _, passes in runs)
-    assert none > two > all_but_one and none > some > all_but_one
+    none, two, one, all_but_one = (passes for _, passes in runs)
+    assert none > one > two > all_but_one
 
 
 def test_accelerators_count_what_torch_holds_unused(monkeypatch):
