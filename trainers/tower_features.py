@@ -54,6 +54,8 @@ class FrozenTowers:
         self.model, self.processor, self.args, self.cache_dir = model, processor, args, cache_dir
         self.versions = versions
         self.names: tuple[str, ...] = getattr(model, "frozen_towers", ()) if cached else ()
+        # Of each view: the index of its texts, and their features.
+        self._known_texts: list[tuple[dict[str, int], np.ndarray]] = []
         if versions and IMAGE not in self.names:
             raise TrainingSetupError(
                 f"augmented_views={versions} is for a frozen image tower, whose features are computed once"
@@ -100,6 +102,7 @@ class FrozenTowers:
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
         features = self._text_features(distinct)
         index = {text: k for k, text in enumerate(distinct)}
+        self._known_texts.append((index, features))
         for name, column in texts.items():
             view = FeatureView(view, FEATURES_OF[name], features, np.array([index[text] for text in column]))
         return view
@@ -110,11 +113,21 @@ class FrozenTowers:
         """The features of texts, [n, W]."""
         tokens = self.processor(text=texts, language="und", padding=False)["input_ids"]
         return self._cached(
-            lambda: self._embedder().encode_text(texts, language="und", normalize=False),
+            lambda: self._encoded(texts),
             self.model.text_model,
             f"{self.model.config.text_pooling} padded: {self.processor.pad_to_max_length}",
             (np.array(ids, dtype=np.int64).tobytes() for ids in tokens),
         )
+
+    def _encoded(self, texts: list[str]) -> np.ndarray:
+        """The features of texts [n, W], of which those of earlier views are not encoded again: tasks share texts, such
+        as captions and what they are translations of."""
+        known = list(self._known_texts)
+        new = [text for text in texts if not any(text in index for index, _ in known)]
+        if new:
+            encoded = self._embedder().encode_text(new, language="und", normalize=False)
+            known.append(({text: k for k, text in enumerate(new)}, encoded))
+        return np.stack([next(features[index[text]] for index, features in known if text in index) for text in texts])
 
     def _image_features(self, images: Images) -> np.ndarray:
         """The features of images, [n, F], or of several versions of each image, [n, V, F], the first of which is the

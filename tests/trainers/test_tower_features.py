@@ -12,7 +12,9 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2Imag
 
 from babelens import EtclConfig, EtclModel, EtclTrainer, MuralModel, MuralProcessor, MuralTrainer
 from babelens.configuration.errors import TrainingSetupError
+from babelens.data import translation_pairs
 from babelens.data.batching.collators import one_version
+from babelens.inference import Embedder
 from babelens.trainers.tower_features import FrozenTowers
 
 FROZEN: dict[str, Any] = {"freeze": ("image", "text"), "max_steps": 4, "dropout": 0.0}
@@ -63,6 +65,27 @@ def test_features_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     again, _ = trained(tmp_path)
     assert_same(again, first)
     assert sorted((tmp_path / "features").iterdir()) == files
+
+
+def test_texts_of_several_tasks_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The captions in English and German are those that the translations translate."""
+    encode, encoded = Embedder.encode_text, []
+
+    def recorded(self: Embedder, texts: list[str], **options: Any) -> np.ndarray:
+        encoded.append(texts)
+        return encode(self, texts, **options)
+
+    monkeypatch.setattr(Embedder, "encode_text", recorded)
+    trainer = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **FROZEN)
+    captions, others = map(set, encoded)
+    assert len(encoded[0]) == len(captions) == 32 and len(encoded[1]) == len(others) == 16
+    assert not captions & others  # the second task's texts in French alone
+    embedder = Embedder(trainer.model.tower_features, trainer.processing_class)
+    pairs = list(translation_pairs(shapes_corpus(), [("en", "fr"), ("de", "fr")]))
+    found = trainer.tasks["text_text"].__getitems__(list(range(len(pairs))))
+    for text, column in (("text_a", "text_features"), ("text_b", "paired_text_features")):
+        expected = encode(embedder, [pair[text] for pair in pairs], language="und", normalize=False)
+        np.testing.assert_allclose(np.stack([example[column] for example in found]), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("frozen", ["image", "text"])
