@@ -29,15 +29,25 @@ def cgroup_memory_left(root: Path = GROUPS, own: Path = OWN_GROUPS) -> int | Non
 
 def _left(folder: Path) -> int | None:
     """The limit of a group less what it uses, without the cached files that the system gives back at need."""
+    found = []
     for limit_file, usage_file, cached in (
         ("memory.max", "memory.current", "inactive_file"),  # version 2
+        ("memory.high", "memory.current", "inactive_file"),  # beyond it, the system slows the group down
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        try:
-            limit, usage = (int((folder / name).read_text(encoding="ascii")) for name in (limit_file, usage_file))
-            counts = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines())
-        except (OSError, ValueError):  # there is no such file; `max`
-            continue
-        if limit < _UNLIMITED:
-            return max(0, limit - usage + int(counts.get(cached, 0)))
-    return None
+        limit, usage = (_number(_text(folder / name)) for name in (limit_file, usage_file))
+        if limit is not None and usage is not None and limit < _UNLIMITED:
+            counts = dict(line.partition(" ")[::2] for line in _text(folder / "memory.stat").splitlines())
+            found.append(max(0, limit - usage + (_number(counts.get(cached, "")) or 0)))
+    return min(found, default=None)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace")
+    except OSError:  # there is no such file, or it may not be read
+        return ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdecimal() else None  # not for `max`

@@ -39,7 +39,7 @@ from .bounded_temperature import BoundTemperature
 from .data_loading import data_seed
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
-from .kept_chunks import WhileMemoryLasts, processes_of_machine
+from .kept_chunks import FixedNumber, KeptChunks, WhileMemoryLasts, processes_of_machine
 from .optimizers import Lamb, TaskOptimizer, parameter_groups
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .tower_features import FrozenTowers
@@ -97,6 +97,7 @@ class ContrastiveTrainer(BabelensTrainer):
             versions=args.augmented_views,
         )
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
+        self.frozen_towers.forget_texts()
         self.weights = {**self.task_weights, **(args.task_weights or {})}
         augmented = (args.text_augmentation or {}).get("tasks") or []
         self._check_tasks([*self.weights, *(args.task_learning_rates or {}), *augmented])
@@ -121,6 +122,10 @@ class ContrastiveTrainer(BabelensTrainer):
         self._logged_steps = 0
         # Whether `model.train()` was called since the training began: frozen parts are then in evaluation mode.
         self._is_in_training_mode = False
+
+    def get_train_dataloader(self) -> Any:
+        self._kept_by_task = {}  # each training, and each attempt at a batch size, finds memory of its own
+        return super().get_train_dataloader()
 
     # ---- Methods that a subclass may override ----
 
@@ -302,7 +307,9 @@ class ContrastiveTrainer(BabelensTrainer):
             kept=self._kept_chunks(task) if self.args.embed_chunks_kept is None else self.args.embed_chunks_kept,
         )
 
-    def _kept_chunks(self, task: str) -> WhileMemoryLasts:
+    def _kept_chunks(self, task: str) -> KeptChunks:
+        if any(isinstance(module, nn.SyncBatchNorm) for module in self.model.modules()):
+            return FixedNumber(1)  # processes wait for each other in every pass, and need the same number of them
         if task not in self._kept_by_task:
             sharing = processes_of_machine(self.args.device, self.args.world_size)
             self._kept_by_task[task] = WhileMemoryLasts(self.model, self.args.device, sharing=sharing)

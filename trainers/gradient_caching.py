@@ -154,12 +154,13 @@ def backward_in_chunks(
     parts = order.tensor_split(chunks)
     keeps = FixedNumber(kept) if isinstance(kept, int) else kept
     states, outputs, graphs = [], [], []
-    for k, rows in enumerate(parts[:-1]):
-        if is_sharded or not keeps(k):
-            break
-        with without_sync(), gradients_by_row(model, before_first=k > 0), keeps.measured(), autocast():
-            graphs.append(model(**_take(inputs, rows), **options))
-        outputs.append(_detached(graphs[-1]))
+    with autocast():  # which casts the weights once for all graphs that are kept
+        for k, rows in enumerate(parts[:-1]):
+            if is_sharded or not keeps(k):
+                break
+            with without_sync(), gradients_by_row(model, before_first=k > 0), keeps.measured():
+                graphs.append(model(**_take(inputs, rows), **options))
+            outputs.append(_detached(graphs[-1]))
     count = len(graphs)
     with still_running_statistics(model), torch.no_grad():
         for rows in parts[count:]:

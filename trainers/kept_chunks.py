@@ -1,7 +1,6 @@
 """How many chunks of a batch stay in memory between the two passes of gradient caching."""
 
 import os
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -66,8 +65,8 @@ class WhileMemoryLasts:
     def __init__(self, model: nn.Module, device: torch.device, *, sharing: int = 1) -> None:
         self.model, self.device, self.sharing = model, device, sharing
         self.count: int | None = None
-        self._budget: float | None = None
-        self._last = self._total = 0
+        self._budget = 0.0
+        self._last = self._largest = self._total = 0
         self._counted: set[int] = set()
 
     def __call__(self, number: int) -> bool:
@@ -82,27 +81,28 @@ class WhileMemoryLasts:
         return saved_tensors_hooks(torch.compiler.disable(self._count), _unchanged)
 
     def _decide(self, number: int) -> None:
-        if number == 0 and self._budget is not None:  # the first batch is over, and all its chunks stayed
-            self.count = sys.maxsize
+        if number == 0 and self._largest:  # the first batch is over, and all its chunks stayed
+            self.count = max(1, int(self._budget // self._largest))
         elif number == 0:
             free = free_memory(self.device)
             self.count = 1 if free is None else None
             self._budget = _SHARE * ((free or 0) / self.sharing - _bytes_to_come(self.model))
-            self._counted = {weight.untyped_storage().data_ptr() for weight in self.model.parameters()}
+            stored = (_storage(weight) for weight in self.model.parameters())
+            self._counted = {storage[0] for storage in stored if storage}
         # Chunks are sorted by the length of their texts: the next may be larger than the last.
-        elif self._total + 2 * self._last > (self._budget or 0):
+        elif self._total + 2 * self._last > self._budget:
             self.count = number
         if self.count is not None:
             self._counted = set()
 
     def _count(self, tensor: Tensor) -> Tensor:
         """Adds the memory of a tensor that the graph keeps, unless it is a weight or was counted before."""
-        if tensor.layout == torch.strided:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in self._counted:
-                self._counted.add(storage.data_ptr())
-                self._last += storage.nbytes()
-                self._total += storage.nbytes()
+        storage = _storage(tensor)
+        if storage and storage[0] not in self._counted:
+            self._counted.add(storage[0])
+            self._last += storage[1]
+            self._largest = max(self._largest, self._last)
+            self._total += storage[1]
         return tensor
 
 
@@ -130,5 +130,16 @@ def _unchanged(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def _storage(tensor: Tensor) -> tuple[int, int] | None:
+    """The address and the size in bytes of what a tensor is stored in; None for tensors that are made of others, such
+    as sparse and quantized ones."""
+    try:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+    except (RuntimeError, NotImplementedError, ValueError):
+        return None
+
+
 def _bytes_to_come(model: nn.Module) -> int:
-    return _COPIES_TO_COME * sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    return _COPIES_TO_COME * sum(weight.numel() * weight.element_size() for weight in trained)

@@ -122,12 +122,22 @@ class FrozenTowers:
     def _encoded(self, texts: list[str]) -> np.ndarray:
         """The features of texts [n, W], of which those of earlier views are not encoded again: tasks share texts, such
         as captions and what they are translations of."""
+        new = [text for text in texts if not any(text in index for index, _ in self._known_texts)]
+        if len(new) == len(texts):
+            return self._embedder().encode_text(texts, language="und", normalize=False)
+        found = np.empty((len(texts), self._known_texts[0][1].shape[1]), dtype=np.float32)
         known = list(self._known_texts)
-        new = [text for text in texts if not any(text in index for index, _ in known)]
         if new:
             encoded = self._embedder().encode_text(new, language="und", normalize=False)
             known.append(({text: k for k, text in enumerate(new)}, encoded))
-        return np.stack([next(features[index[text]] for index, features in known if text in index) for text in texts])
+        for index, features in known:
+            rows = [row for row, text in enumerate(texts) if text in index]
+            found[rows] = features[[index[texts[row]] for row in rows]]
+        return found
+
+    def forget_texts(self) -> None:
+        """Frees what is only needed while views are made."""
+        self._known_texts.clear()
 
     def _image_features(self, images: Images) -> np.ndarray:
         """The features of images, [n, F], or of several versions of each image, [n, V, F], the first of which is the

@@ -1,5 +1,6 @@
 """The data of a recipe: the corpora of its tasks, the languages in them, and the examples of each stage."""
 
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -128,11 +129,19 @@ class RecipeData:
             return list(dict.fromkeys(tag for pair in source.language_pairs for tag in pair))
         streamed = task in self.streams
         if source.tags and (streamed or not source.translations):
-            added = self.languages_of_task(source.translations) if source.translations else []
+            added = self._translated_into(source.tags, source.translations) if source.translations else []
             return list(dict.fromkeys([*source.tags, *added]))
         if streamed:
             raise RecipeError(f"train.{task}: a stream does not tell its languages beforehand: name them in languages")
         return list(languages_of(self.corpora[task]))
+
+    def _translated_into(self, tags: list[str], task: str) -> list[str]:
+        """The languages into which the translations of a task translate some languages."""
+        groups: Iterable[Collection[str]] | None = self.recipe.train[task].language_pairs
+        if groups is None:
+            rows = captions_of(self.corpora[task]).to_pylist()
+            groups = sorted({tuple(sorted({caption["language"] for caption in row})) for row in rows})
+        return [tag for group in groups if not {*tags}.isdisjoint(group) for tag in group]
 
     # ---- Examples ----
 

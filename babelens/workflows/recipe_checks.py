@@ -147,8 +147,10 @@ def _check_source(run: RunParts, key: str, source: DataSource) -> None:
         raise RecipeError(f"{key}.pairs: {task} takes captions by languages, not by pairs of them")
     if source.translations is not None:
         tasks = [name for name in run.recipe.train if name in run.data.translation_tasks]
-        if key == "validation" or task in run.data.translation_tasks:
-            raise RecipeError(f"{key}.translations: it is for captions that are trained on; leave it out")
+        if key == "validation":
+            raise RecipeError(f"{key}.translations: it is for data that are trained on; leave it out")
+        if task in run.data.paired_tasks:
+            raise RecipeError(f"{key}.translations: {task} pairs texts with each other by their order; leave it out")
         check_names([source.translations], tasks, f"{key}.translations")
     for pair in source.language_pairs or ():
         if pair[0] == pair[1] and not run.data.pairs_with_itself:

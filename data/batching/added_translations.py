@@ -16,7 +16,7 @@ from ...configuration.languages import normalize_languages
 from ..corpus.caption_index import LanguagePair
 from ..corpus.captions import Caption
 from ..corpus.corpus import AnyDataset, captions_of, describe, languages_of, with_captions
-from .views import Languages, translation_pairs
+from .views import Languages, translation_pairs, undecoded
 
 _Key = tuple[str, str]  # language, text
 _Known = dict[_Key, dict[_Key, None]]  # a text -> its translations
@@ -33,6 +33,9 @@ def add_translations(
 ) -> AnyDataset:
     """Adds to the captions of each image the translations that a translation corpus has of them, word for word.
 
+    The result is for image-text pairs. `translation_pairs` and `triplets` pair the captions of an image by their
+    order, which says nothing of a caption and the translations that were added behind it.
+
     Args:
         corpus: a caption corpus, or a stream of one.
         translations: a translation corpus. If a row has as many texts in one language as in the other, the first is
@@ -43,36 +46,43 @@ def add_translations(
             every two languages that a row of the translations has.
 
     Returns:
-        The corpus with more captions, after those that it had; no caption is in a row twice.
+        The corpus with more captions, after those that it had; none is added twice. A warning says if nothing was
+        found (not for a stream).
 
     Raises:
-        CorpusError: if the corpus has no caption in `languages` (not checked for a stream), or the translations are a
-            stream. That none of the captions has a translation is a warning.
+        CorpusError: if one of both is no corpus, no caption is in `languages` (not checked for a stream), or the
+            translations are a stream.
         LanguageTagError: for an unknown language.
 
     Examples:
         >>> corpus = add_translations(load_captions("photos"), load_translations("translations.tsv"), languages="en")
     """
+    for given in (corpus, translations):
+        if "captions" not in (getattr(given, "column_names", None) or []):
+            raise CorpusError("a corpus has a column 'captions': use as_caption_corpus or as_translation_corpus first")
     if not isinstance(translations, Dataset):
         raise CorpusError("translations are looked up by their texts, which a stream does not tell beforehand")
     wanted = None if languages is None else frozenset(normalize_languages(languages))
     known = _by_text(translations, pairs)
     if isinstance(corpus, IterableDataset):
-        return corpus.map(partial(_of_batch, known=known, wanted=wanted), batched=True, features=corpus.features)
+        encoded = undecoded(corpus.with_format(None))  # images stay as they are
+        added = encoded.map(partial(_of_batch, known=known, wanted=wanted), batched=True)
+        return added.cast(corpus.features)
     captions = [_in_languages(row, wanted) for row in captions_of(corpus).to_pylist()]
     rows = [row for row, kept in enumerate(captions) if kept]
     texts = {_key(caption) for kept in captions for caption in kept}
     if not texts:
-        raise CorpusError(
-            f"no captions in {', '.join(sorted(wanted or ()))}; the corpus has {describe(languages_of(corpus))}"
-        )
+        asked = "" if wanted is None else f" in {', '.join(sorted(wanted)) or 'no language'}"
+        raise CorpusError(f"no captions{asked}; the corpus has {describe(languages_of(corpus)) or 'none'}")
     found = len(texts & known.keys())
+    translated = [_with_translations(captions[row], known) for row in rows]
     logger.log(
         logging.INFO if found else logging.WARNING,
-        "the translations have %s of the %s captions, word for word",
+        "the translations have %s of the %s captions, word for word; %s captions were added",
         *((f"{found:,}" if found else "none"), f"{len(texts):,}"),
+        f"{sum(map(len, translated)) - sum(map(len, captions)):,}",
     )
-    return with_captions(corpus.select(rows), (_with_translations(captions[row], known) for row in rows))
+    return with_captions(corpus.select(rows), translated)
 
 
 def _by_text(translations: Dataset, pairs: Iterable[LanguagePair] | None) -> _Known:

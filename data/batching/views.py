@@ -127,7 +127,7 @@ class CorpusView(Sequence[Example]):
 
     def __init__(self, name: str, corpus: Dataset, columns: list[str], rows: np.ndarray, positions: Positions) -> None:
         self._name = name
-        self._corpus = _undecoded(corpus.select_columns([*columns, "captions"])).with_format("arrow")
+        self._corpus = undecoded(corpus.select_columns([*columns, "captions"])).with_format("arrow")
         self._columns = columns
         self._rows = rows
         self._positions = positions
@@ -229,7 +229,7 @@ class StreamView(Iterable[Example]):
 
     def __init__(self, name: str, corpus: IterableDataset, columns: list[str], select: Select) -> None:
         self._name = name
-        self._rows = _undecoded(corpus.select_columns([*columns, "captions"]).with_format(None))
+        self._rows = undecoded(corpus.select_columns([*columns, "captions"]).with_format(None))
         self._columns = columns
         self._select = select
 
@@ -259,7 +259,7 @@ class Images(Sequence[PIL.Image.Image]):
     """The images of a corpus as upright RGB; each is read when it is accessed."""
 
     def __init__(self, corpus: Dataset) -> None:
-        self._corpus = _undecoded(corpus.select_columns(["image", "image_id"]))
+        self._corpus = undecoded(corpus.select_columns(["image", "image_id"]))
 
     def __len__(self) -> int:
         return len(self._corpus)
@@ -334,7 +334,7 @@ def text_table(corpus: Dataset) -> pa.Table:
     return corpus.select_columns(names).with_format("arrow")[:]
 
 
-def _undecoded(corpus: Dataset | IterableDataset) -> Any:
+def undecoded(corpus: Dataset | IterableDataset) -> Any:
     """The corpus with images as {bytes, path}, which `read_image` decodes with its checks."""
     return corpus.cast_column("image", Image(decode=False)) if "image" in corpus.column_names else corpus
 

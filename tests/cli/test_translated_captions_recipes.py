@@ -68,6 +68,8 @@ def test_a_stream_of_captions(content, tmp_path):
     rows = list(run.data.corpora["image_text"].take(2))
     assert [{c["language"] for c in row["captions"]} for row in rows] == [{"en", "de", "fr"}] * 2
     assert set(run.data.languages_of_task("image_text")) == {"en", "de", "fr"}
+    run = made(content, tmp_path, **overrides, train__text_text__pairs=[["en", "de"], ["de", "fr"]])
+    assert set(run.data.image_languages) == {"en", "de"} and run.data.pair_languages == ["fr"]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +80,11 @@ def test_a_stream_of_captions(content, tmp_path):
             "train.image_text.translations: there is no 'txt_text'; did",
         ),
         ({"train__image_text__translations": "image_text"}, "there is no 'image_text'"),
-        ({"train__text_text__translations": "text_text"}, "train.text_text.translations: it is for captions"),
-        ({"validation__translations": "text_text"}, "validation.translations: it is for captions"),
+        (
+            {"train__text_text__translations": "text_text"},
+            "text_text pairs texts with each other by their order",
+        ),
+        ({"validation__translations": "text_text"}, "validation.translations: it is for data that are trained on"),
         (
             {"train__image_text__translate": {"model": "m", "from": "en", "to": ["cs"]}},
             "captions are translated by machine .translate. already",

@@ -28,6 +28,11 @@ def stat(**counts):
         ("0::/\n", {"memory.max": "max\n", "memory.current": "5\n", "memory.stat": stat(inactive_file=0)}, None),
         ("0::/\n", {"memory.max": "100\n", "memory.current": "140\n", "memory.stat": stat(anon=3)}, 0),
         ("0::/\n", {"memory.max": "nonsense\n"}, None),
+        # What cannot be read of the cache counts as used.
+        ("0::/\n", {"memory.max": "100\n", "memory.current": "40\n"}, 60),
+        ("0::/\n", {"memory.max": "100\n", "memory.current": "40\n", "memory.stat": "a\nb c d\ninactive_file x"}, 60),
+        ("0::/\n", {"memory.max": "100\n", "memory.high": "80\n", "memory.current": "40\n"}, 40),
+        ("0::/\n", {"memory.max": "max\n", "memory.high": "80\n", "memory.current": "40\n"}, 40),
         ("0::/\n", {}, None),
         # The group above leaves less.
         (

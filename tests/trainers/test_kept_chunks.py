@@ -66,8 +66,54 @@ def test_the_first_batch_decides(decider):
     """What the system's allocator holds back afterwards looks like memory in use."""
     keeps = decider(1200)
     assert [kept(keeps, sizes) for sizes in ([100] * 9, [8] * 9, [4000] * 9)] == [5, 5, 5]
-    keeps = decider(10**9)
-    assert [kept(keeps, [size] * 9) for size in (100, 10**9 // 8)] == [9, 9]
+
+
+def test_a_first_batch_that_all_stays_in_memory_tells_how_many_could(decider):
+    """Of a short batch, and of one that ended in an error."""
+    keeps = decider(1200)
+    assert [kept(keeps, sizes) for sizes in ([100] * 2, [100] * 9)] == [2, 6]
+    keeps = decider(1200)
+    assert keeps(0)
+    with pytest.raises(MemoryError), keeps.measured():
+        (torch.zeros(50, requires_grad=True) ** 2).sum()
+        raise MemoryError
+    assert kept(keeps, [100] * 9) == 3
+
+
+def test_each_training_measures_anew(tmp_path, monkeypatch):
+    trainer = shapes_trainer(tmp_path, max_steps=1, embed_chunk_size=1)
+    counts = []
+    for free in (10**9, 10, 10**9):
+        monkeypatch.setattr(kept_chunks, "free_memory", lambda device, free=free: free)
+        trainer.train()
+        counts.append([keeps.count for keeps in trainer._kept_by_task.values()])
+    assert counts[0] == counts[2] == [None, None] and counts[1] == [1, 1]
+
+
+class Wrapped(torch.Tensor):
+    """A tensor that is made of another one, as quantized weights are."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, requires_grad=True)
+
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
+        return Wrapped(torch.zeros(args[0].shape))  # of what `Parameter` asks: a detached one
+
+
+def test_weights_that_are_made_of_other_tensors(decider):
+    model = nn.Module()
+    model.sparse = nn.Parameter(torch.eye(5).to_sparse())
+    model.wrapped = nn.Parameter(Wrapped(torch.zeros(5, 4)))
+    assert kept(decider(10**9, model=model), [100] * 9) == 9
+
+
+def test_processes_that_normalize_together_keep_as_many(tmp_path):
+    trainer = shapes_trainer(tmp_path)
+    assert isinstance(trainer._kept_chunks("image_text"), WhileMemoryLasts)
+    trainer.model.norm = nn.SyncBatchNorm(3)
+    assert trainer._kept_chunks("image_text")(0) and not trainer._kept_chunks("image_text")(1)
 
 
 def test_what_is_kept_is_counted_once(decider):
@@ -89,11 +135,12 @@ def test_a_fixed_number():
     assert kept(FixedNumber(3), [100] * 9) == 3
 
 
-def test_training_does_not_depend_on_what_is_kept(tmp_path, monkeypatch):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_training_does_not_depend_on_what_is_kept(tmp_path, monkeypatch, precision):
     """To the bit, with dropout and batches of two tasks, whatever memory is free."""
     runs, free = [], iter([10**5, 10**9])
     for settings in ({"embed_chunks_kept": 0}, {"embed_chunks_kept": 2}, {}, {}):
-        trainer = shapes_trainer(tmp_path, max_steps=4, embed_chunk_size=2, **settings)
+        trainer = shapes_trainer(tmp_path, max_steps=4, embed_chunk_size=2, precision=precision, **settings)
         if not settings:
             found = next(free)
             monkeypatch.setattr(kept_chunks, "free_memory", lambda device, found=found: found)

@@ -80,6 +80,7 @@ def test_texts_of_several_tasks_are_encoded_once(tmp_path: Path, monkeypatch: py
     captions, others = map(set, encoded)
     assert len(encoded[0]) == len(captions) == 32 and len(encoded[1]) == len(others) == 16
     assert not captions & others  # the second task's texts in French alone
+    assert not trainer.frozen_towers._known_texts
     embedder = Embedder(trainer.model.tower_features, trainer.processing_class)
     pairs = list(translation_pairs(shapes_corpus(), [("en", "fr"), ("de", "fr")]))
     found = trainer.tasks["text_text"].__getitems__(list(range(len(pairs))))

@@ -1,12 +1,14 @@
 """Translations of captions become captions, for those that are in the translations word for word."""
 
 import logging
+from pathlib import Path
 
+import numpy as np
 import pytest
 from datasets import Dataset, Image
 from PIL import Image as Pillow
 
-from babelens.configuration.errors import CorpusError, LanguageTagError
+from babelens.configuration.errors import BadImageError, CorpusError, LanguageTagError
 from babelens.data import add_translations, as_caption_corpus, as_translation_corpus, image_text_pairs, languages_of
 
 PHOTOS = [
@@ -85,18 +87,34 @@ def test_a_stream_gets_the_same(photos, translations):
 
 
 def test_images_stay_as_they_are_encoded(tmp_path, translations):
-    Pillow.new("RGB", (4, 4), (9, 99, 200)).save(tmp_path / "a.png")
-    rows = [{"image": str(tmp_path / "a.png"), "captions": {"en": "a dog"}}]
-    photos = as_caption_corpus(Dataset.from_list(rows))
-    for corpus in (photos, photos.to_iterable_dataset()):
-        (row,) = add_translations(corpus, translations, languages="en").cast_column("image", Image(decode=True))
-        assert row["image"].getpixel((0, 0)) == (9, 99, 200) and len(row["captions"]) == 4
+    """A JPEG of noise, which no second encoding leaves as it is, and one that lies on its side."""
+    noise = Pillow.fromarray(np.random.default_rng(0).integers(0, 256, (24, 16, 3), dtype=np.uint8))
+    exif = Pillow.Exif()
+    exif[0x0112] = 6
+    noise.save(tmp_path / "a.jpg", exif=exif)
+    encoded = (tmp_path / "a.jpg").read_bytes()
+    photos = as_caption_corpus(Dataset.from_list([{"image": str(tmp_path / "a.jpg"), "captions": {"en": "a dog"}}]))
+    whole = image_text_pairs(photos)[0]["image"]
+    for corpus in (photos, photos.to_iterable_dataset(), photos.with_format("arrow").to_iterable_dataset()):
+        added = add_translations(corpus, translations, languages="en")
+        assert added.features == photos.features
+        examples = list(image_text_pairs(added))
+        assert len(examples) == 4 and all(example["image"].tobytes() == whole.tobytes() for example in examples)
+        (row,) = added.cast_column("image", Image(decode=False))
+        assert (row["image"]["bytes"] or Path(row["image"]["path"]).read_bytes()) == encoded
+
+
+def test_a_broken_image_of_a_stream_is_named(translations):
+    rows = [{"image": {"bytes": b"broken", "path": None}, "image_id": "17", "captions": {"en": "a dog"}}]
+    photos = as_caption_corpus(Dataset.from_list(rows).to_iterable_dataset())
+    with pytest.raises(BadImageError, match="17"):
+        list(image_text_pairs(add_translations(photos, translations)))
 
 
 def test_what_was_found_is_said(photos, translations, caplog):
     caplog.set_level(logging.INFO)
     add_translations(photos, translations, languages="en")
-    assert "the translations have 2 of the 3 captions, word for word" in caplog.text
+    assert "the translations have 2 of the 3 captions, word for word; 5 captions were added" in caplog.text
     caplog.clear()
     other = as_translation_corpus(Dataset.from_list([{"en": "something else", "cs": "něco jiného"}]))
     assert spelled(add_translations(photos, other)) == spelled(photos)
@@ -113,3 +131,8 @@ def test_what_cannot_be_looked_up(photos, translations):
         add_translations(photos, translations, pairs=[("en", "ja")])
     with pytest.raises(LanguageTagError):
         add_translations(photos, translations, languages="english")
+    with pytest.raises(CorpusError, match="no captions in no language; the corpus has"):
+        add_translations(photos, translations, languages=[])
+    for corpora in ((photos.remove_columns("captions"), translations), (photos, {"train": translations})):
+        with pytest.raises(CorpusError, match="a corpus has a column 'captions'"):
+            add_translations(*corpora)
