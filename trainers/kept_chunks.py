@@ -21,8 +21,8 @@ class KeptChunks(Protocol):
     """Says which chunks stay in memory."""
 
     def __call__(self, number: int) -> bool:
-        """Whether the chunk with this number stays, which is 0 for the first one of each batch. It is asked of one
-        after the other, until it denies."""
+        """Whether the chunk with this number stays; the first one of each batch has the number 0. This is called for
+        one chunk after the other, until it returns False."""
 
     def measured(self) -> AbstractContextManager[Any]:
         """The context in which a chunk that stays is embedded."""
@@ -81,7 +81,7 @@ class WhileMemoryLasts:
         return saved_tensors_hooks(torch.compiler.disable(self._count), _unchanged)
 
     def _decide(self, number: int) -> None:
-        if number == 0 and self._largest:  # the first batch is over, and all its chunks stayed
+        if number == 0 and self._largest:  # all chunks of the first batch stayed, or it ended in an error
             self.count = max(1, int(self._budget // self._largest))
         elif number == 0:
             free = free_memory(self.device)

@@ -148,7 +148,8 @@ class RecipeData:
     def task_data(self, task: str, stage: Stage) -> TaskData:
         """The corpus of a task in a stage, with the languages that are taken of it."""
         source = self.recipe.train[task]
-        languages = None if source.translations is not None else source.tags  # of what is translated, and chosen
+        # With `translations`, `languages` has chosen the captions already; translations are in other languages.
+        languages = None if source.translations is not None else source.tags
         if task not in self.translation_tasks:
             languages = stage.tags or languages
         return TaskData(self.corpora[task], languages, source.language_pairs)

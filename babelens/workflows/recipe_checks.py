@@ -40,7 +40,8 @@ def check_recipe(run: RunParts) -> None:
     for key, source in _sources(run):
         if run.recipe.task_name is None:
             _check_source(run, key, source)
-        for name in ("translate", "translations") if run.recipe.task_name is not None else ():
+            continue
+        for name in ("translate", "translations"):
             if getattr(source, name) is not None:
                 raise RecipeError(f"{key}.{name}: the data of {run.recipe.task_name} are not translated; leave it out")
     _check_report(run)
