@@ -105,8 +105,9 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     cache_frozen_features: bool = field(
         default=True,
         metadata={
-            "help": "Whether to compute the features of frozen towers once for all epochs, and to keep them on disk. "
-            "A step then runs the layers after these towers alone. Streams are embedded in every step."
+            "help": "Whether to compute the features of frozen towers, and the states below the trained layers of a "
+            "text tower, once for all epochs, and to keep them on disk. A step then runs the other layers alone. "
+            "Streams are embedded in every step."
         },
     )
     augmented_views: int = field(

@@ -97,7 +97,7 @@ class ContrastiveTrainer(BabelensTrainer):
             versions=args.augmented_views,
         )
         self.tasks = self._make_views(train_dataset) if train_dataset is not None else {}
-        self.frozen_towers.forget_texts()
+        self.frozen_towers.finish()
         self.weights = {**self.task_weights, **(args.task_weights or {})}
         augmented = (args.text_augmentation or {}).get("tasks") or []
         self._check_tasks([*self.weights, *(args.task_learning_rates or {}), *augmented])
@@ -219,7 +219,8 @@ class ContrastiveTrainer(BabelensTrainer):
             self.model_wrapped = self.model
         self._is_in_training_mode = False
         try:
-            return super().train(resume_from_checkpoint, **kwargs)
+            with self.frozen_towers.skipping_lower_layers():
+                return super().train(resume_from_checkpoint, **kwargs)
         finally:
             self.merge_adapters()
 

@@ -1,10 +1,12 @@
-"""Features of frozen towers, computed once for all epochs: a training step then runs the linear layers alone.
+"""Features of frozen towers, computed once for all epochs: a training step then runs the linear layers alone. Of a
+text tower whose lower layers are frozen, the states of these layers are computed once (`half_frozen_text`).
 
 A frozen tower gives the same features for the same image or text in every step. The features of images may come in
 several versions, of randomly transformed images, between which the collator chooses.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from ..inference.embedder import Embedder, evaluation_mode, progress_bar
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import ContrastiveTrainingArguments
 from .frozen_features import frozen_features
+from .half_frozen_text import HalfFrozenText
 
 IMAGE, TEXT = "image", "text"
 
@@ -54,6 +57,7 @@ class FrozenTowers:
         self.model, self.processor, self.args, self.cache_dir = model, processor, args, cache_dir
         self.versions = versions
         self.names: tuple[str, ...] = getattr(model, "frozen_towers", ()) if cached else ()
+        self.half_frozen = HalfFrozenText.of(model, processor, args, cache_dir=cache_dir) if cached else None
         # Of each view: the index of its texts, and their features.
         self._known_texts: list[tuple[dict[str, int], np.ndarray]] = []
         if versions and IMAGE not in self.names:
@@ -77,8 +81,10 @@ class FrozenTowers:
 
         Views of streams, whose examples are never all at hand, and views of other kinds are returned as they are.
         """
-        if not isinstance(view, CorpusView) or not self.names:
+        if not isinstance(view, CorpusView):
             return view
+        if not self.names:
+            return self.with_texts(view, view)
         with self.args.main_process_first(desc="features of frozen towers"):
             bare = view.without_images() if IMAGE in self.names else view
             featured = self.with_texts(bare, bare)
@@ -91,14 +97,21 @@ class FrozenTowers:
     ) -> SizedView:
         """Returns the examples of a view with features of a frozen text tower beside their texts.
 
+        If the lower layers of the tower are frozen, the examples stay as they are, and the states of their texts are
+        computed in `finish`.
+
         Args:
             view: the examples.
             source: a view of the same examples with their texts.
             columns: the columns of the texts that the tower reads.
         """
-        if TEXT not in self.names:
+        if TEXT not in self.names and self.half_frozen is None:
             return view
         texts = {name: column for name, column in source.texts().items() if name in columns}
+        if self.half_frozen is not None:
+            for column in texts.values():
+                self.half_frozen.add(column)
+            return view
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
         features = self._text_features(distinct)
         index = {text: k for k, text in enumerate(distinct)}
@@ -135,9 +148,16 @@ class FrozenTowers:
             found[rows] = features[[index[texts[row]] for row in rows]]
         return found
 
-    def forget_texts(self) -> None:
-        """Frees what is only needed while views are made."""
+    def finish(self) -> None:
+        """Computes the states of texts below the trained layers of a half-frozen tower, and frees what is only needed
+        while views are made."""
         self._known_texts.clear()
+        if self.half_frozen is not None:
+            self.half_frozen.compute()
+
+    def skipping_lower_layers(self) -> AbstractContextManager[None]:
+        """In this context, a half-frozen text tower that is trained starts from the states of the texts."""
+        return nullcontext() if self.half_frozen is None else self.half_frozen.skipping()
 
     def _image_features(self, images: Images) -> np.ndarray:
         """The features of images, [n, F], or of several versions of each image, [n, V, F], the first of which is the

@@ -1,6 +1,8 @@
 """The layers of a tower, whatever its kind: the blocks of a transformer, or the blocks or stages of a convolutional
 network, in their order."""
 
+from collections.abc import Collection
+
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
@@ -54,16 +56,22 @@ def layer_depths(tower: nn.Module) -> dict[str, int]:
     return depths
 
 
-def adapted_modules(tower: nn.Module) -> list[str]:
+def adapted_modules(tower: nn.Module, indices: Collection[int] | None = None) -> list[str]:
     """Returns the names of the modules that LoRA adapts by default: the projections of the attention, or the pointwise
-    convolutions of a convolutional tower, if each of its layers has one; otherwise none."""
+    convolutions of a convolutional tower, if each of its layers has one; otherwise none.
+
+    Args:
+        tower: the tower.
+        indices: the layers whose modules are named, 0 for the lowest; by default all.
+    """
     within = [{part for module in layer for part in module.modules()} for layer in tower_layers(tower)]
     names = {module: name for name, module in tower.named_modules()}
     pointwise = [[names[part] for part in names if part in layer and _is_pointwise(part)] for layer in within]
-    attention = [name for layer in pointwise for name in layer if any(word in name.lower() for word in _ATTENTION)]
-    if attention or not all(pointwise):
-        return attention
-    return [name for layer in pointwise for name in layer]
+    attention = [[name for name in layer if any(word in name.lower() for word in _ATTENTION)] for layer in pointwise]
+    if not any(attention) and not all(pointwise):
+        return []
+    chosen = attention if any(attention) else pointwise
+    return [name for index, layer in enumerate(chosen) if indices is None or index in indices for name in layer]
 
 
 def _is_pointwise(module: nn.Module) -> bool:

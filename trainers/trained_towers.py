@@ -138,7 +138,9 @@ def _new_adapters(tower: nn.Module, setting: TowerTraining) -> Any:
     """Places LoRA adapters in a tower, and returns PEFT's model around it, which merges them."""
     from peft import LoraModel
 
-    config = setting.lora_config(adapted_modules(tower))
+    # PEFT does not look for layers where modules are given by their whole names.
+    layers = (setting.lora or {}).get("layers_to_transform")
+    config = setting.lora_config(adapted_modules(tower, [layers] if isinstance(layers, int) else layers))
     try:
         return LoraModel(tower, config, "default")
     except (TypeError, ValueError, NotImplementedError) as error:

@@ -1,0 +1,201 @@
+"""Half-frozen text towers: the states below the trained layers are computed once, and training on them is training
+with the whole tower."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from processes import together
+from scaled_training import PLAIN, train
+from tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
+from transformers import T5Config
+
+from babelens import MuralConfig, MuralModel, MuralTrainer
+from babelens.configuration.errors import NonFiniteError
+from babelens.modeling.towers import build_tower
+from babelens.trainers import half_frozen_text
+from babelens.trainers.half_frozen_text import HalfFrozenText
+
+UPPER = {"towers": {"text": {"train": "upper", "layers": 1}}}
+# Dropout in the upper layers, so that the same random numbers must be drawn.
+SETTINGS: dict[str, Any] = UPPER | {
+    "text": {"num_hidden_layers": 3},
+    "max_steps": 6,
+    "optim": "sgd",
+    "learning_rate": 0.1,
+    "dropout": 0.1,
+}
+
+
+def trained(folder: Path, **changes: Any) -> tuple[dict[str, np.ndarray], list[int]]:
+    """The weights after a training, and the number of texts that each layer of the text tower computed in it."""
+    trainer = shapes_trainer(folder / "out", cache_dir=str(folder / "features"), **SETTINGS | changes)
+    read = [0, 0, 0]
+    for index, layer in enumerate(trainer.model.text_model.encoder.layer):
+
+        def count(module: Any, args: Any, index: int = index) -> None:
+            read[index] += len(args[0])
+
+        layer.attention.self.query.register_forward_pre_hook(count)
+    trainer.train()
+    assert not any("forward" in layer.__dict__ for layer in trainer.model.text_model.encoder.layer)
+    return weights(trainer.model), read
+
+
+def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"embed_chunk_size": 3},
+        {"embed_chunk_size": 3, "embed_chunks_kept": 1},
+        {"text_length_groups": 3},
+        {"activation_checkpointing": True},
+        {"gradient_accumulation_steps": 2},
+    ],
+    ids=str,
+)
+def test_training_on_states_is_training_with_all_layers(changes: dict[str, Any], tmp_path: Path) -> None:
+    on_states, read = trained(tmp_path, **changes)
+    assert read[:2] == [0, 0] and read[2]
+    with_all, read = trained(tmp_path, cache_frozen_features=False, **changes)
+    assert all(read)
+    assert_close(on_states, with_all)
+
+
+def test_states_are_kept_in_bfloat16_if_the_layers_compute_in_it(tmp_path: Path) -> None:
+    trainer = shapes_trainer(tmp_path, **SETTINGS, precision="bfloat16", cache_dir=str(tmp_path / "features"))
+    half = trainer.frozen_towers.half_frozen
+    inputs = trainer.processing_class(text=["a red dot", "Quadrat in rot"], language="und", return_tensors="pt")
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        output = trainer.model.eval().text_model(**inputs, output_hidden_states=True)
+    found = half._of(inputs["input_ids"], inputs["attention_mask"])
+    assert half._states.states.dtype == torch.bfloat16 and found.dtype == torch.float32
+    is_text = inputs["attention_mask"].bool()
+    torch.testing.assert_close(found[is_text], output.hidden_states[2][is_text], rtol=2**-7, atol=2**-7)
+    assert not found[~is_text].any()
+    trainer.train()
+
+
+def test_both_towers_are_read_once(tmp_path: Path) -> None:
+    for freeze in (("image",), ("image", "text")):  # `towers` unlocks the upper layers
+        trainer = shapes_trainer(tmp_path / "out", freeze=freeze, cache_dir=str(tmp_path / "features"), **SETTINGS)
+        trainer.model.vision_model.register_forward_pre_hook(lambda *args: pytest.fail("it reads an image"))
+        trainer.train()
+    assert len(list((tmp_path / "features").iterdir())) == 2
+
+
+def test_states_are_computed_once_and_found_by_later_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = trained(tmp_path)
+    monkeypatch.setattr(HalfFrozenText, "_computed", lambda *args: pytest.fail("states are computed again"))
+    again, _ = trained(tmp_path)
+    assert_same(again, first)
+    for rate in (0.0, 0.5):  # other upper layers have the same states below them
+        towers = {"text": UPPER["towers"]["text"] | {"rate": 0.1 + rate}}
+        trained(tmp_path, towers=towers)
+    assert len(list((tmp_path / "features").iterdir())) == 1
+
+
+def test_other_lower_layers_and_texts_have_other_states(tmp_path: Path) -> None:
+    for changes, count in (({}, 1), ({"seed": 4}, 2), ({"tasks": ("image_text",)}, 3), ({}, 3)):
+        trained(tmp_path, **changes)
+        assert len(list((tmp_path / "features").iterdir())) == count
+
+
+def test_a_resumed_run_ends_as_an_unbroken_one(tmp_path: Path) -> None:
+    whole, _ = trained(tmp_path)
+    options = SETTINGS | {"cache_dir": str(tmp_path / "features"), "save_strategy": "steps", "save_steps": 2}
+    shapes_trainer(tmp_path / "cut", **options).train()
+    resumed = shapes_trainer(tmp_path / "cut", **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-2"))
+    assert_same(weights(resumed.model), whole)
+
+
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    settings = PLAIN | UPPER | {"text": {"num_hidden_layers": 3}, "max_steps": 3, "cache_dir": str(tmp_path / "kept")}
+    expected = together(1, train, tmp_path / "one", shares=[8], **settings | {"cache_frozen_features": False})[0]
+    for rank in together(2, train, tmp_path / "two", shares=[5, 3], **settings):
+        assert_close(rank.weights, expected.weights)
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+def test_evaluation_during_training_runs_all_layers(tmp_path: Path) -> None:
+    _, read = trained(tmp_path, eval_strategy="steps", eval_steps=6)
+    assert read[0] == read[1] == 48  # 16 captions in three languages
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cache_frozen_features": False},
+        {"text_augmentation": {"subword_dropout": 0.5}},
+        {"torch_compile": True},
+        {"towers": {"text": {"train": "upper", "layers": 3}}},
+        {"towers": {"text": {"train": "lora"}}},
+        {"towers": {"text": {"train": "biases"}}},
+        {"towers": None},
+    ],
+    ids=str,
+)
+def test_where_states_change_or_layers_cannot_be_skipped_there_are_none(changes: Any, tmp_path: Path) -> None:
+    trainer = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **SETTINGS | changes)
+    assert trainer.frozen_towers.half_frozen is None
+    assert not (tmp_path / "features").exists()
+
+
+def test_adapters_in_the_upper_layers_leave_the_lower_ones_frozen(tmp_path: Path) -> None:
+    lora = {"train": "lora", "lora": {"layers_to_transform": [2], "r": 2}}
+    on_states, read = trained(tmp_path, towers={"text": lora})
+    assert read[:2] == [0, 0]
+    with_all, _ = trained(tmp_path, towers={"text": lora}, cache_frozen_features=False)
+    assert_close(on_states, with_all)
+
+
+def test_texts_of_a_stream_run_through_all_layers_beside_known_ones(tmp_path: Path) -> None:
+    changes = {"shards": {"text_text": 2}}  # texts in French are in no caption
+    on_states, read = trained(tmp_path, **changes)
+    with_all, read_by_all = trained(tmp_path, cache_frozen_features=False, **changes)
+    assert 0 < read[0] < read_by_all[0]
+    assert_close(on_states, with_all)
+
+
+def test_layers_that_cannot_start_in_the_middle_all_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    t5 = T5Config(d_model=32, d_kv=16, d_ff=64, num_layers=3, num_heads=2, vocab_size=200, pad_token_id=0)
+    base = shapes_trainer(tmp_path)
+    text, config = build_tower(t5, pooler=False), base.model.config
+    model = MuralModel(MuralConfig(text_config=text.config, vision_config=config.vision_config))
+    base.args.towers = UPPER["towers"]
+    with caplog.at_level(logging.INFO, "babelens"):
+        trainer = MuralTrainer(
+            model=model,
+            args=base.args,
+            processing_class=base.processing_class,
+            train_dataset={"image_text": shapes_corpus()},
+            cache_dir=str(tmp_path / "features"),
+        )
+    assert "the layers of a t5 cannot start in the middle: all run in every step" in caplog.text
+    assert not (tmp_path / "features").exists()
+    trainer.train()
+
+
+def test_states_that_memory_does_not_hold_are_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_frozen_text, "available_memory", lambda: 10_000)
+    _, read = trained(tmp_path)
+    assert "more than half of the free memory: all layers run in every step" in caplog.text
+    assert all(read)
+
+
+def test_a_lower_layer_that_gives_no_numbers_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HalfFrozenText, "_computed", lambda self, states: torch.full((4, 2), float("nan")))
+    with pytest.raises(NonFiniteError):
+        shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **SETTINGS)
