@@ -219,9 +219,9 @@ class ContrastiveTrainer(BabelensTrainer):
             self.model_wrapped = self.model
         self._is_in_training_mode = False
         try:
-            with self.frozen_towers.skipping_lower_layers():
-                return super().train(resume_from_checkpoint, **kwargs)
+            return super().train(resume_from_checkpoint, **kwargs)
         finally:
+            self.frozen_towers.end_training()
             self.merge_adapters()
 
     def merge_adapters(self) -> None:
@@ -233,8 +233,10 @@ class ContrastiveTrainer(BabelensTrainer):
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader]:
         check_shardable(self.args, self.accelerator.state)
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if is_sharded:
             make_shardable(self.model, self.accelerator.state, self.args.device)
+        self.frozen_towers.start_training(is_sharded=is_sharded)
         model, loader = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         if self.is_fsdp_enabled:
             self._sync_replicated_trainable_parameters(model)

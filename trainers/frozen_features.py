@@ -39,7 +39,11 @@ def frozen_features(
 ) -> np.ndarray:
     """Returns `compute()`, or its cached result, float32 [N, d]; otherwise as `frozen_tensor`."""
     found = frozen_tensor(
-        lambda: torch.from_numpy(compute()), weights=weights, settings=settings, items=items, cache_dir=cache_dir
+        lambda: torch.from_numpy(np.ascontiguousarray(compute())),
+        weights=weights,
+        settings=settings,
+        items=items,
+        cache_dir=cache_dir,
     )
     array: np.ndarray = found.numpy()
     return array
@@ -71,7 +75,7 @@ def frozen_tensor(
         SaveError: if the features cannot be written.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
-    file = folder / f"{_digest(weights, settings, items)}.safetensors"
+    file = folder / f"{digest_of(weights, settings, items)}.safetensors"
     kept = _kept(file)
     if kept is not None:
         return kept
@@ -108,7 +112,8 @@ def _is_finite(features: Tensor) -> bool:
     return all(bool(part.isfinite().all()) for part in features.split(_CHECKED_AT_ONCE))
 
 
-def _digest(weights: dict[str, Tensor], settings: str, items: Iterable[bytes]) -> str:
+def digest_of(weights: dict[str, Tensor], settings: str = "", items: Iterable[bytes] = ()) -> str:
+    """Returns a digest of weights, by name, of settings, and of inputs; the order of the weights does not matter."""
     digest = hashlib.sha256(settings.encode())
     in_order = dict(sorted(weights.items()))
     add_weights(digest, in_order, lambda name, value: f"{name} {value.dtype} {tuple(value.shape)}")

@@ -6,6 +6,7 @@ pass them on instead of computing them, so that everything around the layers (ma
 own, whatever its kind.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,10 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from ..inference.embedder import progress_bar
+from ..modeling.forward_keywords import asks_for_states
 from .tower_layers import layer_depths, tower_layers
+
+logger = logging.getLogger(__name__)
+
+Texts = tuple[Tensor, Tensor]  # input_ids and attention_mask, [N, T] each
 
 
 class LowerLayers:
@@ -31,7 +36,7 @@ class LowerLayers:
         self.tower = tower
         layers = tower_layers(tower)
         self.layers: list[nn.Module] = [layer[0] for layer in layers[:count]]
-        self.above: list[nn.Module] = [layer[0] for layer in layers[count:]] if count else []
+        self.above: list[nn.Module] = [layer[0] for layer in layers[count:]]
         self.count = count
         # For each layer: whether it returns a tuple, and of how many values. Known once the layers have run.
         self._tuples: list[int | None] = [None] * count
@@ -43,9 +48,9 @@ class LowerLayers:
         return {name: value for name, value in named if id(value) not in above}
 
     @contextmanager
-    def recorded(self) -> Iterator[list[Tensor]]:
-        """Gives a list to which each run of the tower adds the states [N, T, W] of the last of the lower layers."""
-        found: list[Tensor] = []
+    def recorded(self) -> Iterator[list[Any]]:
+        """Gives a list to which each run of the tower adds the states of the last of the lower layers, [N, T, W]."""
+        found: list[Any] = []
 
         def recorder(index: int) -> Callable[..., None]:
             def note(module: nn.Module, args: Any, output: Any) -> None:
@@ -55,8 +60,12 @@ class LowerLayers:
 
             return note
 
-        with _hooks(layer.register_forward_hook(recorder(index)) for index, layer in enumerate(self.layers)):
+        handles = [layer.register_forward_hook(_Hook(recorder(index))) for index, layer in enumerate(self.layers)]
+        try:
             yield found
+        finally:
+            for handle in handles:
+                handle.remove()
 
     @contextmanager
     def skipped(self, known: Callable[[Tensor, Tensor], Tensor | None], *, always: bool = False) -> Iterator[None]:
@@ -68,65 +77,112 @@ class LowerLayers:
         """
         own: list[tuple[nn.Module, Any]] = []
 
-        def before(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-            ids, mask = kwargs.get("input_ids"), kwargs.get("attention_mask")
-            if ids is None or mask is None or not (always or module.training):
-                return
-            states = known(ids, mask)
-            if states is not None:
-                for index, layer in enumerate(self.layers):
-                    own.append((layer, layer.__dict__.get("forward")))
-                    is_last = index == self.count - 1
-                    layer.forward = _Passing(states if is_last else None, self._tuples[index])
-
-        def after(module: nn.Module, args: Any, output: Any) -> None:
+        def restore(*_: Any) -> None:
             while own:
                 layer, forward = own.pop()
                 del layer.forward
                 if forward is not None:
                     layer.forward = forward
 
-        tower = self.tower
-        with _hooks(
-            (
-                tower.register_forward_pre_hook(before, with_kwargs=True),
-                tower.register_forward_hook(after, always_call=True),
-            )
-        ):
-            yield
+        def before(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+            restore()  # what an interruption of the tower has left
+            if module is not self.tower or not (always or module.training) or _reads_all_layers(module, kwargs):
+                return
+            ids, mask = kwargs.get("input_ids"), kwargs.get("attention_mask")
+            states = None if ids is None or mask is None else known(ids, mask)
+            if states is not None:
+                for index, layer in enumerate(self.layers):
+                    own.append((layer, layer.__dict__.get("forward")))
+                    is_last = index == self.count - 1
+                    layer.forward = _Passing(states if is_last else None, self._tuples[index])
 
-    @torch.no_grad()
-    def width_of_states(self, input_ids: Tensor, attention_mask: Tensor) -> int | None:
-        """Returns the width of the states, if the tower reads texts as it does otherwise when its lower layers are
-        skipped; else None. The tower must be in evaluation mode.
-
-        It does not where layers share more than their states, such as the positions that T5's first layer adds to the
-        attention of all layers, or where they read padding.
-        """
-        given = {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
-        is_text = attention_mask.bool()
-        with self.recorded() as states:
-            expected = self.tower(**given).last_hidden_state[is_text]
-        if len(states) != 1:  # a layer that runs several times, as ALBERT's
-            return None
-        known = states[0] * is_text[..., None]
+        handles = (
+            self.tower.register_forward_pre_hook(_Hook(before), with_kwargs=True),
+            self.tower.register_forward_hook(_Hook(restore), always_call=True),
+        )
         try:
-            with self.skipped(lambda ids, mask: known, always=True):
-                found = self.tower(**given).last_hidden_state[is_text]
-        except TypeError:  # a layer whose first argument has a name of its own
+            yield
+        finally:
+            restore()
+            for handle in handles:
+                handle.remove()
+
+    def width_of_states(self, read: Callable[[Tensor, Tensor], Tensor], batches: Sequence[Texts]) -> int | None:
+        """Returns the width of the states, if texts are read as they are otherwise when the lower layers are skipped;
+        else None, such as where
+
+        - layers share more than their states: the positions that T5's first layer adds to the attention of all layers;
+        - states depend on padding, or on the length of other texts of the batch;
+        - states are of another shape than the tokens, as where a tower reads its texts in windows;
+        - the pooling reads padding.
+
+        Args:
+            read: returns the features [N, F] that the model, in evaluation mode, reads of `input_ids` and
+                `attention_mask`.
+            batches: `input_ids` and `attention_mask` of batches of different lengths, which begin with the same text;
+                the first has no padding.
+        """
+        alone: Tensor | None = None
+        try:
+            for ids, mask in batches:
+                with self.recorded() as found:
+                    expected = read(ids, mask)
+                (states,) = found
+                if states.dim() != 3 or states.shape[:2] != ids.shape:
+                    return None
+                alone = states[0] if alone is None else alone
+                known = states * mask.bool()[..., None]
+                with self.skipped(lambda *_, known=known: known, always=True):
+                    is_same = torch.equal(read(ids, mask), expected)
+                if not is_same or not _are_close(states[0, : len(alone)], alone):
+                    return None
+        except Exception:  # of the code of any tower
+            logger.debug("a text tower cannot start from states of its lower layers", exc_info=True)
             return None
-        return known.shape[-1] if torch.equal(found, expected) else None
+        return None if alone is None else alone.shape[-1]
+
+    def are_still(self, read: Callable[[Tensor, Tensor], Tensor], texts: Texts) -> bool:
+        """Whether the states of texts are the same in each step: nothing is drawn at random below the trained layers,
+        and nothing that is trained comes before them, such as a normalization that all layers share.
+
+        Args:
+            read: as in `width_of_states`, in training mode and with gradients.
+            texts: `input_ids` and `attention_mask`.
+        """
+        with torch.random.fork_rng(), self.recorded() as found:
+            read(*texts)
+            read(*texts)
+        first, second = found
+        return torch.equal(first, second) and not first.requires_grad
 
 
-@contextmanager
-def _hooks(handles: Iterable[RemovableHandle]) -> Iterator[None]:
-    """Removes hooks when the context ends."""
-    placed = list(handles)
-    try:
-        yield
-    finally:
-        for handle in placed:
-            handle.remove()
+def _are_close(left: Tensor, right: Tensor) -> bool:
+    """Whether states differ by no more than the rounding in batches of different sizes."""
+    allowed = 1e-4 if left.dtype in (torch.float32, torch.float64) else 3e-2
+    return bool((left - right).float().norm() <= allowed * right.float().norm())
+
+
+def _reads_all_layers(tower: nn.Module, kwargs: dict[str, Any]) -> bool:
+    """Whether a call of a tower asks for what its lower layers compute."""
+    of_config = {name: getattr(tower.config, name, False) for name in ("output_hidden_states", "output_attentions")}
+    return asks_for_states(of_config | {name: value for name, value in kwargs.items() if value is not None})
+
+
+class _Hook:
+    """A hook that is not copied and not pickled with the module that it is registered on."""
+
+    def __init__(self, act: Callable[..., None]) -> None:
+        self.act = act
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self.act(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return _Hook, (_nothing,)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    pass
 
 
 class _Passing:
@@ -158,13 +214,14 @@ class TextStates:
     """The states of the tokens of texts, end to end.
 
     Args:
-        tokens: the token ids of each text; equal ones are kept once.
+        tokens: the token ids of each text; equal ones are kept once, and texts without a token are left out.
         width: the width of the states.
         dtype: their type in memory and on disk.
     """
 
     def __init__(self, tokens: Iterable[Sequence[int]], width: int, dtype: torch.dtype) -> None:
-        self.tokens = [np.frombuffer(key, np.int32) for key in dict.fromkeys(_key(np.asarray(ids)) for ids in tokens)]
+        keys = dict.fromkeys(_key(np.asarray(ids)) for ids in tokens if len(ids))
+        self.tokens = [np.frombuffer(key, np.int32) for key in keys]
         self._rows = {_key(ids): row for row, ids in enumerate(self.tokens)}
         self._lengths = np.array([len(ids) for ids in self.tokens], dtype=np.int64)
         self._starts = np.cumsum(self._lengths) - self._lengths

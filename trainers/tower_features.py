@@ -6,7 +6,6 @@ several versions, of randomly transformed images, between which the collator cho
 """
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,9 +154,15 @@ class FrozenTowers:
         if self.half_frozen is not None:
             self.half_frozen.compute()
 
-    def skipping_lower_layers(self) -> AbstractContextManager[None]:
-        """In this context, a half-frozen text tower that is trained starts from the states of the texts."""
-        return nullcontext() if self.half_frozen is None else self.half_frozen.skipping()
+    def start_training(self, *, is_sharded: bool) -> None:
+        """Lets a half-frozen text tower start from these states (`HalfFrozenText.start`)."""
+        if self.half_frozen is not None:
+            self.half_frozen.start(is_sharded=is_sharded)
+
+    def end_training(self) -> None:
+        """Lets all layers of the text tower run again."""
+        if self.half_frozen is not None:
+            self.half_frozen.stop()
 
     def _image_features(self, images: Images) -> np.ndarray:
         """The features of images, [n, F], or of several versions of each image, [n, V, F], the first of which is the

@@ -1,20 +1,25 @@
 """Half-frozen text towers: the states below the trained layers are computed once, and training on them is training
 with the whole tower."""
 
+import copy
 import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tiny_training
 import torch
+from datasets import Dataset
 from processes import together
 from scaled_training import PLAIN, train
-from tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
+from tiny_training import assert_same, shapes_corpus, shapes_processor, shapes_trainer, weights
+from tokenizers.processors import TemplateProcessing
 from transformers import T5Config
 
 from babelens import MuralConfig, MuralModel, MuralTrainer
 from babelens.configuration.errors import NonFiniteError
+from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.modeling.towers import build_tower
 from babelens.trainers import half_frozen_text
 from babelens.trainers.half_frozen_text import HalfFrozenText
@@ -43,6 +48,18 @@ def trained(folder: Path, **changes: Any) -> tuple[dict[str, np.ndarray], list[i
     trainer.train()
     assert not any("forward" in layer.__dict__ for layer in trainer.model.text_model.encoder.layer)
     return weights(trainer.model), read
+
+
+@pytest.fixture(autouse=True)
+def texts_of_different_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that batches have padding."""
+    colors = {
+        "red": ("rot", "rouge", (220, 30, 30)),
+        "very deep dark green of the old forest": ("tiefes sehr dunkles grün", "vert foncé", (30, 180, 30)),
+        "light blue": ("sehr sehr helles blau", "bleu", (40, 40, 220)),
+        "yellow": ("gelb", "jaune citron", (230, 220, 40)),
+    }
+    monkeypatch.setattr(tiny_training, "COLORS", colors)
 
 
 def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
@@ -119,6 +136,81 @@ def test_a_resumed_run_ends_as_an_unbroken_one(tmp_path: Path) -> None:
     assert_same(weights(resumed.model), whole)
 
 
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_states_follow_weights_that_change_after_they_were_computed(is_resumed: bool, tmp_path: Path) -> None:
+    expected, _ = trained(tmp_path, save_strategy="steps", save_steps=3)
+    other = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "other"), **SETTINGS | {"seed": 5})
+    if is_resumed:  # the checkpoint has the weights with which the states were computed before
+        other = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **SETTINGS)
+        with torch.no_grad():
+            other.model.text_model.embeddings.word_embeddings.weight.zero_()
+        other.frozen_towers.half_frozen._compute()
+        other.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-3"))
+        assert_same(weights(other.model), expected)
+        return
+    same = shapes_trainer(tmp_path / "out", **SETTINGS | {"cache_frozen_features": False})
+    other = shapes_trainer(tmp_path / "out", cache_dir=str(tmp_path / "features"), **SETTINGS)
+    for trainer in (same, other):
+        with torch.no_grad():
+            trainer.model.text_model.embeddings.word_embeddings.weight.mul_(2)
+        torch.manual_seed(0)
+        trainer.train()
+    assert_close(weights(other.model), weights(same.model))
+
+
+def test_a_layer_that_is_unfrozen_afterwards_is_trained(tmp_path: Path) -> None:
+    found = []
+    for cached in (True, False):
+        changes = SETTINGS | {"cache_dir": str(tmp_path / "features"), "cache_frozen_features": cached}
+        trainer = shapes_trainer(tmp_path / "out", **changes)
+        trainer.model.text_model.encoder.layer[1].requires_grad_(True)
+        torch.manual_seed(0)
+        trainer.train()
+        found.append(weights(trainer.model))
+        assert not any("forward" in layer.__dict__ for layer in trainer.model.text_model.encoder.layer)
+    assert_close(*found)
+
+
+def test_texts_without_a_token_run_through_all_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_words(text: str) -> str:
+        return "\u200b" if text.endswith("rouge") else text  # a zero-width space: a text, and no token
+
+    def corpus() -> Dataset:
+        rows = shapes_corpus().to_list()
+        for row in rows:
+            row["captions"] = [caption | {"text": without_words(caption["text"])} for caption in row["captions"]]
+        return as_caption_corpus(Dataset.from_list(rows, features=shapes_corpus().features))
+
+    processor = shapes_processor(shapes_corpus())
+    processor.tokenizer._tokenizer.post_processor = TemplateProcessing(single="$A")  # neither [CLS] nor [SEP]
+    monkeypatch.setattr(tiny_training, "shapes_processor", lambda corpus: copy.deepcopy(processor))
+    monkeypatch.setattr(tiny_training, "shapes_corpus", corpus)
+    on_states, read = trained(tmp_path, per_device_eval_batch_size=1)
+    with_all, read_by_all = trained(tmp_path, cache_frozen_features=False)
+    assert 0 < read[0] < read_by_all[0]
+    assert_close(on_states, with_all)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value"), [("tokenizer", "padding_side", "left"), ("", "pad_to_max_length", True)]
+)
+def test_texts_that_are_padded_otherwise_run_through_all_layers(
+    where: str,
+    name: str,
+    value: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    processor = shapes_processor(shapes_corpus())
+    setattr(getattr(processor, where) if where else processor, name, value)
+    monkeypatch.setattr(tiny_training, "shapes_processor", lambda corpus: copy.deepcopy(processor))
+    with caplog.at_level(logging.INFO, "babelens"):
+        _, read = trained(tmp_path)
+    assert all(read) and "cannot start in the middle" in caplog.text
+    assert not list((tmp_path / "features").glob("*"))
+
+
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     settings = PLAIN | UPPER | {"text": {"num_hidden_layers": 3}, "max_steps": 3, "cache_dir": str(tmp_path / "kept")}
     expected = together(1, train, tmp_path / "one", shares=[8], **settings | {"cache_frozen_features": False})[0]
@@ -181,7 +273,7 @@ def test_layers_that_cannot_start_in_the_middle_all_run(tmp_path: Path, caplog: 
             train_dataset={"image_text": shapes_corpus()},
             cache_dir=str(tmp_path / "features"),
         )
-    assert "the layers of a t5 cannot start in the middle: all run in every step" in caplog.text
+    assert "the layers of this text tower (t5) cannot start in the middle: all run in every step" in caplog.text
     assert not (tmp_path / "features").exists()
     trainer.train()
 

@@ -30,7 +30,10 @@ def test_accelerate_reads_the_examples(name):
     [
         {"optim": "lamb", "learning_rate": 1e-3, "max_grad_norm": 0.5},
         {"embed_chunk_size": 2, "eval_strategy": "steps", "eval_steps": 4},
-        {"towers": {"image": {"train": "biases"}, "text": {"train": "upper", "layers": 1, "decay": 0.5}}},
+        {
+            "towers": {"image": {"train": "biases"}, "text": {"train": "upper", "layers": 1, "decay": 0.5}},
+            "text": {"num_hidden_layers": 2},  # the states between the two layers are known
+        },
     ],
     ids=["lamb, clipped", "chunks, evaluated", "half-frozen"],
 )
