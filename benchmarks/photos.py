@@ -131,12 +131,17 @@ class Photos(Experiment):
 
 
 def trained_parameters(folder: Path) -> int:
-    """The number of parameters that the training of a saved model changes."""
+    """The number of parameters that the last stage of the training of a saved model changed."""
     from transformers import AutoModel
 
     import babelens  # noqa: F401  (registers the models)
+    from babelens.trainers.tower_training import checked_training
+    from babelens.trainers.trained_towers import TrainedTowers
 
-    return sum(weight.numel() for weight in AutoModel.from_pretrained(folder).parameters() if weight.requires_grad)
+    model = AutoModel.from_pretrained(folder)
+    run = json.loads((folder / "evaluation" / "facts.json").read_text())["card"]["run"]
+    TrainedTowers(model, checked_training(run["hyperparameters"].get("towers")), seed=0)
+    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
 def table(photos: Photos, rows: list[str], seeds: list[int]) -> str:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 
 from ..model_cards.facts import ModelCardFacts
 from ..model_cards.licenses import weights_license
 from ..trainers.checkpoints import checkpoints
 from .recipe import Stage
+from .training import FINISHED
 
 FACTS = "facts"
-_STATE = "trainer_state.json"
 _PER_GIGABYTE = 2**30 if sys.platform == "darwin" else 2**20
 _KEPT = (
     "model_name",
@@ -54,9 +56,12 @@ def run_facts(facts: ModelCardFacts, stages: Sequence[Stage], trainer: Any) -> d
 
 
 def stage_log(name: str, folder: Path) -> dict[str, Any]:
-    """The name and the log of a stage, from the newest checkpoint in its folder; an empty log where there is none."""
-    states = [path / _STATE for path in checkpoints(folder) if (path / _STATE).is_file()]
-    return {"stage": name, "log": json.loads(states[-1].read_text(encoding="utf-8"))["log_history"] if states else []}
+    """The name and the log of a stage: of its end, or else of the newest checkpoint in its folder; an empty log where
+    there is neither."""
+    for path in (folder / FINISHED, *reversed(checkpoints(folder))):
+        if (path / TRAINER_STATE_NAME).is_file():
+            return {"stage": name, "log": TrainerState.load_from_json(str(path / TRAINER_STATE_NAME)).log_history}
+    return {"stage": name, "log": []}
 
 
 def _memory() -> dict[str, float]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, ProcessorMixin
+from transformers.trainer import TRAINER_STATE_NAME
 
 from ..configuration.errors import RecipeError
 from ..configuration.pretrained import load_model
@@ -133,6 +134,7 @@ class StagedTraining:
                 if trainer.is_world_process_zero():
                     with atomic_directory(finished) as scratch:
                         model.save_pretrained(scratch)
+                        trainer.state.save_to_json(str(scratch / TRAINER_STATE_NAME))  # its log is for the report
                 trainer.accelerator.wait_for_everyone()
             attention = self.recipe.model.attn_implementation
             model = self.builder.next_model(load_model(type(model), finished, attn_implementation=attention))

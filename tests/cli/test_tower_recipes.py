@@ -116,6 +116,25 @@ def test_the_folder_is_a_model_of_both_towers(trained: dict[str, Path], folder: 
     assert processor.image_processor.size == AutoProcessor.from_pretrained(folder / "vit", backend="pil").size
 
 
+def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path, cache: Path) -> None:
+    content = recipe(folder)
+    tasks = ["image_text", "text_text"]
+    towers = {"text": {"train": "upper", "layers": 1, "rate": 1e-3}}
+    content["stages"] = [
+        {"name": "heads", "tasks": tasks},
+        {"name": "layers", "tasks": tasks, "training": {"towers": towers}},
+    ]
+    before = set(cache.iterdir())
+    done = train(written(content, tmp_path / "recipe.yaml"), tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert len(set(cache.iterdir()) - before) == 1  # the states below the upper layer; the features were there
+    model, source = AutoModel.from_pretrained(tmp_path / "run"), AutoModel.from_pretrained(folder / "bert")
+    own = source.state_dict()
+    changed = {name for name, value in model.text_model.state_dict().items() if not torch.equal(value, own[name])}
+    assert changed and all(name.startswith("encoder.layer.1.") for name in changed)
+    assert model.frozen_towers == ("image", "text")
+
+
 @pytest.mark.parametrize("method", ["mural", "etcl"])
 def test_the_card_names_both_towers_with_their_licenses(trained: dict[str, Path], method: str) -> None:
     card = (trained[method] / "README.md").read_text()

@@ -176,3 +176,10 @@ def test_a_task_that_mla_does_not_have_is_named(recipe, tmp_path):
     stages = [{"name": "a", "tasks": ["translation"]}]
     done = train(recipe, tmp_path / "run", *added, "--set", f"stages={json.dumps(stages)}")
     assert isinstance(done.exception, RecipeError) and "mla has no such task" in str(done.exception)
+
+
+def test_the_report_has_the_curves_of_stages_without_checkpoints(recipe, tmp_path):
+    done = train(recipe, tmp_path / "run", "--set", "training.save_strategy=no", catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    logs = json.loads((tmp_path / "run" / "evaluation" / "facts.json").read_text())["logs"]
+    assert {log["stage"]: log["log"][-1]["step"] for log in logs} == {"transfer": 4, "exposure": 5}
