@@ -40,6 +40,7 @@ class HalfFrozenText:
         self._tokens: list[list[int]] = []
         self._states: TextStates | None = None
         self._digest = ""
+        self._frozen: list[Tensor] = []
         self._skipping = ExitStack()
 
     @classmethod
@@ -81,6 +82,8 @@ class HalfFrozenText:
                 if count:
                     self._compute()
         if self._states is not None:
+            # Those that are whole: afterwards, a layer may have other ones in their places (FSDP).
+            self._frozen = [*self.layers.weights().values()]
             self._skipping.enter_context(self.layers.skipped(self._of))
 
     def stop(self) -> None:
@@ -126,7 +129,7 @@ class HalfFrozenText:
         return self.args.chosen_precision.name
 
     def _of(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
-        if self._states is None or any(weight.requires_grad for weight in self.layers.weights().values()):
+        if self._states is None or any(weight.requires_grad for weight in self._frozen):
             return None
         found = self._states.of(input_ids, attention_mask)
         return None if found is None else found.to(input_ids.device, self.model.text_model.dtype)

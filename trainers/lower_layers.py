@@ -42,10 +42,13 @@ class LowerLayers:
         self._tuples: list[int | None] = [None] * count
 
     def weights(self) -> dict[str, Tensor]:
-        """Returns the weights and buffers on which the states depend, by name: without those of the layers above."""
-        above = {id(value) for layer in self.above for value in (*layer.parameters(), *layer.buffers())}
-        named = (*self.tower.named_parameters(), *self.tower.named_buffers())
-        return {name: value for name, value in named if id(value) not in above}
+        """Returns the weights and buffers on which the states depend, by name: without those of the layers above, and
+        of what is above all layers, such as a final normalization."""
+        lowest_above = len(self.above) - 1
+        depths = layer_depths(self.tower)
+        named = {name: value for name, value in self.tower.named_parameters() if depths[name] > lowest_above}
+        above = {id(value) for layer in self.above for value in layer.buffers()}
+        return named | {name: value for name, value in self.tower.named_buffers() if id(value) not in above}
 
     @contextmanager
     def recorded(self) -> Iterator[list[Any]]:

@@ -15,7 +15,7 @@ from processes import together
 from scaled_training import PLAIN, train
 from tiny_training import assert_same, shapes_corpus, shapes_processor, shapes_trainer, weights
 from tokenizers.processors import TemplateProcessing
-from transformers import T5Config
+from transformers import CLIPTextConfig, ModernBertConfig, T5Config
 
 from babelens import MuralConfig, MuralModel, MuralTrainer
 from babelens.configuration.errors import NonFiniteError
@@ -23,6 +23,7 @@ from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.modeling.towers import build_tower
 from babelens.trainers import half_frozen_text
 from babelens.trainers.half_frozen_text import HalfFrozenText
+from babelens.trainers.tower_layers import tower_layers
 
 UPPER = {"towers": {"text": {"train": "upper", "layers": 1}}}
 # Dropout in the upper layers, so that the same random numbers must be drawn.
@@ -259,20 +260,53 @@ def test_texts_of_a_stream_run_through_all_layers_beside_known_ones(tmp_path: Pa
     assert_close(on_states, with_all)
 
 
+def trainer_of(text: Any, folder: Path, **changes: Any) -> MuralTrainer:
+    """A trainer of a model with a text tower of another kind."""
+    base = shapes_trainer(folder, **{name: value for name, value in SETTINGS.items() if name != "text"} | changes)
+    torch.manual_seed(0)
+    model = MuralModel(MuralConfig(text_config=text, vision_config=base.model.config.vision_config))
+    return MuralTrainer(
+        model=model,
+        args=base.args,
+        processing_class=base.processing_class,
+        train_dataset={"image_text": shapes_corpus()},
+        cache_dir=str(folder / "features"),
+    )
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+TOKENS = {"vocab_size": 200, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CLIPTextConfig(**SIZES, **TOKENS),
+        ModernBertConfig(**SIZES, **TOKENS, cls_token_id=2, sep_token_id=3, global_attn_every_n_layers=2),
+    ],
+    ids=lambda text: text.model_type,
+)
+def test_a_normalization_above_all_layers_is_trained(text: Any, tmp_path: Path) -> None:
+    found = []
+    for cached in (True, False):
+        trainer = trainer_of(text, tmp_path, cache_frozen_features=cached)
+        read = []
+        lowest = tower_layers(trainer.model.text_model)[0][0]
+        dense = next(part for part in lowest.modules() if isinstance(part, torch.nn.Linear))
+        dense.register_forward_pre_hook(lambda *args, read=read: read.append(args))
+        trainer.train()
+        assert bool(read) != cached
+        found.append(weights(trainer.model))
+    assert_close(*found)
+    norms = [name for name in found[0] if name.startswith("text_model.final_") and name.endswith("norm.weight")]
+    fresh = weights(trainer_of(text, tmp_path).model)
+    assert len(norms) == 1 and not np.array_equal(found[0][norms[0]], fresh[norms[0]])
+
+
 def test_layers_that_cannot_start_in_the_middle_all_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     t5 = T5Config(d_model=32, d_kv=16, d_ff=64, num_layers=3, num_heads=2, vocab_size=200, pad_token_id=0)
-    base = shapes_trainer(tmp_path)
-    text, config = build_tower(t5, pooler=False), base.model.config
-    model = MuralModel(MuralConfig(text_config=text.config, vision_config=config.vision_config))
-    base.args.towers = UPPER["towers"]
     with caplog.at_level(logging.INFO, "babelens"):
-        trainer = MuralTrainer(
-            model=model,
-            args=base.args,
-            processing_class=base.processing_class,
-            train_dataset={"image_text": shapes_corpus()},
-            cache_dir=str(tmp_path / "features"),
-        )
+        trainer = trainer_of(build_tower(t5, pooler=False).config, tmp_path)
     assert "the layers of this text tower (t5) cannot start in the middle: all run in every step" in caplog.text
     assert not (tmp_path / "features").exists()
     trainer.train()
