@@ -233,10 +233,11 @@ class ContrastiveTrainer(BabelensTrainer):
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader]:
         check_shardable(self.args, self.accelerator.state)
-        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        if is_sharded:
+        # FSDP shards the weights when it wraps the model below.
+        is_wrapped = self.is_fsdp_enabled and self.model_wrapped is not self.model
+        self.frozen_towers.start_training(is_sharded=is_wrapped or self.is_deepspeed_enabled)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             make_shardable(self.model, self.accelerator.state, self.args.device)
-        self.frozen_towers.start_training(is_sharded=is_sharded)
         model, loader = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         if self.is_fsdp_enabled:
             self._sync_replicated_trainable_parameters(model)

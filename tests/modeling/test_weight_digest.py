@@ -8,7 +8,7 @@ from torch import nn
 
 from babelens.inference.fingerprint import fingerprint
 from babelens.modeling.peft_mla.embedding import embedding_digest
-from babelens.trainers.frozen_features import _digest
+from babelens.trainers.frozen_features import digest_of
 
 
 def weights(dtype):
@@ -36,7 +36,7 @@ def test_the_digests_are_those_of_version_0_1(dtype):
     for name in sorted(given):
         expected.update(f"{name} {given[name].dtype} {tuple(given[name].shape)}".encode() + plain_bytes(given[name]))
     expected.update((3).to_bytes(8, "big") + b"one")
-    assert _digest(given, "settings", [b"one"]) == expected.hexdigest()
+    assert digest_of(given, "settings", [b"one"]) == expected.hexdigest()
 
     model = nn.Module()
     for name, value in given.items():
