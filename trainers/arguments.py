@@ -80,6 +80,13 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
             "With task_learning_rates, no weight has an effect unless the optimizer is SGD."
         },
     )
+    task_batch_sizes: dict[str, int] | None = field(
+        default=None,
+        metadata={
+            "help": "Number of examples of each task in a batch of one process, such as {'text_text': 128}; default: "
+            "per_device_train_batch_size. An epoch is one pass over the data of the first task."
+        },
+    )
     task_learning_rates: dict[str, float] | None = field(
         default=None,
         metadata={
@@ -145,6 +152,9 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups", "shuffle_buffer_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
+        for task, size in (self.task_batch_sizes or {}).items():
+            if size < 1:
+                raise ValueError(f"task_batch_sizes[{task!r}]={size} must be a positive number")
         for name in ("embed_chunks_kept", "augmented_views"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")

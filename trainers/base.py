@@ -69,7 +69,7 @@ class BabelensTrainer(WholeCheckpointTrainer):
             raise TrainingSetupError("training needs a train_dataset")
         if isinstance(self.train_dataset, StreamMixture):
             # Not prepared by accelerate, which would distribute the batches: every process reads its own.
-            self.train_dataset.batch_size = self._train_batch_size
+            self.train_dataset.batch_size = self.task_batch_size
             length = self.args.max_steps * self.args.gradient_accumulation_steps
             options = loader_options(self.args)
             self._stream = StreamLoader(self.train_dataset, self.data_collator, length=length, **options)

@@ -6,7 +6,7 @@ model computes the loss from the embeddings (`contrastive_objective`).
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .base import BabelensTrainer, over_languages
 from .bounded_temperature import BoundTemperature
-from .data_loading import data_seed
+from .data_loading import batch_sizes_of, data_seed
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .kept_chunks import FixedNumber, KeptChunks, WhileMemoryLasts, processes_of_machine
@@ -100,7 +100,9 @@ class ContrastiveTrainer(BabelensTrainer):
         self.frozen_towers.finish()
         self.weights = {**self.task_weights, **(args.task_weights or {})}
         augmented = (args.text_augmentation or {}).get("tasks") or []
-        self._check_tasks([*self.weights, *(args.task_learning_rates or {}), *augmented])
+        self._check_tasks(
+            [*self.weights, *(args.task_learning_rates or {}), *(args.task_batch_sizes or {}), *augmented]
+        )
         # The memory layout of the images (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times
         # longer for the gradient of a convolution in bfloat16.
         model.to(memory_format=torch.channels_last)
@@ -122,6 +124,14 @@ class ContrastiveTrainer(BabelensTrainer):
         self._logged_steps = 0
         # Whether `model.train()` was called since the training began: frozen parts are then in evaluation mode.
         self._is_in_training_mode = False
+
+    @property
+    def task_batch_size(self) -> int | Mapping[str, int]:
+        return self._batch_sizes(self._train_batch_size)
+
+    def _batch_sizes(self, size: int) -> int | Mapping[str, int]:
+        own = self.args.task_batch_sizes
+        return batch_sizes_of(self.args, size, self.tasks, own) if own else size
 
     def get_train_dataloader(self) -> Any:
         self._kept_by_task = {}  # each training, and each attempt at a batch size, finds memory of its own
@@ -201,7 +211,7 @@ class ContrastiveTrainer(BabelensTrainer):
         self.args.ignore_data_skip = True
         return StreamMixture(
             self.tasks,
-            self.args.train_batch_size,
+            self._batch_sizes(self.args.train_batch_size),
             seed=data_seed(self.args),
             block_size=self.args.shuffle_buffer_size,
             process=self.args.process_index,

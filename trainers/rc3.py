@@ -32,7 +32,7 @@ from ..data.batching.views import CorpusView, Images, StreamView, translation_pa
 from ..modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .base import BabelensTrainer
-from .data_loading import data_seed, mixture_loader
+from .data_loading import batch_sizes_of, data_seed, mixture_loader
 from .frozen_features import frozen_features
 from .rc3_arguments import Rc3TrainingArguments
 
@@ -238,8 +238,7 @@ class Rc3Trainer(BabelensTrainer):
 
     @property
     def task_batch_size(self) -> dict[str, int]:
-        size: int = self._train_batch_size
-        return dict.fromkeys(self.data_sets, size) | (self.args.data_set_batch_sizes or {})
+        return batch_sizes_of(self.args, self._train_batch_size, self.data_sets, self.args.data_set_batch_sizes or {})
 
     # ---- One step ----
 

@@ -208,7 +208,7 @@ def check_arguments_fit(run: RunParts, arguments: Sequence[TrainingArguments]) -
     tasks = run.training.tasks
     for stage, args in zip(run.recipe.all_stages, arguments, strict=True):
         where = stage.training_key
-        for name in ("task_weights", "task_learning_rates", "data_set_batch_sizes"):
+        for name in ("task_weights", "task_learning_rates", "task_batch_sizes", "data_set_batch_sizes"):
             check_names(getattr(args, name, None), tasks, f"{where}.{name}")
         check_names((getattr(args, "text_augmentation", None) or {}).get("tasks"), tasks, f"{where}.text_augmentation")
         metric = args.metric_for_best_model
@@ -263,10 +263,12 @@ def check_data(run: RunParts, arguments: Sequence[TrainingArguments]) -> None:
     ]:  # the first says so when it begins
         for task in stage.tasks:
             count = None if task in run.data.streams else run.data.count_examples(task, stage)
-            if count is not None and count < args.per_device_train_batch_size:
+            own = getattr(args, "task_batch_sizes", None) or {}
+            size = own.get(task, args.per_device_train_batch_size)
+            if count is not None and count < size:
+                name = f"task_batch_sizes.{task}" if task in own else "per_device_train_batch_size"
                 raise RecipeError(
-                    f"stage {stage.name!r}: train.{task} has {count} examples, fewer than a batch of "
-                    f"{args.per_device_train_batch_size} (per_device_train_batch_size)"
+                    f"stage {stage.name!r}: train.{task} has {count} examples, fewer than a batch of {size} ({name})"
                 )
     _check_evaluated_languages(run, arguments)
     _check_reported_languages(run)

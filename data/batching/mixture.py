@@ -5,7 +5,7 @@ again after each pass. The content of a batch is a function of the seed, the epo
 a resumed run gets the batches that an uninterrupted run would have got.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
@@ -106,9 +106,8 @@ class TaskBatchSampler(Sampler[list[ExampleKey]]):
     def __init__(
         self, mixture: TaskMixture, batch_size: int | Mapping[str, int], *, seed: int, num_processes: int = 1
     ) -> None:
-        self.sizes = {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in mixture.tasks}
-        for task, data in mixture.tasks.items():
-            check_batch_size({task: data}, self.sizes[task])
+        self.sizes = batch_sizes(batch_size, mixture.tasks)
+        check_batch_sizes(mixture.tasks, self.sizes)
         self.mixture, self.seed, self.num_processes = mixture, seed, num_processes
         # accelerate distributes only batches whose number of examples is the sampler's batch_size.
         self.batch_size = sum(self.sizes.values())
@@ -147,18 +146,27 @@ def example_keys(task: str, task_index: int, positions: Sequence[int], batch: in
     return [ExampleKey(task, position, first + k) for k, position in enumerate(positions)]
 
 
-def check_batch_size(tasks: dict[str, SizedView], batch_size: int) -> None:
+def batch_sizes(batch_size: int | Mapping[str, int], tasks: Iterable[str]) -> dict[str, int]:
+    """Returns task -> number of its examples in a batch; `batch_size` is one number for all tasks, or such a dict."""
+    return {task: batch_size if isinstance(batch_size, int) else batch_size[task] for task in tasks}
+
+
+def check_batch_sizes(tasks: Mapping[str, SizedView], sizes: Mapping[str, int]) -> None:
     """Checks that the data of each task fill a batch.
+
+    Args:
+        tasks: task -> its data.
+        sizes: task -> number of its examples in a batch.
 
     Raises:
         CorpusError: if they do not; the message names the task.
     """
     for task, data in tasks.items():
         for name, part in data.groups.items() if _one_at_a_time(data) else [("", data)]:
-            if len(part) < batch_size:
+            if len(part) < sizes[task]:
                 which = f"task {task!r}" + (f" has in {name!r}" if name else " has")
                 raise CorpusError(
-                    f"{which} {len(part)} examples, fewer than a batch of {batch_size} "
+                    f"{which} {len(part)} examples, fewer than a batch of {sizes[task]} "
                     "(per_device_train_batch_size): add data, or choose a smaller batch size"
                 )
 

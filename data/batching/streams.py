@@ -11,7 +11,7 @@ resumed run reads one block again and then gets the batches that an uninterrupte
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from datasets.distributed import split_dataset_by_node
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ...configuration.errors import CorpusError, TrainingSetupError
-from .mixture import ExampleKey, SizedView, batch_order, check_batch_size, example_keys
+from .mixture import ExampleKey, SizedView, batch_order, batch_sizes, check_batch_sizes, example_keys
 from .views import Example, StreamView
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class StreamMixture(IterableDataset):
 
     Args:
         tasks: task -> view.
-        batch_size: number of examples of each task in a batch of one process.
+        batch_size: number of examples of each task in a batch of one process, or a dict task -> number of examples.
         seed: seed of the shuffling and of the random transforms of the examples.
         block_size: number of rows of a stream that are read and shuffled together.
         process: index of this process.
@@ -64,7 +64,7 @@ class StreamMixture(IterableDataset):
     def __init__(
         self,
         tasks: dict[str, SizedView | StreamView],
-        batch_size: int,
+        batch_size: int | Mapping[str, int],
         *,
         seed: int,
         block_size: int,
@@ -76,7 +76,8 @@ class StreamMixture(IterableDataset):
         self.process, self.num_processes, self.num_workers = process, num_processes, num_workers
         self.streams = {task: data for task, data in tasks.items() if isinstance(data, StreamView)}
         self.start: dict[str, Any] = {"batches": 0, "workers": [None] * max(num_workers, 1)}
-        check_batch_size({task: data for task, data in tasks.items() if not isinstance(data, StreamView)}, batch_size)
+        sized = {task: data for task, data in tasks.items() if not isinstance(data, StreamView)}
+        check_batch_sizes(sized, batch_sizes(batch_size, sized))
         self.rows = {task: self._share(task, view) for task, view in self.streams.items()}
 
     @property
@@ -127,8 +128,9 @@ class StreamMixture(IterableDataset):
             for k, (task, view) in enumerate(self.tasks.items())
             if isinstance(view, StreamView)
         }
+        sizes = batch_sizes(self.batch_size, self.tasks)
         orders = {
-            task: batch_order(view, self.batch_size, [self.seed, k], self.num_processes)
+            task: batch_order(view, sizes[task], [self.seed, k], self.num_processes)
             for k, (task, view) in enumerate(self.tasks.items())
             if not isinstance(view, StreamView)
         }
@@ -138,18 +140,22 @@ class StreamMixture(IterableDataset):
         if worker < consumed % workers:
             yield None
         for step in count(consumed + (worker - consumed) % workers, workers):
-            batch = self._batch(step * self.num_processes + self.process, readers, orders)
+            batch = self._batch(step * self.num_processes + self.process, sizes, readers, orders)
             yield StreamBatch(worker, {task: reader.state_dict() for task, reader in readers.items()}, batch)
 
     def _batch(
-        self, batch: int, readers: dict[str, "_StreamReader"], orders: dict[str, Callable[[int], list[int]]]
+        self,
+        batch: int,
+        sizes: dict[str, int],
+        readers: dict[str, "_StreamReader"],
+        orders: dict[str, Callable[[int], list[int]]],
     ) -> list[tuple[ExampleKey, Example]]:
         """The batch with that index, counted over all processes."""
         sampled: list[tuple[ExampleKey, Example]] = []
         for k, (task, data) in enumerate(self.tasks.items()):
             if isinstance(data, StreamView):
-                positions: list[int] = list(range(batch * self.batch_size, (batch + 1) * self.batch_size))
-                examples = readers[task].take(self.batch_size)
+                positions: list[int] = list(range(batch * sizes[task], (batch + 1) * sizes[task]))
+                examples = readers[task].take(sizes[task])
             else:
                 positions = orders[task](batch)
                 examples = data.__getitems__(positions)

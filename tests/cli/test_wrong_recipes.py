@@ -226,9 +226,13 @@ MURAL = [
 ]
 
 TWO = [STAGE, {"name": "b", "tasks": ["image_text"], "training": {"per_device_train_batch_size": 99}}]
+OWN_SIZE = [STAGE, {"name": "b", "tasks": ["image_text"], "training": {"task_batch_sizes": {"image_text": 77}}}]
 
 OTHERS = [
     (mural, "stages", TWO, "stage 'b': train.image_text has 32 examples, fewer than a batch of 99"),
+    (mural, "stages", OWN_SIZE, r"stage 'b': train.image_text has 32 examples, .* of 77 .task_batch_sizes.image_text"),
+    (mural, "training.task_batch_sizes", {"text": 8}, "training.task_batch_sizes: there is no 'text'"),
+    (mural, "training.task_batch_sizes", {"text_text": 0}, r"training: task_batch_sizes\['text_text'\]=0 must be"),
     (smalr, "stages", TWO, "stage 'b': train.image_text has 16 examples, fewer than a batch of 99"),
     (mla, "model.overrides.languages", ["de", "xx"], "model.overrides.languages: 'xx' names no"),
     (mla, "model.overrides.languages", "de", "model.overrides.languages must be a list of texts"),

@@ -80,6 +80,23 @@ def test_a_corpus_alone_is_the_first_task(tmp_path):
     assert len(alone.tasks["image_text"]) == 48
 
 
+def test_tasks_may_have_batches_of_their_own_sizes(tmp_path):
+    trainer = shapes_trainer(tmp_path, max_steps=2, task_batch_sizes={"text_text": 3}, embed_chunk_size=4)
+
+    def sizes():
+        return {
+            task: batch["positives"].shape[-1] for task, batch in next(iter(trainer.get_train_dataloader())).items()
+        }
+
+    size = trainer.args.per_device_train_batch_size
+    assert sizes() == {"image_text": size, "text_text": 3}
+    trainer.train()
+    assert trainer.state.max_steps == trainer.state.global_step == 2
+    # As `auto_find_batch_size` does when memory runs out.
+    trainer._train_batch_size = size // 2
+    assert sizes() == {"image_text": size // 2, "text_text": 1}
+
+
 def test_every_task_has_its_rate_and_its_state(tmp_path):
     trainer = shapes_trainer(tmp_path, max_steps=2, task_learning_rates=TWO_RATES, warmup_steps=1)
     trainer.train()
@@ -172,6 +189,8 @@ def test_an_unknown_task_is_refused(tmp_path):
     with pytest.raises(ValueError, match="MuralTrainer has no task 'image_txt'; its tasks are"):
         shapes_trainer(tmp_path, task_weights={"image_txt": 1.0})
     with pytest.raises(ValueError, match="no task 'image_txt'"):
+        shapes_trainer(tmp_path, task_batch_sizes={"image_txt": 4})
+    with pytest.raises(ValueError, match="no task 'image_txt'"):
         shapes_trainer(tmp_path, text_augmentation={"subword_dropout": 0.1, "tasks": ["image_txt"]})
     trainer = shapes_trainer(tmp_path)
     with pytest.raises(ValueError, match="no task 'images'"):
@@ -189,6 +208,7 @@ def test_an_unknown_task_is_refused(tmp_path):
         {"embed_chunk_size": 0},
         {"loss_tile_size": -1},
         {"task_weights": {"text_text": -1.0}},
+        {"task_batch_sizes": {"text_text": 0}},
         {"task_learning_rates": TWO_RATES, "precision": "float16"},
         {"task_learning_rates": TWO_RATES, "learning_rate_mapping": {"vision_model": 0.1}},
         {"task_weights": {"text_text": 0.1}, "task_learning_rates": TWO_RATES},
@@ -248,7 +268,7 @@ def test_nan_stops_the_run_before_it_reaches_the_weights(tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"task_learning_rates": TWO_RATES},
+        {"task_learning_rates": TWO_RATES, "task_batch_sizes": {"text_text": 3}},
         {"embed_chunk_size": 3, "gradient_accumulation_steps": 2, "optim": "adamw_torch", "dataloader_num_workers": 1},
     ],
     ids=["lamb with two rates", "cached, accumulated, workers"],

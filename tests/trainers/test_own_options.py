@@ -43,6 +43,7 @@ VALUES: dict[str, Any] = {
     "equal_texts_are_positives": False,
     "shuffle_buffer_size": 2,
     "task_weights": {"image_text": 0.5},
+    "task_batch_sizes": {"image_text": 2},
     "task_learning_rates": {"image_text": 0.5},
     "learning_rate_mapping": {"weight": 0.5},
     "towers": {"image": {"train": "none"}},

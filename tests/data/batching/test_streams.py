@@ -142,6 +142,23 @@ def test_streams_of_several_tasks_run_in_step():
     assert sides == Counter({f"de {number}": 4 for number in range(12)})
 
 
+@pytest.mark.parametrize("side", [stream(12, 2), corpus(12)], ids=["stream", "at hand"])
+def test_tasks_may_have_batches_of_their_own_sizes(tmp_path, side):
+    tasks = {"main": image_text_pairs(stream(48, 4), ["en"]), "side": image_text_pairs(side, ["de"])}
+    sizes = {"main": 8, "side": 3}
+    unbroken = loader(tasks=tasks, size=sizes)
+    given = list(islice(unbroken, 4))
+    assert [Counter(draw.task for draw, _ in batch) for batch in given] == [sizes] * 4
+    sides = Counter(text for text in texts(given) if text.startswith("de"))
+    assert sides == Counter({f"de {number}": 1 for number in range(12)})
+    unbroken.save(tmp_path)
+    resumed = loader(tasks=tasks, size=sizes)
+    resumed.load(tmp_path)
+    assert seen(next(iter(resumed))) == seen(next(islice(loader(tasks=tasks, size=sizes), 4, None)))
+    with pytest.raises(ValueError, match="batch size was"):
+        loader(tasks=tasks, size=8).load(tmp_path)
+
+
 def test_a_stream_without_the_language_is_refused():
     tasks = {"image_text": image_text_pairs(stream(4, 1), ["fr"])}
     with pytest.raises(CorpusError, match="task 'image_text': a pass over the stream gave no example"):
