@@ -32,7 +32,7 @@ from .forward_keywords import tower_keywords
 from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
 from .modeling_dual_encoder import count_parameters, in_dtype_of
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
-from .modeling_two_tower import TowerFeatures
+from .modeling_two_tower import TowerFeatures, keep_frozen_parts_still
 from .text_encoders import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
 from .towers import build_tower, pool_text, text_head, text_head_input
 from .weights_as_made import initialized_by_itself
@@ -179,7 +179,20 @@ class MlaStudentModel(MlaPreTrainedModel):
         self.train(self.training)
 
     def frozen_parts(self) -> list[nn.Module]:
-        return [self.native_model, *([] if self.config.strategy == "distillation" else [self.text_model])]
+        is_partly_trained = self.config.strategy != "acquisition" and not self.frozen_towers
+        return [self.native_model, *([] if is_partly_trained else [self.text_model])]
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets training mode, except in the frozen parts: also of a text encoder of which a part is trained."""
+        super().train(mode)
+        if mode and self.text_model.training:
+            keep_frozen_parts_still(self.text_model)
+        return self
+
+    @property
+    def towers(self) -> dict[str, nn.Module]:
+        """The text encoder by the name `text`; images have no tower that could be trained."""
+        return {"text": self.text_model}
 
     @property
     def frozen_towers(self) -> tuple[str, ...]:

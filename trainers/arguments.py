@@ -191,10 +191,8 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
 
     methods: ClassVar[tuple[str, ...]] = ("MLA",)
     unread: ClassVar[Mapping[str, str]] = {
-        "text_length_groups": "its text tower reads a batch at once",
         "shuffle_buffer_size": "it is trained on a Dataset, not on a stream",
         "text_augmentation": "its texts are not word pieces of one vocabulary",
-        "towers": "`trainable` decides which weights are trained",
         "augmented_views": "its images are not transformed while their features are kept",
     }
 

@@ -6,7 +6,7 @@ runs of this trainer. A run with both tasks keeps what native language transfer 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class NativeSide:
         pairs: pairs of a text (`text_a`) with its native translation (`text_b`).
     """
 
-    def __init__(self, pairs: SizedView) -> None:
+    def __init__(self, pairs: CorpusView) -> None:
         self.pairs = pairs
 
     def __len__(self) -> int:
@@ -48,6 +48,11 @@ class NativeSide:
     def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
         examples = self.pairs.__getitems__(indices)
         return [each | {"text_a": each["text_b"], "language_a": each["language_b"]} for each in examples]
+
+    def texts(self) -> dict[str, Sequence[str]]:
+        """As `CorpusView.texts`."""
+        native = self.pairs.texts()["text_b"]
+        return {"text_a": native, "text_b": native}
 
 
 class MlaTrainer(ContrastiveTrainer):

@@ -32,7 +32,7 @@ class FrozenTowers:
     """The frozen towers of a model, and their features of the examples of a view.
 
     Args:
-        model: a model of two towers; other models have no frozen towers here.
+        model: a model of two towers, or a student of MLA; other models have no frozen towers here.
         processor: its processor.
         args: training arguments: how features are computed, and the transforms of images.
         cache_dir: the folder of the features.

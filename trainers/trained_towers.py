@@ -10,6 +10,7 @@ from torch import nn
 
 from ..configuration.errors import TrainingSetupError
 from ..configuration.frozen_towers import TOWERS
+from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.modeling_two_tower import TwoTowerModel
 from .tower_layers import adapted_modules, layer_depths, tower_layers
 from .tower_training import TowerTraining, named
@@ -19,7 +20,7 @@ class TrainedTowers:
     """The towers of a model, of which the named ones are trained as their settings say, and the others as before.
 
     Args:
-        model: a MURAL or an ETCL.
+        model: a MURAL, an ETCL or a student of MLA.
         settings: name of a tower -> how it is trained.
         seed: seed of the initial weights of LoRA adapters.
 
@@ -93,18 +94,26 @@ def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
     """Checks whether settings fit the towers of a model, and leaves the model as it is.
 
     Args:
-        model: a MURAL or an ETCL.
+        model: a MURAL, an ETCL or a student of MLA.
         settings: name of a tower -> how it is trained.
 
     Raises:
         TrainingSetupError: if a setting does not fit its tower, or the model has no such towers.
     """
-    if settings and not isinstance(model, TwoTowerModel):
+    if settings and not isinstance(model, TwoTowerModel | MlaStudentModel):
         raise TrainingSetupError(
-            f"towers: it divides the towers of a MURAL or an ETCL, and {type(model).__name__} is neither; leave it out"
+            "towers: it divides the towers of a MURAL or an ETCL, or the text encoder of a student of MLA, and "
+            f"{type(model).__name__} is none of them; leave it out"
         )
     for name, setting in settings.items():
         with named(name):
+            if name not in model.towers:
+                raise TrainingSetupError("a student's images are embedded by its native model, which stays as it is")
+            if getattr(model.config, "strategy", None) == "acquisition":
+                raise TrainingSetupError(
+                    "the strategy 'acquisition' trains acquirers in a text encoder that stays as it is; leave it out, "
+                    "or take 'projection' or 'distillation'"
+                )
             _check_tower(model.towers[name], setting)
 
 

@@ -94,12 +94,12 @@ def tiny_siglip() -> tuple[PreTrainedModel, ProcessorMixin]:
     return model.eval(), SiglipProcessor(images, tokenizer)
 
 
-def tiny_bert() -> tuple[PreTrainedModel, BertTokenizer]:
+def tiny_bert(layers: int = 1) -> tuple[PreTrainedModel, BertTokenizer]:
     """A BERT with a vocabulary for all languages, as `bert-base-multilingual-cased` is."""
     pieces = train_wordpiece(shapes_texts(), 200, min_frequency=1, lowercase=False).get_vocab()
     tokenizer = BertTokenizer(vocab=pieces, do_lower_case=False, model_max_length=512)
     torch.manual_seed(1)
-    sizes = {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": layers, "num_attention_heads": 2}
     return BertModel(BertConfig(vocab_size=len(tokenizer), initializer_range=0.3, **sizes)).eval(), tokenizer
 
 

@@ -73,11 +73,11 @@ REFUSED = {
     "embed_chunk_size": {"SMALR", "LIWE"},
     "embed_chunks_kept": {"SMALR", "LIWE"},
     "loss_tile_size": {"SMALR", "LIWE"},
-    "text_length_groups": {"MLA", "SMALR", "LIWE"},
+    "text_length_groups": {"SMALR", "LIWE"},
     "equal_texts_are_positives": {"SMALR", "LIWE"},
     "shuffle_buffer_size": {"MLA", "SMALR", "LIWE"},
     "text_augmentation": {"MLA", "SMALR", "LIWE"},
-    "towers": {"MLA", "SMALR", "LIWE"},
+    "towers": {"SMALR", "LIWE"},
     "augmented_views": {"MLA", "SMALR", "LIWE"},
 }
 

@@ -193,7 +193,7 @@ def test_peft_around_a_model_in_its_own_trainer(tmp_path):
     trainer.save_model(tmp_path / "adapter")
     check_adapters(model, before, tmp_path)
     trainer.args.towers = BOTH
-    with pytest.raises(TrainingSetupError, match="towers of a MURAL or an ETCL, and PeftModel is neither"):
+    with pytest.raises(TrainingSetupError, match="and PeftModel is none of them"):
         MuralTrainer(model, trainer.args, processing_class=plain.processing_class)
 
 

@@ -1,0 +1,148 @@
+"""A student of which the upper layers of the text encoder are trained: the states below them are computed once, and
+training on them is training with the whole encoder."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_native import tiny_bert, tiny_clip
+from tiny_training import shapes_corpus, weights
+from transformers import AutoModel
+
+from babelens import MlaStudentModel, MlaStudentProcessor, MlaTrainer, MlaTrainingArguments
+from babelens.configuration.errors import TrainingSetupError
+
+UPPER = {"text": {"train": "upper", "layers": 1, "rate": 0.05}}
+SETTINGS: dict[str, Any] = {
+    "per_device_train_batch_size": 8,
+    "max_steps": 4,
+    "learning_rate": 0.1,
+    "optim": "sgd",
+    "warmup_steps": 0,
+    "save_strategy": "no",
+    "report_to": "none",
+    "disable_tqdm": True,
+    "use_cpu": True,
+    "precision": "float32",
+    "mix_languages": True,
+    "towers": UPPER,
+    # Without kept features, images are transformed.
+    "image_augmentation": None,
+}
+
+
+def trainer_of(folder: Path, *tasks: str, model: dict[str, Any] | None = None, **changes: Any) -> MlaTrainer:
+    native, native_processor = tiny_clip()
+    encoder, tokenizer = tiny_bert(layers=3)
+    torch.manual_seed(0)
+    options = {"languages": ["de", "fr"], "strategy": "projection", "text_pooling": "mean"} | (model or {})
+    student = MlaStudentModel.from_towers(native, encoder, **options)
+    return MlaTrainer(
+        model=student,
+        args=MlaTrainingArguments(output_dir=str(folder / "run"), **SETTINGS | changes),
+        processing_class=MlaStudentProcessor.for_student(student.config, native_processor, tokenizer),
+        train_dataset=dict.fromkeys(tasks or ("text_text",), shapes_corpus()),
+        cache_dir=str(folder / "cache"),
+    )
+
+
+def trained(folder: Path, *tasks: str, **changes: Any) -> tuple[dict[str, np.ndarray], list[int]]:
+    """The weights after a training, and the number of texts that each layer of the text encoder computed in it."""
+    trainer = trainer_of(folder, *tasks, **changes)
+    read = [0, 0, 0]
+    for index, layer in enumerate(trainer.model.text_model.encoder.layer):
+
+        def count(module: Any, args: Any, index: int = index) -> None:
+            read[index] += len(args[0])
+
+        layer.attention.self.query.register_forward_pre_hook(count)
+    trainer.train()
+    return weights(trainer.model), read
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model": {"native_texts": "native", "text_prompt": "dot "}},
+        {"model": {"strategy": "distillation"}},
+        {"text_length_groups": 3},
+        {"embed_chunk_size": 3},
+        {"mix_languages": False},
+    ],
+    ids=str,
+)
+def test_training_on_states_is_training_with_all_layers(changes: dict[str, Any], tmp_path: Path) -> None:
+    on_states, read = trained(tmp_path, **changes)
+    assert read[:2] == [0, 0] and read[2]
+    with_all, read = trained(tmp_path, cache_frozen_features=False, **changes)
+    assert all(read)
+    before = weights(trainer_of(tmp_path, **changes).model)
+    for name, value in with_all.items():
+        np.testing.assert_allclose(on_states[name], value, atol=1e-6, err_msg=name)
+        is_trained = name.startswith(("projection.", "text_model.encoder.layer.2."))
+        # A bias of keys adds the same to all logits of a query.
+        assert name.endswith("key.bias") or np.array_equal(value, before[name]) != is_trained, name
+
+
+def test_both_tasks_share_the_states_of_their_texts(tmp_path: Path) -> None:
+    _, read = trained(tmp_path, "text_text", "image_text")
+    assert read[:2] == [0, 0] and read[2]
+    kept = [path for path in (tmp_path / "cache").iterdir() if path.suffix == ".safetensors"]
+    assert len(kept) == 3  # of images, of native texts, and the states of texts
+
+
+def test_layers_follow_heads_in_a_second_training(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, towers=None)
+    frozen = weights(trainer.model.text_model)
+    trainer.train()
+    model = trainer.model
+    assert all(np.array_equal(value, frozen[name]) for name, value in weights(model.text_model).items())
+    assert not model.text_model.training
+    MlaTrainer(
+        model=model,
+        args=MlaTrainingArguments(output_dir=str(tmp_path / "run"), **SETTINGS),
+        processing_class=trainer.processing_class,
+        train_dataset={"text_text": shapes_corpus()},
+        cache_dir=str(tmp_path / "cache"),
+    ).train()
+    changed = {name for name, value in weights(model.text_model).items() if not np.array_equal(value, frozen[name])}
+    assert changed and all(name.startswith("encoder.layer.2.") for name in changed)
+    model.train()
+    assert [layer.training for layer in model.text_model.encoder.layer] == [False, False, True]
+    assert not model.native_model.training
+    model.save_pretrained(tmp_path / "saved")
+    again = AutoModel.from_pretrained(tmp_path / "saved")
+    assert all(np.array_equal(value, weights(model)[name]) for name, value in weights(again).items())
+
+
+def test_adapters_are_trained_and_merged(tmp_path: Path) -> None:
+    towers = {"text": {"train": "lora", "lora": {"r": 2, "layers_to_transform": [2]}}}
+    trainer = trainer_of(tmp_path, towers=towers)
+    before = weights(trainer.model)
+    trainer.train()
+    after = weights(trainer.model)
+    assert after.keys() == {name for name in before if "lora" not in name.lower()} - {
+        name for name in before if ".base_layer." in name
+    } | {name.replace(".base_layer.", ".") for name in before if ".base_layer." in name}
+    assert not any(parameter.requires_grad for parameter in trainer.model.native_model.parameters())
+
+
+def test_towers_that_a_student_cannot_train_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        TrainingSetupError, match=r"towers\.image: a student's images are embedded by its native model"
+    ):
+        trainer_of(tmp_path, towers={"image": {"train": "none"}})
+    with pytest.raises(TrainingSetupError, match=r"towers\.text: the strategy 'acquisition' trains acquirers"):
+        trainer_of(tmp_path, model={"strategy": "acquisition", "acquirer_size": 4})
+    with pytest.raises(TrainingSetupError, match=r"towers\.text: layers=4 is more than this tower \(bert\) has: 3"):
+        trainer_of(tmp_path, towers={"text": {"train": "upper", "layers": 4}})
+
+
+def test_acquirers_have_no_towers_to_train(make_mla: Any, tmp_path: Path) -> None:
+    model, processor = make_mla()
+    arguments = MlaTrainingArguments(output_dir=str(tmp_path), **SETTINGS)
+    with pytest.raises(TrainingSetupError, match="or the text encoder of a student of MLA, and MlaModel is none"):
+        MlaTrainer(model, arguments, processing_class=processor, train_dataset={"text_text": shapes_corpus()})
