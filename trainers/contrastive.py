@@ -43,7 +43,7 @@ from .kept_chunks import FixedNumber, KeptChunks, WhileMemoryLasts, processes_of
 from .optimizers import Lamb, TaskOptimizer, parameter_groups
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .tower_features import FrozenTowers
-from .tower_training import check_frozen, checked_training
+from .tower_training import check_frozen, checked_training, frozen_by
 from .trained_towers import TrainedTowers
 
 
@@ -86,7 +86,7 @@ class ContrastiveTrainer(BabelensTrainer):
     ) -> None:
         # `make_view` and `make_collator` need them.
         self.args, self.processing_class, self.cache_dir = args, processing_class, cache_dir
-        check_frozen(args.towers, getattr(model.config, "freeze", ()))
+        check_frozen(args.towers, frozen_by(vars(model.config)))
         self.towers = TrainedTowers(model, checked_training(args.towers), seed=args.seed)
         self.frozen_towers = FrozenTowers(
             model,

@@ -116,13 +116,25 @@ def checked_training(towers: Mapping[str, Any] | None) -> dict[str, TowerTrainin
     return checked
 
 
-def check_frozen(towers: Mapping[str, Any] | None, frozen: Collection[str]) -> None:
+def frozen_by(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Returns tower -> the keys of a configuration that freeze it, as text.
+
+    Args:
+        settings: keys of the configuration with their values, among them `freeze` and `strategy` where it has these.
+    """
+    if settings.get("strategy") == "projection":  # of a student of MLA
+        return {"text": "strategy: projection"}
+    freeze = settings.get("freeze") or ()
+    return dict.fromkeys([freeze] if isinstance(freeze, str) else freeze, f"freeze: {', '.join(freeze)}")
+
+
+def check_frozen(towers: Mapping[str, Any] | None, frozen: Mapping[str, str]) -> None:
     """Checks that no tower that the model's configuration freezes is given a learning rate, unless the option `towers`
     states in `train` that the tower is trained nevertheless.
 
     Args:
         towers: the training option, as in `checked_training`.
-        frozen: the towers that the configuration freezes.
+        frozen: the towers that the configuration freezes, and the keys that do (`frozen_by`).
 
     Raises:
         TrainingSetupError: for a frozen tower with a `rate` or a `decay` and without `train`.
@@ -132,7 +144,7 @@ def check_frozen(towers: Mapping[str, Any] | None, frozen: Collection[str]) -> N
         if tower in frozen and rates and "train" not in given:
             raise TrainingSetupError(
                 f"towers.{tower}: {rates[0]}={given[rates[0]]} is for a tower that is trained, and the model freezes "
-                f"it (freeze: {', '.join(frozen)}); leave {rates[0]} out, or state what is trained, such as train: all"
+                f"it ({frozen[tower]}); leave {rates[0]} out, or state what is trained, such as train: all"
             )
 
 

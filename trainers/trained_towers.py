@@ -100,11 +100,8 @@ def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
     Raises:
         TrainingSetupError: if a setting does not fit its tower, or the model has no such towers.
     """
-    if settings and not isinstance(model, TwoTowerModel | MlaStudentModel):
-        raise TrainingSetupError(
-            "towers: it divides the towers of a MURAL or an ETCL, or the text encoder of a student of MLA, and "
-            f"{type(model).__name__} is none of them; leave it out"
-        )
+    if settings:
+        check_has_towers(type(model))
     for name, setting in settings.items():
         with named(name):
             if name not in model.towers:
@@ -115,6 +112,21 @@ def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
                     "or take 'projection' or 'distillation'"
                 )
             _check_tower(model.towers[name], setting)
+
+
+def check_has_towers(kind: type) -> None:
+    """
+    Args:
+        kind: the class of a model.
+
+    Raises:
+        TrainingSetupError: if it has no towers that `towers` could divide.
+    """
+    if not issubclass(kind, TwoTowerModel | MlaStudentModel):
+        raise TrainingSetupError(
+            "towers: it divides the towers of a MURAL or an ETCL, or the text encoder of a student of MLA, and "
+            f"{kind.__name__} is none of them; leave it out"
+        )
 
 
 def _check_tower(tower: Any, setting: TowerTraining) -> None:

@@ -20,7 +20,8 @@ from ..model_cards.facts import DataSource as CardSource
 from ..model_cards.licenses import check_hub_license, check_weights_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
-from ..trainers.tower_training import check_frozen
+from ..trainers.tower_training import check_frozen, frozen_by
+from ..trainers.trained_towers import check_has_towers
 from .argument_checks import check_names
 from .loading import workflow_of
 from .parts import RunParts
@@ -103,7 +104,7 @@ def check_start(run: RunParts) -> None:
     for stage in run.recipe.all_stages:
         given = (run.recipe.training | stage.training).get("towers")
         try:
-            check_frozen(given, run.recipe.model.overrides.get("freeze", ()))
+            check_frozen(given, frozen_by(run.recipe.model.overrides))
         except TrainingSetupError as error:
             raise RecipeError(f"{stage.training_key}.{error}") from error
     try:
@@ -210,6 +211,11 @@ def check_arguments_fit(run: RunParts, arguments: Sequence[TrainingArguments]) -
         where = stage.training_key
         for name in ("task_weights", "task_learning_rates", "task_batch_sizes", "data_set_batch_sizes"):
             check_names(getattr(args, name, None), tasks, f"{where}.{name}")
+        if getattr(args, "towers", None):
+            try:
+                check_has_towers(METHODS[run.recipe.method].model)
+            except TrainingSetupError as error:
+                raise RecipeError(f"{where}.{error}") from error
         check_names((getattr(args, "text_augmentation", None) or {}).get("tasks"), tasks, f"{where}.text_augmentation")
         metric = args.metric_for_best_model
         by_recall = isinstance(args, ContrastiveTrainingArguments) and metric is not None

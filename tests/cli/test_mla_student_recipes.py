@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from babelens import MlaModel, MlaProcessor
 from babelens.cli.main import app
-from babelens.configuration.errors import RecipeError
+from babelens.configuration.errors import RecipeError, TrainingSetupError
 from babelens.modeling.acquirer import plain_state_dict
 from babelens.workflows.base import recipe_data
 from babelens.workflows.loading import load_recipe
@@ -127,6 +127,36 @@ def test_mkd_with_an_existing_text_model_for_a_native_model_inside_of_mla(folder
     train(content, tmp_path / "more")
     more = AutoModel.from_pretrained(tmp_path / "more")
     assert type(more) is type(student) and not torch.equal(more.projection.weight, student.projection.weight)
+
+
+def test_the_projection_first_and_then_the_upper_layer_of_the_text_encoder(folder, tmp_path):
+    encoder, tokenizer = tiny_bert(layers=2)
+    saved((encoder, tokenizer), tmp_path / "bert")
+    overrides = {"strategy": "projection", "languages": ["de"], "native_texts": "native", "text_pooling": "mean"}
+    content = recipe(folder, text_model={"from_pretrained": str(tmp_path / "bert")})
+    del content["multilingual_tokenizer"]
+    content["model"] |= {"overrides": overrides}
+    for source in content["train"].values():
+        source |= {"languages": ["de"]}
+    content["train"]["text_text"] |= {"languages": None, "pairs": [["de", "en"]]}
+    layers = {"towers": {"text": {"train": "upper", "layers": 1}}, "task_batch_sizes": {"text_text": 4}}
+    tasks = ["text_text", "image_text"]
+    content["stages"] = [
+        {"name": "projection", "tasks": tasks},
+        {"name": "layers", "tasks": tasks, "training": layers | {"text_length_groups": 2}},
+    ]
+    train(content, tmp_path / "run")
+    model = AutoModel.from_pretrained(tmp_path / "run")
+    own = encoder.state_dict()
+    changed = {name for name, value in model.text_model.state_dict().items() if not torch.equal(value, own[name])}
+    assert changed and all(name.startswith("encoder.layer.1.") for name in changed)
+    plain = tiny_clip()[0].state_dict()
+    assert all(torch.equal(model.native_state_dict()[name], value) for name, value in plain.items())
+    assert model.frozen_towers == ("text",)
+    content["stages"][1]["training"] = {"towers": {"image": {"train": "none"}}}
+    with pytest.raises(TrainingSetupError, match=r"towers\.image: a student's images"):
+        train(content, tmp_path / "wrong")
+    assert not (tmp_path / "wrong" / "checkpoints" / "projection").exists()  # nothing was trained in vain
 
 
 def test_a_new_student_needs_a_text_model(folder, tmp_path):

@@ -119,15 +119,16 @@ def test_layers_follow_heads_in_a_second_training(tmp_path: Path) -> None:
 
 
 def test_adapters_are_trained_and_merged(tmp_path: Path) -> None:
+    plain = weights(trainer_of(tmp_path, towers=None).model)
     towers = {"text": {"train": "lora", "lora": {"r": 2, "layers_to_transform": [2]}}}
     trainer = trainer_of(tmp_path, towers=towers)
-    before = weights(trainer.model)
     trainer.train()
-    after = weights(trainer.model)
-    assert after.keys() == {name for name in before if "lora" not in name.lower()} - {
-        name for name in before if ".base_layer." in name
-    } | {name.replace(".base_layer.", ".") for name in before if ".base_layer." in name}
-    assert not any(parameter.requires_grad for parameter in trainer.model.native_model.parameters())
+    merged = weights(trainer.model)
+    assert merged.keys() == plain.keys()
+    changed = {name for name, value in merged.items() if not np.array_equal(value, plain[name])}
+    attention = "text_model.encoder.layer.2.attention."
+    assert any(name.startswith(attention) for name in changed)
+    assert all(name.startswith((attention, "projection.")) for name in changed)
 
 
 def test_towers_that_a_student_cannot_train_are_refused(tmp_path: Path) -> None:
@@ -139,6 +140,9 @@ def test_towers_that_a_student_cannot_train_are_refused(tmp_path: Path) -> None:
         trainer_of(tmp_path, model={"strategy": "acquisition", "acquirer_size": 4})
     with pytest.raises(TrainingSetupError, match=r"towers\.text: layers=4 is more than this tower \(bert\) has: 3"):
         trainer_of(tmp_path, towers={"text": {"train": "upper", "layers": 4}})
+    with pytest.raises(TrainingSetupError, match=r"the model freezes it \(strategy: projection\); leave rate out"):
+        trainer_of(tmp_path, towers={"text": {"rate": 1e-3}})
+    trainer_of(tmp_path, model={"strategy": "distillation"}, towers={"text": {"rate": 1e-3}})
 
 
 def test_acquirers_have_no_towers_to_train(make_mla: Any, tmp_path: Path) -> None:
