@@ -152,9 +152,12 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
         for name in ("embed_chunk_size", "loss_tile_size", "text_length_groups", "shuffle_buffer_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be a positive number")
-        for task, size in (self.task_batch_sizes or {}).items():
-            if size < 1:
-                raise ValueError(f"task_batch_sizes[{task!r}]={size} must be a positive number")
+        sizes = self.task_batch_sizes or {}
+        if not isinstance(sizes, Mapping):
+            raise ValueError(f"task_batch_sizes={sizes!r} must be a dict of tasks and numbers")
+        for task, size in sizes.items():
+            if type(size) is not int or size < 1:
+                raise ValueError(f"task_batch_sizes[{task!r}]={size!r} must be a positive whole number")
         for name in ("embed_chunks_kept", "augmented_views"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from ..configuration.errors import TrainingSetupError
+from ..modeling.length_groups import text_ends
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from .kept_chunks import FixedNumber, KeptChunks
 
@@ -189,7 +190,7 @@ def backward_in_chunks(
 def _by_length(inputs: dict[str, Tensor]) -> Tensor:
     """The indices of the rows of a batch sorted by the length of their texts, [N]; unsorted if there are no texts."""
     if "attention_mask" in inputs:
-        return inputs["attention_mask"].sum(1).argsort(stable=True)
+        return text_ends(inputs["attention_mask"]).argsort(stable=True)
     value = next(iter(inputs.values()))
     return torch.arange(len(value), device=value.device)
 
@@ -198,7 +199,7 @@ def _take(inputs: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
     """Some rows of a batch, with their texts padded to the longest of them."""
     taken = {name: value[rows] for name, value in inputs.items()}
     for name in [name for name in taken if name.endswith("attention_mask")]:
-        longest = int(taken[name].sum(1).max())
+        longest = int(text_ends(taken[name]).max())
         for padded in (name, name.replace("attention_mask", "input_ids")):
             taken[padded] = taken[padded][:, :longest]
     return taken

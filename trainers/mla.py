@@ -144,8 +144,11 @@ class MlaTrainer(ContrastiveTrainer):
                     tag: self.frozen_towers.with_texts(featured[tag], view, ("text", "text_a"))
                     for tag, view in views.items()
                 }
-                equal_texts = self.args.equal_texts_are_positives
-                views = {tag: features_alone(read[tag], view, equal_texts=equal_texts) for tag, view in views.items()}
+                # A batch may mix examples of all languages, which then must have the same columns.
+                if all(isinstance(view, CorpusView) for view in views.values()):
+                    equal = self.args.equal_texts_are_positives
+                    read = {tag: features_alone(read[tag], view, equal_texts=equal) for tag, view in views.items()}
+                views = read
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
     @property

@@ -125,27 +125,34 @@ def frozen_by(settings: Mapping[str, Any]) -> dict[str, str]:
     if settings.get("strategy") == "projection":  # of a student of MLA
         return {"text": "strategy: projection"}
     freeze = settings.get("freeze") or ()
-    return dict.fromkeys([freeze] if isinstance(freeze, str) else freeze, f"freeze: {', '.join(freeze)}")
+    freeze = [freeze] if isinstance(freeze, str) else freeze
+    return dict.fromkeys(freeze, f"freeze: {', '.join(freeze)}")
 
 
 def check_frozen(towers: Mapping[str, Any] | None, frozen: Mapping[str, str]) -> None:
-    """Checks that no tower that the model's configuration freezes is given a learning rate, unless the option `towers`
-    states in `train` that the tower is trained nevertheless.
+    """Checks that the option `towers` states in `train` how each tower that it names is trained, if the model's
+    configuration freezes the tower.
 
     Args:
         towers: the training option, as in `checked_training`.
         frozen: the towers that the configuration freezes, and the keys that do (`frozen_by`).
 
     Raises:
-        TrainingSetupError: for a frozen tower with a `rate` or a `decay` and without `train`.
+        TrainingSetupError: for a frozen tower without `train`, such as with a `rate` alone.
     """
     for tower, given in (towers or {}).items():
+        if tower not in frozen or not isinstance(given, Mapping) or "train" in given:
+            continue
         rates = [key for key in ("rate", "decay") if key in given]
-        if tower in frozen and rates and "train" not in given:
+        if not rates:
             raise TrainingSetupError(
-                f"towers.{tower}: {rates[0]}={given[rates[0]]} is for a tower that is trained, and the model freezes "
-                f"it ({frozen[tower]}); leave {rates[0]} out, or state what is trained, such as train: all"
+                f"towers.{tower}: the model freezes it ({frozen[tower]}); state what is trained, such as train: all, "
+                "or leave it out"
             )
+        raise TrainingSetupError(
+            f"towers.{tower}: {rates[0]}={given[rates[0]]} is for a tower that is trained, and the model freezes "
+            f"it ({frozen[tower]}); leave {rates[0]} out, or state what is trained, such as train: all"
+        )
 
 
 def _check_known(given: object, known: Collection[str], where: str) -> None:

@@ -104,14 +104,27 @@ def check_towers(model: Any, settings: Mapping[str, TowerTraining]) -> None:
         check_has_towers(type(model))
     for name, setting in settings.items():
         with named(name):
-            if name not in model.towers:
-                raise TrainingSetupError("a student's images are embedded by its native model, which stays as it is")
-            if getattr(model.config, "strategy", None) == "acquisition":
-                raise TrainingSetupError(
-                    "the strategy 'acquisition' trains acquirers in a text encoder that stays as it is; leave it out, "
-                    "or take 'projection' or 'distillation'"
-                )
+            if isinstance(model, MlaStudentModel):
+                check_student_tower(name, model.config.strategy)
             _check_tower(model.towers[name], setting)
+
+
+def check_student_tower(name: str, strategy: str) -> None:
+    """
+    Args:
+        name: of a tower, for which there are settings.
+        strategy: the student's.
+
+    Raises:
+        TrainingSetupError: if a student with this strategy cannot train a part of the tower.
+    """
+    if name != "text":
+        raise TrainingSetupError("a student's images are embedded by its native model, which stays as it is")
+    if strategy == "acquisition":
+        raise TrainingSetupError(
+            "the strategy 'acquisition' trains acquirers in a text encoder that stays as it is; leave it out, or take "
+            "'projection' or 'distillation'"
+        )
 
 
 def check_has_towers(kind: type) -> None:

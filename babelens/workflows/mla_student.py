@@ -1,5 +1,6 @@
 """Recipes of MLA's baselines: a student with a multilingual text encoder learns from a frozen native model."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..configuration.errors import RecipeError
+from ..configuration.configuration_mla_student import MlaStudentConfig
+from ..configuration.errors import RecipeError, TrainingSetupError
 from ..configuration.presets import load_preset, preset_facts
 from ..configuration.pretrained import load_processor
 from ..model_cards.base_models import TEXT_TOWER
@@ -23,6 +25,8 @@ from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.masked_language import train_masked_language
 from ..trainers.precision import PrecisionTrainingArguments
 from ..trainers.saving import atomic_directory
+from ..trainers.tower_training import checked_training, named
+from ..trainers.trained_towers import check_student_tower
 from .argument_checks import check_arguments, made_arguments, overrides_checked
 from .mla import MlaBuilder, MlaData
 from .recipe import TEXT_MODEL, Recipe, TokenizerSource
@@ -105,6 +109,24 @@ class MlaStudentBuilder(MlaBuilder):
             with overrides_checked("text_model.preset"):
                 if "text_config" not in preset_facts(source.preset)["config"]:
                     raise RecipeError(f"text_model.preset: {source.preset!r} has no text_config")
+        self._check_towers()
+
+    def _check_towers(self) -> None:
+        """Checks the settings of towers as far as the recipe shows them to be wrong, before a text encoder is trained
+        or a model is loaded."""
+        strategy = self.recipe.model.overrides.get("strategy", MlaStudentConfig().strategy)
+        source = self.recipe.text_model
+        layers = load_preset(source.preset).text_config.num_hidden_layers if source and source.preset else math.inf
+        for stage in self.recipe.all_stages if source else ():
+            with overrides_checked(stage.training_key):
+                settings = checked_training((self.recipe.training | stage.training).get("towers"))
+                for name, setting in settings.items():
+                    with named(name):
+                        check_student_tower(name, strategy)
+                        if (setting.layers or 0) > layers:
+                            raise TrainingSetupError(
+                                f"layers={setting.layers} is more than {source.preset} has: {layers}"
+                            )
 
     def vocabulary(self, processor: ProcessorMixin) -> PreTrainedTokenizerBase:
         return processor.tokenizer

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel, ProcessorMixin
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..configuration.errors import RecipeError
+from ..configuration.errors import RecipeError, TrainingSetupError
 from ..configuration.pretrained import load_model
 from ..registry import METHODS, imported
 from ..trainers.checkpoints import has_checkpoint, newest_checkpoint
@@ -125,7 +125,10 @@ class StagedTraining:
             TrainingSetupError: if a stage's `towers` do not fit the model.
         """
         for stage in self.recipe.all_stages:  # before any is trained
-            check_towers(model, checked_training(getattr(self.arguments(stage), "towers", None)))
+            try:
+                check_towers(model, checked_training(getattr(self.arguments(stage), "towers", None)))
+            except TrainingSetupError as error:
+                raise TrainingSetupError(f"{stage.training_key}.{error}") from error
         *earlier, last = self.recipe.all_stages
         for stage in earlier:
             finished = self.output / CHECKPOINTS / stage.name / FINISHED

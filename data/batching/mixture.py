@@ -167,7 +167,7 @@ def check_batch_sizes(tasks: Mapping[str, SizedView], sizes: Mapping[str, int]) 
                 which = f"task {task!r}" + (f" has in {name!r}" if name else " has")
                 raise CorpusError(
                     f"{which} {len(part)} examples, fewer than a batch of {sizes[task]} "
-                    "(per_device_train_batch_size): add data, or choose a smaller batch size"
+                    "(per_device_train_batch_size, or the task's own size): add data, or choose smaller batches"
                 )
 
 

@@ -83,9 +83,11 @@ class StreamMixture(IterableDataset):
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that must be the same in a resumed run."""
+        sizes = batch_sizes(self.batch_size, self.tasks)
+        same = set(sizes.values())
         return {
             "tasks": list(self.tasks),
-            "batch size": self.batch_size,
+            "batch size": same.pop() if len(same) == 1 else sizes,
             "seed": self.seed,
             "shuffle_buffer_size": self.block_size,
             "number of processes": self.num_processes,

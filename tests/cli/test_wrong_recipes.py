@@ -250,6 +250,18 @@ OTHERS = [
     (student, "text_model", None, "text_model: a new student needs one"),
     (student, "text_model.preset", "rc3-tiny", "text_model.preset: 'rc3-tiny' has no text_config"),
     (student, "text_model.preset", "mkd", "text_model.preset: there is no preset 'mkd'"),
+    (
+        student,
+        "training.towers",
+        {"image": {"train": "none"}},
+        "training: towers.image: a student's images are embedded",
+    ),
+    (
+        student,
+        "training.towers",
+        {"text": {"train": "upper", "layers": 99}},
+        "training: towers.text: layers=99 is more than",
+    ),
     (student, "text_model.training.max_steps", "x", "text_model.training.max_steps must be a whole number"),
     (smalr, "words.min_frequency", 0, "words: min_frequency must be at least 1, not 0"),
     (smalr, "words.vectors", {"xx": "x.vec"}, "words: vectors: 'xx' names no"),

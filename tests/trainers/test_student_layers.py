@@ -118,6 +118,18 @@ def test_layers_follow_heads_in_a_second_training(tmp_path: Path) -> None:
     assert all(np.array_equal(value, weights(model)[name]) for name, value in weights(again).items())
 
 
+def test_a_frozen_encoder_is_distilled_on_its_features(tmp_path: Path) -> None:
+    """Each native text is its own translation; the languages are mixed, with those of other texts."""
+    none = {"text": {"train": "none"}}
+    changes: dict[str, Any] = {"model": {"strategy": "distillation"}, "towers": none}
+    on_features, read = trained(tmp_path, **changes)
+    assert not any(read)
+    with_encoder, read = trained(tmp_path, cache_frozen_features=False, **changes)
+    assert all(read)
+    for name, value in with_encoder.items():
+        np.testing.assert_allclose(on_features[name], value, atol=1e-6, err_msg=name)
+
+
 def test_adapters_are_trained_and_merged(tmp_path: Path) -> None:
     plain = weights(trainer_of(tmp_path, towers=None).model)
     towers = {"text": {"train": "lora", "lora": {"r": 2, "layers_to_transform": [2]}}}
@@ -142,6 +154,8 @@ def test_towers_that_a_student_cannot_train_are_refused(tmp_path: Path) -> None:
         trainer_of(tmp_path, towers={"text": {"train": "upper", "layers": 4}})
     with pytest.raises(TrainingSetupError, match=r"the model freezes it \(strategy: projection\); leave rate out"):
         trainer_of(tmp_path, towers={"text": {"rate": 1e-3}})
+    with pytest.raises(TrainingSetupError, match=r"freezes it \(strategy: projection\); state what is trained"):
+        trainer_of(tmp_path, towers={"text": {}})
     trainer_of(tmp_path, model={"strategy": "distillation"}, towers={"text": {"rate": 1e-3}})
 
 

@@ -157,6 +157,10 @@ def test_tasks_may_have_batches_of_their_own_sizes(tmp_path, side):
     assert seen(next(iter(resumed))) == seen(next(islice(loader(tasks=tasks, size=sizes), 4, None)))
     with pytest.raises(ValueError, match="batch size was"):
         loader(tasks=tasks, size=8).load(tmp_path)
+    same = loader(tasks=tasks, size=8)
+    next(iter(same))
+    same.save(tmp_path)
+    loader(tasks=tasks, size={"main": 8, "side": 8}).load(tmp_path)  # the default, written out
 
 
 def test_a_stream_without_the_language_is_refused():
