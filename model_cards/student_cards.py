@@ -25,6 +25,8 @@ class StudentCardFacts:
         native_language: BCP-47 tag of the language that the base reads.
         base, text_encoder: the models that it began with, with their licenses (`base_model_facts`).
         strategy: as in `MlaStudentConfig`.
+        trained_layers: number of the text encoder's upper layers that were trained with the projection; None if the
+            strategy says it.
         keeps_native: whether the base model reads texts in the native language.
         parameters: of the whole model.
         trained_parameters: those that were trained.
@@ -49,6 +51,7 @@ class StudentCardFacts:
     exposed: bool
     results: Mapping[str, Mapping[str, float]]
     command: str
+    trained_layers: int | None = None
     precision: str = ""
     license: str = "other"
 

@@ -158,6 +158,17 @@ def acquire(
             rich_help_panel=_STUDENT,
         ),
     ] = False,
+    train_layers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Train the N upper layers of the text encoder and a projection. What the layers below give is "
+            "computed once, so that a step costs what N layers cost.",
+            rich_help_panel=_STUDENT,
+            show_default="all layers",
+        ),
+    ] = None,
     native_texts: Annotated[
         Literal["native", "student"] | None,
         typer.Option(
@@ -248,6 +259,7 @@ def acquire(
         "text_pooling": text_pooling,
         "text_prompt": text_prompt,
         "freeze_encoder": freeze_encoder or None,
+        "train_layers": train_layers,
         "native_texts": native_texts,
         "steps": steps,
         "exposure_steps": exposure_steps,

@@ -24,6 +24,8 @@ from ..configuration.tasks import TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.sampling import evenly_spread
 from ..processing.tokenizer_training import unknown_rate
+from ..trainers.tower_training import checked_training
+from ..trainers.trained_towers import TrainedTowers
 from .acquisition_choices import Way
 from .acquisition_run import AcquisitionRun
 from .step_time import step_time
@@ -44,7 +46,8 @@ class WayCosts:
             stands between spaces.
         steps: the steps of training on translations.
         seconds_per_step: measured on this machine, in the precision of the training.
-        seconds_once: of computing the features of all texts, if the text encoder is frozen; estimated by a few texts.
+        seconds_once: of computing what the frozen layers of a student's text encoder give for all texts; estimated by
+            a few texts.
         is_measured: whether whole steps were measured. One that takes more than five seconds is not, and its time is
             estimated by a step of eight texts.
     """
@@ -122,10 +125,12 @@ def costs(run: AcquisitionRun) -> WayCosts:
     """The costs of an acquisition whose models are loaded. Neither weights nor PyTorch's random numbers change."""
     model = run.model
     model.set_trainable("acquirers", run.languages)
+    args = run.arguments(TEXT_TEXT)
+    TrainedTowers(model, checked_training(args.towers), seed=args.seed)
     texts = {language: _texts(run, language) for language in run.languages}
     tokenizer = run.processor.multilingual_tokenizer if run.way == "adapter" else run.processor.tokenizer
     language = run.languages[0]
-    time = step_time(model, run.processor, language, texts[language], run.arguments(TEXT_TEXT))
+    time = step_time(model, run.processor, language, texts[language], args)
     pairs = [(tag, model.config.native_language) for tag in run.languages]
     return WayCosts(
         trained_parameters=sum(weight.numel() for weight in model.parameters() if weight.requires_grad),

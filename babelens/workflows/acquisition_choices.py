@@ -19,7 +19,7 @@ Way = Literal["adapter", "student"]
 # The choices that only one of the two has. Those of the way that is not taken are for comparing the two.
 VOCABULARIES = ("vocabulary", "new_vocabulary")
 ONLY_OF_ADAPTERS = (*VOCABULARIES, "acquirer", "acquirer_size", "train_embedding", "text_tower")
-ONLY_OF_STUDENTS = ("text_encoder", "text_pooling", "text_prompt", "freeze_encoder", "native_texts")
+ONLY_OF_STUDENTS = ("text_encoder", "text_pooling", "text_prompt", "freeze_encoder", "train_layers", "native_texts")
 _PASSES, _FEWEST_STEPS, _PAPER_STEPS = 20, 500, 117_150
 
 
@@ -47,10 +47,12 @@ class AcquisitionChoices:
         exposure_steps: of language exposure; by default a tenth of that.
         text_tower: where a plain base model has the parts of its text tower, as in `MlaConfig`, for a kind that MLA
             does not support by itself.
-        text_encoder: folder or Hub id of a student's text encoder. This and the following four are for students only.
+        text_encoder: folder or Hub id of a student's text encoder. This and the following five are for students only.
         text_pooling: how the student's texts are pooled; by default as the folder of the encoder states.
         text_prompt: what stands before every text that the student reads.
         freeze_encoder: whether the text encoder stays as it is, and a projection alone is trained.
+        train_layers: number of the encoder's upper layers that are trained beside the projection; the states below
+            them are computed once. By default, the whole encoder is trained.
         native_texts: which text encoder reads texts in the native language, the `student` or (default) the `native`
             model.
         license: of the result, a Hub identifier.
@@ -76,6 +78,7 @@ class AcquisitionChoices:
     text_pooling: TextPooling | None = None
     text_prompt: str | None = None
     freeze_encoder: bool | None = None
+    train_layers: int | None = None
     native_texts: Literal["student", "native"] | None = None
     license: str = "other"
     trust_remote_code: bool = False
@@ -90,13 +93,18 @@ class AcquisitionChoices:
         check_hub_license(self.license)
         if self.text_tower is not None:
             declared_text_tower(self.text_tower)
-        for name in ("new_vocabulary", "acquirer_size", "steps", "exposure_steps"):
+        for name in ("new_vocabulary", "acquirer_size", "train_layers", "steps", "exposure_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise TrainingSetupError(f"{name}={value} must be at least 1")
         if self.vocabulary is not None and self.new_vocabulary is not None:
             raise TrainingSetupError(
                 f"vocabulary={self.vocabulary} and new_vocabulary={self.new_vocabulary}: one of them can be taken"
+            )
+        if self.freeze_encoder and self.train_layers is not None:
+            raise TrainingSetupError(
+                f"freeze_encoder and train_layers={self.train_layers}: a text encoder that stays as it is has no "
+                "layers that are trained; one of them can be taken"
             )
         if self.text_encoder is None and (given := self.given(ONLY_OF_STUDENTS)):
             raise TrainingSetupError(f"{', '.join(given)}: these are of a student, whose text_encoder is not given")

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 import torch
 from transformers import ProcessorMixin
@@ -13,6 +15,7 @@ from ..inference.embedder import Embedder
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.attention import fast_attention
+from ..trainers.half_frozen_text import HalfFrozenText
 from ..trainers.tower_features import TEXT
 
 _FEW = 8  # texts of a first step, which tells how long a whole one takes
@@ -29,7 +32,8 @@ class StepTime:
         seconds: of a step.
         is_measured: whether they are the mean of two whole steps. Where one would take more than five seconds, they
             are estimated by a step of eight texts.
-        seconds_per_text: of computing the features of a text, before the first step; 0 if the text encoder is trained.
+        seconds_per_text: of computing what the frozen layers of a text encoder give for a text, before the first step;
+            0 if all of it is trained.
     """
 
     seconds: float
@@ -58,8 +62,11 @@ def step_time(
     model = model.to(args.device)
     was_training = model.training
     try:
-        with torch.random.fork_rng(), fast_attention(model, args.device, args.chosen_precision.name):
-            steps = _Steps(model.train(), processor, language, texts, args)
+        with (
+            torch.random.fork_rng(),
+            fast_attention(model, args.device, args.chosen_precision.name),
+            _Steps(model.train(), processor, language, texts, args) as steps,
+        ):
             steps.run(1)
             estimate = steps.run(_FEW) * max(args.per_device_train_batch_size / _FEW, 1)
             if estimate > _LONGEST_STEP:
@@ -71,7 +78,8 @@ def step_time(
 
 
 class _Steps:
-    """Steps on texts, or on the features of a frozen text encoder, whose computing it measures beforehand."""
+    """Steps on texts, on the features of a frozen text encoder, or on the states below its trained layers. What is
+    computed once is measured beforehand."""
 
     def __init__(
         self,
@@ -88,8 +96,17 @@ class _Steps:
         self.optimizer = torch.optim.AdamW(self.copies)
         self.features: torch.Tensor | None = None
         self.seconds_per_text = 0.0
+        self._until_end = ExitStack()
         if args.cache_frozen_features and TEXT in getattr(model, "frozen_towers", ()):
             self._compute_features()
+        elif args.cache_frozen_features:
+            self._compute_states()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._until_end.close()
 
     def _compute_features(self) -> None:
         some = [self.texts[index % len(self.texts)] for index in range(_MEASURED_TEXTS)]
@@ -99,6 +116,19 @@ class _Steps:
             features = embedder.encode_text(some, language=self.language, normalize=False)
         self.seconds_per_text = (time.perf_counter() - began) / len(some)
         self.features = torch.from_numpy(features).to(self.model.device)
+
+    def _compute_states(self) -> None:
+        folder = self._until_end.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
+        half_frozen = HalfFrozenText.of(self.model, self.processor, self.args, cache_dir=folder)
+        if half_frozen is None:
+            return
+        some = dict.fromkeys(self.texts[: max(self.args.per_device_train_batch_size, _FEW)])
+        half_frozen.add(some)
+        began = time.perf_counter()
+        half_frozen.compute()
+        self.seconds_per_text = (time.perf_counter() - began) / len(some)
+        half_frozen.start(is_sharded=False)
+        self._until_end.callback(half_frozen.stop)
 
     def _autocast(self) -> torch.autocast:
         return autocasting(self.model.device, self.args.chosen_precision.name)

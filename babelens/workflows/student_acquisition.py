@@ -24,6 +24,7 @@ from ..model_cards.student_cards import StudentCardFacts, write_student_card
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..processing.processing_mla_student import MlaStudentProcessor
+from ..trainers.arguments import MlaTrainingArguments
 from ..trainers.saving import atomic_directory
 from .acquisition_choices import ONLY_OF_ADAPTERS, VOCABULARIES, AcquisitionChoices, Way
 from .acquisition_run import AcquisitionRun
@@ -57,7 +58,7 @@ def load_student(choices: AcquisitionChoices) -> tuple[MlaStudentModel, MlaStude
         str(choices.text_encoder),
         text_pooling=choices.text_pooling,
         text_prompt=choices.text_prompt,
-        freeze=("text",) if choices.freeze_encoder else (),
+        freeze=("text",) if choices.freeze_encoder or choices.train_layers else (),
         trust_remote_code=choices.trust_remote_code,
         languages=choices.languages,
         native_language=native_language,
@@ -105,6 +106,12 @@ class StudentAcquisition(AcquisitionRun):
         self.model, self.processor = load_student(self)
         check_weights_license(self.license, [self.base_facts, self.encoder_facts])
 
+    def arguments(self, task: str, **own: Any) -> MlaTrainingArguments:
+        """As in `AcquisitionRun`, with the layers of the text encoder that are trained."""
+        if self.train_layers is not None:
+            own = {"towers": {"text": {"train": "upper", "layers": self.train_layers}}} | own
+        return super().arguments(task, **own)
+
     @cached_property
     def base_facts(self) -> BaseModel:
         """The base with its license."""
@@ -143,6 +150,7 @@ class StudentAcquisition(AcquisitionRun):
             base=self.base_facts,
             text_encoder=self.encoder_facts,
             strategy=config.strategy,
+            trained_layers=self.train_layers,
             keeps_native=config.native_texts == "native",
             parameters=sum(parts.values()),
             trained_parameters=sum(p.numel() for p in self.model.parameters() if p.requires_grad),

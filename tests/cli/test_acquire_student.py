@@ -133,6 +133,32 @@ def test_a_frozen_encoder_of_another_kind_for_a_base_of_another_kind(folder, cap
     assert "Texts in en are read by the student too" in (folder / "frozen" / "README.md").read_text()
 
 
+def test_upper_layers_of_the_encoder_are_trained(folder, capfd):
+    saved((tiny_text_encoder("distilbert"), tiny_bert()[1]), folder / "distilbert")
+    given = {"text_encoder": folder / "distilbert", "text_pooling": "mean", "output": folder / "layers"}
+    assert run(*options(folder, **given, train_layers=1, json=True)) == 0
+    student = json.loads(capfd.readouterr().out)["advice"]["ways"]["student"]
+    model, encoder = AutoModel.from_pretrained(folder / "layers"), tiny_text_encoder("distilbert").state_dict()
+    own = model.text_model.state_dict()
+    changed = {name for name, value in own.items() if not torch.equal(value, encoder[name])}
+    assert changed and all(name.startswith("transformer.layer.2.") for name in changed)
+    upper = sum(value.numel() for name, value in own.items() if name.startswith("transformer.layer.2."))
+    assert student["trained_parameters"] == upper + model.parameter_parts()["projection"]
+    assert student["seconds_once"] > 0  # of the layers below
+    card = (folder / "layers" / "README.md").read_text()
+    assert "The upper layer of the text encoder and a projection were trained" in card
+    assert f"of which {student['trained_parameters']:,} were trained" in card
+
+
+def test_layers_that_cannot_be_trained_are_refused(folder, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    assert run(*options(folder, output=folder / "wrong", train_layers=9)) == 1
+    assert "towers.text: layers=9 is more than this tower (bert) has: 1" in capfd.readouterr().err
+    assert run(*options(folder, output=folder / "wrong", train_layers=1, freeze_encoder=True)) == 1
+    assert "freeze_encoder and train_layers=1: a text encoder that stays" in capfd.readouterr().err
+    assert not (folder / "wrong").exists()
+
+
 # ---- Resuming ----
 
 
