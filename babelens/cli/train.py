@@ -38,7 +38,8 @@ def train(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Change a key of the recipe: `--set training.max_steps=100`. May be given several times.",
+            help="Change a key of the recipe: `--set training.max_steps=100`, `--set stages.NAME.languages=[de]`. "
+            "May be given several times.",
             metavar="KEY=VALUE",
         ),
     ] = None,

@@ -77,6 +77,11 @@ class MlaStudentData(MlaData):
 
     pairs_with_itself = True
 
+    @property
+    def readable_languages(self) -> list[str] | None:
+        """Any: the text encoder reads languages that it was not trained on as well, with what it knows of them."""
+        return None
+
     def documents(self) -> list[str]:
         """The texts of each row of the corpora, joined, in each language of the student; captions and keywords, each
         text once."""

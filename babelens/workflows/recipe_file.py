@@ -131,8 +131,10 @@ def _read_extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
 def with_key(settings: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     """A copy of nested settings with another value at a dotted key, such as `training.max_steps`.
 
+    In a list of mappings with names, a part of the key is the name of one: `stages.layers.training.max_steps`.
+
     Raises:
-        RecipeError: when a part of the key names a value that is not a mapping.
+        RecipeError: when a part of the key names a value that is not a mapping, or nothing in such a list.
     """
     return _with_keys(settings, dotted.split("."), value, dotted)
 
@@ -143,11 +145,26 @@ def _with_keys(settings: dict[str, Any], keys: list[str], value: Any, dotted: st
         raise RecipeError(f"{dotted!r} is no key of a recipe; keys look like training.max_steps")
     if below:
         section = {} if settings.get(key) is None else settings[key]
-        if not isinstance(section, dict):
-            place = dotted.removesuffix("." + ".".join(below))
+        place = dotted.removesuffix("." + ".".join(below))
+        if isinstance(section, dict):
+            value = _with_keys(section, below, value, dotted)
+        elif names := _names(section):
+            name, *rest = below
+            if name not in names or not rest:
+                example = f"{place}.{names[0]}.KEY"
+                raise RecipeError(f"{dotted}: the keys of {place} look like {example}; there are {', '.join(names)}")
+            value = [_with_keys(item, rest, value, dotted) if item["name"] == name else item for item in section]
+        else:
             raise RecipeError(f"{dotted}: {place} is {abbreviated(section)}, which has no keys")
-        value = _with_keys(section, below, value, dotted)
     return settings | {key: value}
+
+
+def _names(section: Any) -> list[str]:
+    """The names of a list of mappings that have one each, such as a recipe's stages; of anything else, none."""
+    if not isinstance(section, list) or not all(isinstance(item, dict) for item in section):
+        return []
+    names = [item.get("name") for item in section]
+    return names if all(isinstance(name, str) for name in names) else []
 
 
 def in_one_line(error: BaseException) -> str:

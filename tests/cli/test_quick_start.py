@@ -126,7 +126,8 @@ def seconds(*arguments):
 
 
 def test_help_takes_a_few_times_what_importing_typer_and_rich_takes():
-    """Measured by turns, the least of several, since processes that share a core slow each other down.
+    """Measured by turns, the least of several, since processes that share a core slow each other down: of more while
+    the bounds are not met, since a busy machine may leave none of five undisturbed.
 
     On an idle machine `--help` takes 2.7 times as long as the imports. The help of a command takes 4.2 times as long;
     that of a typer program with a single option takes 3.5 times, as typer imports pydantic for it. The bounds leave
@@ -138,8 +139,10 @@ def test_help_takes_a_few_times_what_importing_typer_and_rich_takes():
         "help of a command": ["-m", "babelens", "acquire", "--help"],
     }
     least = dict.fromkeys(runs, float("inf"))
-    for _ in range(5):
+    for turn in range(20):
         for name, arguments in runs.items():
             least[name] = min(least[name], seconds(*arguments))
-    assert least["help"] < 4 * least["imports"]
-    assert least["help of a command"] < 6 * least["imports"]
+        is_met = least["help"] < 4 * least["imports"] and least["help of a command"] < 6 * least["imports"]
+        if turn >= 4 and is_met:
+            break
+    assert is_met, least

@@ -42,3 +42,12 @@ def test_a_language_that_the_model_does_not_read_is_named_and_left_out(folder, t
     content["train"]["image_text"]["languages"] = ["en", "de"]
     assert list(validated(content, folder, tmp_path)) == ["de", "en"]
     assert "validation: the model does not read fr, which is not evaluated" in caplog.text
+
+
+def test_a_student_is_evaluated_in_languages_that_it_was_not_trained_on(folder, tmp_path, caplog):
+    content = student(folder)
+    content["model"]["overrides"] = content["model"].get("overrides", {}) | {"languages": ["de"]}
+    content["train"]["text_text"]["pairs"] = {"from": ["de"], "to": ["en"]}
+    assert list(validated(content, folder, tmp_path)) == ["de", "en", "fr"]
+    assert "does not read" not in caplog.text
+    assert "| fr | nothing |" in (tmp_path / "run" / "README.md").read_text()
