@@ -152,7 +152,9 @@ def _with_keys(settings: dict[str, Any], keys: list[str], value: Any, dotted: st
             name, *rest = below
             if name not in names or not rest:
                 example = f"{place}.{names[0]}.KEY"
-                raise RecipeError(f"{dotted}: the keys of {place} look like {example}; there are {', '.join(names)}")
+                raise RecipeError(
+                    f"{dotted}: the keys of {place} look like {example}; known names: {', '.join(names)}"
+                )
             value = [_with_keys(item, rest, value, dotted) if item["name"] == name else item for item in section]
         else:
             raise RecipeError(f"{dotted}: {place} is {abbreviated(section)}, which has no keys")

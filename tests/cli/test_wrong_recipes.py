@@ -305,10 +305,6 @@ SETTINGS = [
     ({"": 1}, "'' is no key of a recipe"),
     ({"training..seed": 1}, "'training..seed' is no key of a recipe"),
     ({"stages[0].name": "x"}, r"unknown key stages\[0\]"),
-    ({"stages": [{"name": "one"}, 1], "stages.one.training": {}}, r"stages.one.training: stages is .* no keys"),
-    ({"stages": [{"name": "one"}], "stages.0.tasks": []}, "keys of stages look like stages.one.KEY; there are one"),
-    ({"stages": [{"name": "one"}], "stages.one": {}}, "keys of stages look like stages.one.KEY; there are one"),
-    ({"stages": [{"name": "one", "tasks": 1}], "stages.one.tasks.x": 1}, "stages.one.tasks.x: stages.one.tasks is 1"),
     ({"extends": "mural"}, "unknown key extends"),
 ]
 
@@ -334,14 +330,6 @@ def test_what_is_no_recipe_is_refused_with_its_file(refuse, text, message):
 @pytest.mark.parametrize(("settings", "message"), SETTINGS)
 def test_a_wrong_setting_is_refused_by_name(refuse, folder, settings, message):
     assert _says(refuse(yaml.safe_dump(mural(folder)), settings), message)
-
-
-def test_a_key_of_a_stage_is_set_by_its_name():
-    recipe = load_recipe("photos/mural", {"stages.layers.training.max_steps": 450, "stages.layers.languages": ["de"]})
-    shipped = load_recipe("photos/mural")
-    assert recipe.stages[0] == shipped.stages[0]
-    assert recipe.stages[1].training == shipped.stages[1].training | {"max_steps": 450}
-    assert recipe.stages[1].languages == ["de"] and recipe.stages[1].tasks == shipped.stages[1].tasks
 
 
 def _says(error, message):
