@@ -9,8 +9,8 @@ from huggingface_hub import ModelCard
 from transformers.utils import cached_file
 
 from ..configuration.errors import InputError, MissingExtraError
+from ..configuration.identity import model_identity
 from ..inference.embedder import Embedder
-from ..inference.fingerprint import fingerprint
 
 try:
     import mteb as mteb
@@ -73,7 +73,7 @@ def described(
         loader=loader,
         loader_kwargs={"source": source, **loading} if source else {},
         name=name or (source if on_hub else f"{_LOCAL}/{folder.resolve().name}"),
-        revision=(_commit(source, loading) if source and on_hub else None) or _digest(embedder),
+        revision=(_commit(source, loading) if source and on_hub else None) or model_identity(model, processor),
         release_date=None,
         languages=_mteb_codes(known or card.get("language_bcp47") or card.get("language") or []),
         n_parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -117,14 +117,6 @@ def _commit(source: str, loading: Mapping[str, Any]) -> str | None:
         if file is not None and (folder := Path(file).parent).parent.name == "snapshots":
             return folder.name
     return None
-
-
-def _digest(embedder: Embedder) -> str:
-    """The digest of a model's weights and of the settings that prepare its images and texts."""
-    processor = embedder.processor
-    of_images = getattr(processor, "image_processor", None)
-    settings = "" if of_images is None else of_images.to_json_string()
-    return fingerprint(embedder.model, settings + getattr(processor, "text_prompt", ""))
 
 
 def _mteb_codes(tags: str | list[str]) -> list[str] | None:

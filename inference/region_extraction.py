@@ -24,6 +24,7 @@ from transformers import AutoImageProcessor, AutoModelForObjectDetection, BatchF
 from transformers.image_processing_utils import BaseImageProcessor
 
 from ..configuration.errors import ModelKindError, RegionError
+from ..configuration.identity import code_of, settings_of
 from ..configuration.pretrained import load_model, load_processor
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.image_inputs import as_images
@@ -56,7 +57,12 @@ class RegionExtractor:
     ) -> None:
         self.model, self.image_processor, self.pooling = model.eval(), image_processor, pooling
         self.batch_size, self.can_augment = batch_size, can_augment
-        parts = (model.config.to_dict(), image_processor.to_dict(), pooling_settings)
+        parts = (
+            settings_of(model.config),
+            image_processor.to_dict(),
+            pooling_settings,
+            code_of(model, image_processor),
+        )
         self.settings = json.dumps(parts, sort_keys=True, default=str)
 
     @classmethod

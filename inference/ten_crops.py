@@ -27,13 +27,13 @@ from transformers.image_processing_utils import BaseImageProcessor
 from ..configuration.defaults import CROP, RESIZE
 from ..configuration.errors import ModelKindError
 from ..configuration.files import atomic_file, remove_unfinished
+from ..configuration.identity import model_identity
 from ..configuration.locks import locked_path
 from ..data.batching.views import Images
 from ..data.corpus.corpus import FEATURES
 from ..modeling.towers import pool_image
 from ..processing.images import check_size
 from .backbones import load_backbone, load_image_processor
-from .fingerprint import fingerprint
 
 _ROWS_PER_FILE = 1000
 _MADE_OF = b"babelens.made_of"  # in a file's metadata: a digest of all that its features depend on
@@ -101,7 +101,7 @@ class TenCropFeatures:
     @property
     def fingerprint(self) -> str:
         """A digest of everything but the image that makes an image's features."""
-        return fingerprint(self.backbone, f"{self.image_processor.to_json_string()} {self.resize} {self.crop}")
+        return model_identity(self.backbone, self.image_processor, f"{self.resize} {self.crop}")
 
     def _resized(self, image: Image.Image) -> Image.Image:
         """The shorter side has `resize` pixels, the other in proportion."""

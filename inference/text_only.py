@@ -51,6 +51,11 @@ class TextEncoder(nn.Module):
         return self.encoder.config
 
     @property
+    def identity_settings(self) -> str:
+        """What its embeddings depend on beside weights and configuration (`model_identity`)."""
+        return f"{self.pooling} {self.layers}"
+
+    @property
     def device(self) -> torch.device:
         """The device of the weights."""
         return self.encoder.device

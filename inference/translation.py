@@ -4,7 +4,6 @@ A translator has one method, `translate(texts, source, target)`, whose languages
 models is told the languages stands in `translation_codes`; `translation_cache` keeps translations on disk.
 """
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,9 +14,9 @@ from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..configuration.errors import InputError, MissingExtraError, ModelFolderError, UnknownLanguageError
+from ..configuration.identity import model_identity
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import load_model, load_processor
-from .fingerprint import fingerprint
 from .translation_codes import LanguageCodes, LanguagePair
 
 logger = logging.getLogger(__name__)
@@ -137,19 +136,8 @@ class Seq2SeqTranslator:
 
     def fingerprint(self) -> str:
         """A digest of everything that a translation depends on, beside the text and its languages."""
-        tokenizer = self.tokenizer
-        backend = json.loads(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else {}
-        for changing in ("padding", "post_processor", "truncation"):  # with every call, and with the source language
-            backend.pop(changing, None)
-        settings = [
-            self.model.config.to_json_string(),
-            self.model.generation_config.to_json_string(),
-            type(tokenizer).__name__,
-            json.dumps(sorted(tokenizer.get_vocab().items())),
-            json.dumps(backend),
-            self.codes.prefix,
-        ]
-        return fingerprint(self.model, "\n".join(settings))
+        settings = self.model.generation_config.to_json_string(), self.codes.prefix
+        return model_identity(self.model, self.tokenizer, *settings)
 
     def _length(self, input_ids: Tensor) -> dict[str, int]:
         """The greatest length of translations, where the model states none: transformers would take 20 tokens."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import jinja2
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData
+from .card_text import CompactCard, CompactCardData, save_card
 from .cards import placeholder_repository
 from .licenses import check_weights_license, what_it_forbids
 
@@ -81,6 +81,4 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
         model_name=facts.name,
         **({"language_bcp47": [facts.language]} if code != facts.language else {}),
     )
-    path = Path(folder) / "README.md"
-    CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}").save(path)
-    return path
+    return save_card(CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}"), folder)

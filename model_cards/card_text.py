@@ -5,11 +5,16 @@ would fill more lines than the text. Long lists are folded here; each result and
 """
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
+from ..configuration.identity import folder_identity
+
+IDENTITY = "model_identity"  # a key of ours in the metadata
 _MODEL_INDEX = "model-index"
 # A list with more texts than this is folded; a shorter one has one on each line.
 _LONG_LIST = 10
@@ -31,6 +36,22 @@ class CompactCard(ModelCard):
     """A model card whose metadata are short YAML."""
 
     card_data_class = CompactCardData
+
+
+def save_card(card: ModelCard, folder: str | Path) -> Path:
+    """Writes a card into a model's folder; its metadata name the model whose scores it has (`folder_identity`)."""
+    path = Path(folder) / "README.md"
+    if (identity := folder_identity(folder)) is not None:
+        card.data[IDENTITY] = identity
+    card.save(path)
+    return path
+
+
+def is_of_another_model(metadata: Mapping[str, Any], folder: str | Path) -> bool:
+    """Whether a card, by its metadata, was written for another model than the one in its folder. A card of an earlier
+    version does not say for which."""
+    named, found = metadata.get(IDENTITY), folder_identity(folder)
+    return named is not None and found is not None and named != found
 
 
 def _block(key: str, value: Any) -> str:

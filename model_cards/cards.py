@@ -17,7 +17,7 @@ from huggingface_hub import EvalResult, ModelCard
 
 from ..configuration.sentence_files import MODULES_FILE, add_prompts
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData
+from .card_text import CompactCard, CompactCardData, save_card
 from .endpoint import write_endpoint
 from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
@@ -89,9 +89,7 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
     if any(table.left_out for table in shown_tables(facts)):
         text = _text(facts, card.data.license, texts, complete_tables(facts), only_results=True)
         (Path(folder) / RESULTS_FILE).write_text(text, encoding="utf-8")
-    path = Path(folder) / "README.md"
-    card.save(path)
-    return path
+    return save_card(card, folder)
 
 
 def model_card(facts: ModelCardFacts, *, texts: Path | None = None) -> ModelCard:

@@ -17,9 +17,9 @@ from huggingface_hub import (
     parse_eval_result_entries,
 )
 
-from ..configuration.errors import ModelFolderError
+from ..configuration.errors import ModelFolderError, ModelMismatchError
 from ..configuration.files import atomic_file
-from .card_text import CompactCard
+from .card_text import CompactCard, is_of_another_model
 
 CARD = "README.md"
 EVAL_RESULTS = ".eval_results"
@@ -54,9 +54,12 @@ def add_results(
 
     Raises:
         ModelFolderError: when there is no card, or a file of earlier results is damaged.
+        ModelMismatchError: when the card has results of another model (`card_text.IDENTITY`).
     """
     path = check_card(folder)
     card = CompactCard.load(path)
+    if is_of_another_model(card.data.to_dict(), folder):
+        raise ModelMismatchError(f"{path} has results of another model than the one beside it: write it anew")
     new = {_key(result) for result in results}
     kept = [result for result in card.data.eval_results or [] if _key(result) not in new]
     card.data.model_name = card.data.model_name or Path(folder).resolve().name

@@ -7,7 +7,7 @@ from pathlib import Path
 import jinja2
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData
+from .card_text import CompactCard, CompactCardData, save_card
 from .cards import placeholder_repository
 from .facts import PIPELINE_TAG
 from .licenses import check_weights_license, what_it_forbids
@@ -97,6 +97,4 @@ def write_student_card(folder: str | Path, facts: StudentCardFacts) -> Path:
         model_name=facts.name,
         **({"language_bcp47": tags} if codes != tags else {}),
     )
-    path = Path(folder) / "README.md"
-    CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}").save(path)
-    return path
+    return save_card(CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}"), folder)

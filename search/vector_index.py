@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..configuration.errors import InputError, ModelMismatchError, SearchIndexError
+from ..configuration.identity import is_same_model
 from ..inference.embedding_shards import EmbeddingsInfo
 from .sources import VectorSource
 
@@ -229,7 +230,7 @@ class VectorIndex(ABC):
         Raises:
             ModelMismatchError: for another model.
         """
-        if fingerprint != self.info.fingerprint:
+        if not is_same_model(self.info.fingerprint, fingerprint, f"the index of {self.info.model}"):
             raise ModelMismatchError(
                 f"the index has embeddings of {self.info.model} ({self.info.fingerprint}), and {called} is another "
                 f"model or another version of it ({fingerprint}): their embeddings are not comparable"

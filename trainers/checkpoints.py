@@ -15,10 +15,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from ..configuration.errors import DamagedCheckpointError
 from ..configuration.files import atomic_file
+from ..configuration.identity import file_digest
 from .saving import sync, sync_files
 
 logger = logging.getLogger(__name__)
@@ -26,7 +25,6 @@ logger = logging.getLogger(__name__)
 MARKER = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _PARTIAL = ".partial"  # the ending of unfinished checkpoints of earlier versions
-_PIECE = 1 << 24
 
 
 def mark_complete(folder: str | Path) -> None:
@@ -35,7 +33,7 @@ def mark_complete(folder: str | Path) -> None:
     files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != MARKER]
     sync_files(folder)
     listed = {
-        str(file.relative_to(folder)): {"size": file.stat().st_size, "xxh3_128": _digest(file)} for file in files
+        str(file.relative_to(folder)): {"size": file.stat().st_size, "xxh3_128": file_digest(file)} for file in files
     }
     with atomic_file(folder / MARKER) as marker:
         marker.write_text(json.dumps(listed, indent=1), encoding="utf-8")
@@ -60,7 +58,7 @@ def check_undamaged(folder: str | Path) -> None:
     folder, damaged = Path(folder), []
     for name, (_, digest) in _listed(folder).items() if is_complete(folder) else ():
         try:
-            is_damaged = digest is not None and _digest(folder / name) != digest
+            is_damaged = digest is not None and file_digest(folder / name) != digest
         except OSError:
             is_damaged = True
         if is_damaged:
@@ -88,14 +86,6 @@ def _listed(folder: Path) -> dict[str, tuple[int | None, str | None]]:
         raise ValueError(f"{folder / MARKER} lists no files")
     entries = {name: entry if isinstance(entry, dict) else {"size": entry} for name, entry in listed.items()}
     return {name: (entry.get("size"), entry.get("xxh3_128")) for name, entry in entries.items()}
-
-
-def _digest(file: Path) -> str:
-    digest = xxhash.xxh3_128()
-    with file.open("rb") as content:
-        while piece := content.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def checkpoints(output_dir: str | Path) -> list[Path]:

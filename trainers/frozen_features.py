@@ -4,7 +4,6 @@ The key of a cached file is a digest of everything that the features depend on: 
 the model, the settings of its processor, and every input. A change of any of them changes the key.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,8 +18,8 @@ from torch import Tensor
 
 from ..configuration.errors import NonFiniteError
 from ..configuration.files import atomic_file, made
+from ..configuration.identity import contents_digest
 from ..configuration.locks import in_turn
-from ..modeling.weight_digest import add_weights
 from .saving import removed_on_failure
 
 logger = logging.getLogger(__name__)
@@ -75,7 +74,7 @@ def frozen_tensor(
         SaveError: if the features cannot be written.
     """
     folder = Path(cache_dir or DEFAULT_CACHE)
-    file = folder / f"{digest_of(weights, settings, items)}.safetensors"
+    file = folder / f"{contents_digest(weights, settings, items)}.safetensors"
     kept = _kept(file)
     if kept is not None:
         return kept
@@ -110,14 +109,3 @@ def _kept(file: Path) -> Tensor | None:
 
 def _is_finite(features: Tensor) -> bool:
     return all(bool(part.isfinite().all()) for part in features.split(_CHECKED_AT_ONCE))
-
-
-def digest_of(weights: dict[str, Tensor], settings: str = "", items: Iterable[bytes] = ()) -> str:
-    """Returns a digest of weights, by name, of settings, and of inputs; the order of the weights does not matter."""
-    digest = hashlib.sha256(settings.encode())
-    in_order = dict(sorted(weights.items()))
-    add_weights(digest, in_order, lambda name, value: f"{name} {value.dtype} {tuple(value.shape)}")
-    for item in items:
-        digest.update(len(item).to_bytes(8, "big"))
-        digest.update(item)
-    return digest.hexdigest()

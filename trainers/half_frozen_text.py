@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from ..configuration.free_memory import available_memory
+from ..configuration.identity import code_of, contents_digest, settings_of
 from ..inference.autocasting import autocasting
 from ..inference.embedder import evaluation_mode
 from .arguments import ContrastiveTrainingArguments
-from .frozen_features import digest_of, frozen_tensor
+from .frozen_features import frozen_tensor
 from .lower_layers import LowerLayers, Texts, TextStates, frozen_lower_layers
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class HalfFrozenText:
         self.stop()
         if self._states is not None and not is_sharded:
             count = frozen_lower_layers(self.model.text_model)
-            if count != self.layers.count or digest_of(self.layers.weights()) != self._digest:
+            if count != self.layers.count or contents_digest(self.layers.weights()) != self._digest:
                 self.layers, self._states = LowerLayers(self.model.text_model, count), None
                 if count:
                     self._compute()
@@ -117,11 +118,12 @@ class HalfFrozenText:
             states.states = frozen_tensor(
                 lambda: self._computed(states),
                 weights=weights,
-                settings=f"{tower.config.to_json_string()}\nstates after layer {self.layers.count} {self.precision}",
+                settings=f"{settings_of(tower.config)} {code_of(tower)}\n"
+                f"states after layer {self.layers.count} {self.precision}",
                 items=(ids.tobytes() for ids in states.tokens),
                 cache_dir=self.cache_dir,
             )
-            self._states, self._digest = states, digest_of(weights)
+            self._states, self._digest = states, contents_digest(weights)
 
     @property
     def precision(self) -> str:

@@ -15,6 +15,7 @@ from datasets import IterableDataset
 from torch import Tensor, nn
 
 from ..configuration.errors import TrainingSetupError
+from ..configuration.identity import code_of, settings_of
 from ..configuration.languages import language_id, normalize_languages
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator
@@ -210,11 +211,12 @@ class MlaTrainer(ContrastiveTrainer):
             reading: the settings with which the inputs are read.
             without: prefix of the weights of the tower that is not used.
         """
-        weights = plain_state_dict(self._native.model)
+        native = self._native.model
+        weights = plain_state_dict(native)
         return frozen_features(
             self.frozen_towers.in_precision(compute),
             weights={name: value for name, value in weights.items() if not name.startswith(without)},
-            settings=f"{self._native.model.config.to_json_string()}\n{reading} {self.frozen_towers.precision}",
+            settings=f"{settings_of(native.config)}\n{reading} {self.frozen_towers.precision} {code_of(native)}",
             items=items,
             cache_dir=self.cache_dir,
         )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..configuration.errors import TrainingSetupError
+from ..configuration.identity import code_of, settings_of
 from ..data.batching.features import FEATURES_OF, FeatureView, features_alone
 from ..data.batching.mixture import SizedView
 from ..data.batching.views import CorpusView, Images
@@ -222,7 +223,7 @@ class FrozenTowers:
         return frozen_features(
             self.in_precision(compute),
             weights=tower.state_dict(),
-            settings=f"{tower.config.to_json_string()}\n{settings} {self.precision}",
+            settings=f"{settings_of(tower.config)}\n{settings} {self.precision} {code_of(tower, self.processor)}",
             items=items,
             cache_dir=self.cache_dir,
         )

@@ -7,6 +7,7 @@ import torch
 from datasets.utils.logging import tqdm
 from torch import nn
 
+from ..configuration.identity import code_of, settings_of
 from ..configuration.tasks import IMAGE_TEXT
 from ..data.batching.captioned_images import CaptionedImages, SentenceCollator
 from ..data.batching.collators import Collator
@@ -72,7 +73,8 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         return frozen_features(
             lambda: self._compute_features(images),
             weights=self._backbone.state_dict(),
-            settings=f"{self._backbone.config.to_json_string()}\n{processor.to_json_string()}",
+            settings=f"{settings_of(self._backbone.config)} {code_of(self._backbone, processor)}\n"
+            f"{processor.to_json_string()}",
             items=(images.encoded(row) for row in range(len(images))),
             cache_dir=self.cache_dir,
         )

@@ -12,7 +12,7 @@ from yaml import YAMLError
 from ..configuration.errors import ComparisonError
 from ..evaluation.comparison import RunResults
 from ..evaluation.found_images import Gallery, gallery_file, read_gallery
-from ..workflows.reporting import EVALUATION
+from ..workflows.reporting import EVALUATION, outdated_results
 from ..workflows.run_facts import FACTS, stage_log
 from ..workflows.run_results import finished_runs, read_file, result_files
 from ..workflows.training import CHECKPOINTS
@@ -108,7 +108,7 @@ def _details(file: Path) -> dict[str, Mapping[str, Any]]:
 
 def _run(folder: Path) -> Run:
     name, facts = folder.resolve().name, folder / EVALUATION / f"{FACTS}.json"
-    if facts.is_file():
+    if facts.is_file() and facts.name not in outdated_results(folder):
         try:
             return Run(name=name, **json.loads(facts.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:

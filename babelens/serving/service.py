@@ -17,7 +17,7 @@ from ..configuration.languages import normalize_languages
 from ..data.corpus.images import refuse_mostly_bad
 from ..inference.embedder import Embedder
 from ..inference.file_states import FileStates, image_states, model_states
-from ..inference.fingerprint import fingerprint
+from ..inference.fingerprint import image_fingerprint
 from ..inference.image_index import ImageIndex
 from ..processing.images import open_image
 from .batching import QueryBatcher
@@ -84,7 +84,7 @@ class ImageService:
         }
         self._ids = {index.paths[position]: image_id for image_id, position in self._positions.items()}
         self.languages, self.takes_any_language = languages_of(embedder.processor, model)
-        self.fingerprint = fingerprint(embedder.model, embedder.processor.image_processor.to_json_string())
+        self.fingerprint = image_fingerprint(embedder.model, embedder.processor)
         self._states, self._model_states = states, model_files
         # A model encodes one batch at a time, as it is in eval mode meanwhile.
         encoding = ThreadPoolExecutor(1, "encode")

@@ -9,6 +9,7 @@ from typing import Any
 from transformers import set_seed
 
 from ..configuration.errors import RecipeError
+from ..configuration.identity import holds_weights
 from ..configuration.pretrained import refuse_kernels
 from ..trainers.saving import atomic_directory
 from .loading import workflow_of
@@ -17,6 +18,7 @@ from .recipe import Recipe
 from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start
 from .reporting import EVALUATION as EVALUATION, write_evaluation
 from .resuming import record_start, resumed_processor
+from .seeds import is_finished_run
 from .training import CHECKPOINTS as CHECKPOINTS
 
 
@@ -55,7 +57,8 @@ class RecipeRun(RunParts):
         Raises:
             RecipeError: for a recipe that does not fit its method, its data or the trainer's arguments.
             ChangedRunError: when data or settings are not those that the run to resume began with.
-            FileExistsError: when `output` holds a run already and `resume` was not asked for.
+            FileExistsError: when `output` holds a run or a model already and `resume` was not asked for, and when a
+                finished run has no checkpoints to resume from.
             SaveError: when nothing can be saved to `output`.
         """
         with self._file_named():
@@ -65,6 +68,8 @@ class RecipeRun(RunParts):
         has_run = self.training.has_begun()
         if has_run and not resume:
             raise FileExistsError(f"{self.output} holds a run already: resume it, or choose another folder")
+        if not has_run:
+            self._check_free(resume=resume)
         self.check()
         arguments = [self.training.arguments(stage) for stage in self.recipe.all_stages]  # before any is trained
         check_arguments_fit(self, arguments)
@@ -87,6 +92,18 @@ class RecipeRun(RunParts):
             write_evaluation(self.output, "tokenizer", self.builder.unknown_rates(processor))
         trainer.accelerator.wait_for_everyone()
         return trainer
+
+    def _check_free(self, *, resume: bool) -> None:
+        """Checks that no model would be overwritten, whose card and results would stay. A run without checkpoints
+        that was interrupted between its model and its card begins anew when it is resumed."""
+        if not (holds_weights(self.output) and (self.output / "config.json").is_file()):
+            return
+        if not resume:
+            raise FileExistsError(f"{self.output} holds a model already: choose another folder, or remove it")
+        if is_finished_run(self.output):
+            raise FileExistsError(
+                f"{self.output} holds a finished model, and no checkpoint to resume from: choose another folder"
+            )
 
     @contextmanager
     def _file_named(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from transformers import ProcessorMixin
 
+from ..configuration.identity import folder_identity
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark, LabelledImage
 from ..evaluation.found_images import gallery_file, write_gallery
@@ -49,6 +50,7 @@ from .run_facts import FACTS, run_facts
 logger = logging.getLogger(__name__)
 
 EVALUATION = "evaluation"
+MODELS = "models.json"
 _WATCHED = "The model was evaluated on these data during its training as well."
 
 
@@ -60,15 +62,35 @@ def write_evaluation(
     gallery: Sequence[GalleryRow] = (),
     credits: Sequence[str] = (),
 ) -> None:
-    """Writes results as JSON to `output/evaluation/<name>.json`, and beside them the ranks of their queries, and some
-    queries with their images, where there are any; `credits` names the owners of the images."""
+    """Writes results of the model in `output` as JSON to `output/evaluation/<name>.json`, and beside them the ranks of
+    their queries, and some queries with their images, where there are any; `credits` names the owners of the images.
+    `output/evaluation/models.json` keeps the identity of the model that each file is of."""
     with atomic_directory(output / EVALUATION) as scratch:
         results = scratch / f"{name}.json"
         results.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        if (identity := folder_identity(output)) is not None:
+            models = evaluated_models(output) | {results.name: identity}
+            (scratch / MODELS).write_text(json.dumps(models, indent=1), encoding="utf-8")
         if ranks:
             write_ranks(ranks_file(results), ranks)
         if gallery:
             write_gallery(gallery_file(results), gallery, credits)
+
+
+def evaluated_models(run: Path) -> dict[str, str]:
+    """The identity of the model that each file of results in a run's folder is of; those of earlier versions, and of
+    `babelens evaluate --output`, are not among them."""
+    try:
+        models = json.loads((run / EVALUATION / MODELS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return models if isinstance(models, dict) else {}
+
+
+def outdated_results(run: Path) -> list[str]:
+    """The names of the files of results in a run's folder that are of another model than the one in it."""
+    models, identity = evaluated_models(run), folder_identity(run)
+    return [] if identity is None else [name for name, other in models.items() if other != identity]
 
 
 def validation_note(trainer: Any) -> str:

@@ -11,7 +11,7 @@ from ..configuration.errors import ComparisonError
 from ..evaluation.comparison import Key, RunResults
 from ..evaluation.emoji import GROUP_TITLES
 from ..evaluation.query_ranks import CAPTIONS, QueryRanks, ranks_file, read_ranks
-from .reporting import EVALUATION
+from .reporting import EVALUATION, MODELS, outdated_results
 from .seeds import is_finished_run, seed_folders
 
 logger = logging.getLogger(__name__)
@@ -92,8 +92,17 @@ def finished_runs(path: Path) -> list[Path]:
 
 
 def result_files(run: Path) -> list[Path]:
-    """The files of results in the folder of a run."""
-    return sorted((run / EVALUATION).glob("*.json"))
+    """The files of results in the folder of a run. A warning names those that are left out, since they are of another
+    model than the one in the folder."""
+    outdated = outdated_results(run)
+    found = sorted(file for file in (run / EVALUATION).glob("*.json") if file.name != MODELS)
+    if left_out := [file.name for file in found if file.name in outdated]:
+        logger.warning(
+            "%s: left out %s, whose results are of another model than the one in the folder now",
+            run / EVALUATION,
+            ", ".join(left_out),
+        )
+    return [file for file in found if file.name not in outdated]
 
 
 def read_file(file: Path) -> RunResults:

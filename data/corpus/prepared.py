@@ -16,11 +16,6 @@ def cache_key(*settings: Any) -> str:
     return blake2b(repr(settings).encode(), digest_size=8).hexdigest()
 
 
-def file_states(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """The path, size and time of change of files, by which a cache knows them again."""
-    return [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-
-
 def prepared(
     rows: Callable[[], Iterable[dict[str, Any]]], features: Features, folder: Path, *, source: str | Path
 ) -> Dataset:

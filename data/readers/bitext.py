@@ -15,11 +15,12 @@ from typing import Any, Literal
 from datasets import Dataset, Features, IterableDataset, config
 
 from ...configuration.errors import CorpusError
+from ...configuration.identity import file_states
 from ...configuration.languages import normalize_languages
 from ..corpus.captions import enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.loading import load_translations
-from ..corpus.prepared import cache_key, file_states, prepared
+from ..corpus.prepared import cache_key, prepared
 from .bitext_files import Bitext, bitexts, is_bitext
 
 logger = logging.getLogger(__name__)

@@ -21,10 +21,11 @@ import datasets
 from datasets import Dataset, Features, Image, Value
 
 from ...configuration.errors import CorpusError
+from ...configuration.identity import file_states
 from ...configuration.languages import normalize_languages
 from ..corpus.captions import CaptionRules, normalize_captions
 from ..corpus.corpus import CAPTIONS
-from ..corpus.prepared import cache_key, file_states, prepared
+from ..corpus.prepared import cache_key, prepared
 from ..corpus.text_files import parse_object, read_lines
 from .task_files import image_path
 

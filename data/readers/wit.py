@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from datasets import Dataset, Features, Image, IterableDataset, Value
 
 from ...configuration.errors import CorpusError
+from ...configuration.identity import file_states
 from ...configuration.languages import normalize_languages
 from ..corpus.corpus import CAPTIONS, as_caption_corpus
 from ..corpus.images import ImageRules, SkippedImage, stays_inside
@@ -133,9 +134,9 @@ class AddressedImages:
 
 def _prepared(parts: list[Part], images: AddressedImages, min_languages: int, cache: Path) -> Dataset:
     """The rows as a dataset on the disk. Images in a folder stay there, and are looked for at every call."""
-    folder = (
-        cache / f"rows-{cache_key([[str(file) for file in part] for part in parts], images.members, min_languages)}"
-    )
+    archives = sorted({Path(archive) for archive, _, _ in images.members.values()})
+    names = [[str(file) for file in part] for part in parts]
+    folder = cache / f"rows-{cache_key(names, images.members, file_states(archives), min_languages)}"
     rows_of_parts = partial(_rows, parts, images, min_languages)
     if images.folder is None:
         return prepared(rows_of_parts, FEATURES, folder, source="WIT")

@@ -25,8 +25,10 @@ from datasets.utils import tqdm
 
 from ...configuration.errors import BadImageError, CorpusError, LanguageTagError
 from ...configuration.files import atomic_folder
+from ...configuration.identity import file_states
 from ...configuration.languages import normalize_language
 from ..corpus.captions import CaptionRules, normalize_captions
+from ..corpus.prepared import cache_key
 from ..corpus.text_files import read_lines
 from .task_files import warn_of
 
@@ -164,8 +166,7 @@ def _address(url: str) -> str:
 
 
 def _index(files: list[Path], kind: _Kind, rules: str, skip: bool, cache: Path) -> list[Path]:
-    state = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = blake2b(repr((_VERSION, PARTS, rules, state)).encode(), digest_size=8).hexdigest()
+    key = cache_key(_VERSION, PARTS, rules, file_states(files))
     folder = cache / f"{kind.name}-{key}"
     if not folder.exists():
         with atomic_folder(folder) as unfinished:

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ...configuration.errors import ArgumentError, ModelKindError, ModelMismatchError
 from ...configuration.files import atomic_file, atomic_folder, errors_naming
+from ...configuration.identity import folder_identity
 from ...modeling.modeling_smalr import SmalrModel
 from ...processing.processing_word_level import WordLevelProcessor
 from ..embedder import Embedder
@@ -70,12 +71,14 @@ def export_onnx(
     """
     if unknown := [name for name in precisions if name not in PRECISIONS] or not precisions:
         raise ArgumentError(f"precisions={unknown or []}: choose some of {', '.join(PRECISIONS)}")
+    identity = _identity(source, loading)  # before it is loaded
     embedder = _load(source, **loading)
     with _destination(Path(output), Path(source)) as folder:
         _write_beside(embedder, folder)
         graphs = folder / GRAPH_FOLDER
         graphs.mkdir()
         settings = _write_graphs(embedder, graphs, list(dict.fromkeys(precisions)))
+        settings = replace(settings, model=identity)
         _write_settings(settings, graphs)
         sizes = {
             name: {tower: _size(graphs / graph_file(tower, name)) for tower in settings.inputs}
@@ -110,6 +113,11 @@ def export_query_texts(embedder: Embedder, folder: str | Path) -> None:
 def _write_settings(settings: GraphSettings, graphs: Path) -> None:
     text = json.dumps(asdict(settings), ensure_ascii=False, indent=2)
     (graphs / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _identity(source: str | Path, loading: dict[str, Any]) -> str | None:
+    """The identity of the files of a model; None for a repository, beside whose graphs there are no weights."""
+    return folder_identity(source, with_processor=False) if Path(source).is_dir() else None
 
 
 def _load(source: str | Path, **loading: Any) -> Embedder:

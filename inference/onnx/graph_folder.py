@@ -9,12 +9,16 @@ transformers, so that a query can be encoded without waiting for them.
 """
 
 import json
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ...configuration.errors import ArgumentError, MissingExtraError, ModelFolderError
+from ...configuration.errors import ArgumentError, MissingExtraError, ModelFolderError, ModelMismatchError
+from ...configuration.identity import folder_identity
+
+logger = logging.getLogger(__name__)
 
 GRAPH_FOLDER = "onnx"
 SETTINGS_FILE = "graphs.json"
@@ -79,6 +83,8 @@ class GraphSettings:
         text_length: number of tokens or words that every batch of texts has, or `None` if it is free.
         reading: how texts are read, or `None` if it cannot be expressed without the processor.
         no_reading: why it cannot.
+        model: the identity of the folder that was exported (`folder_identity`, without the processor), or `None` if it
+            is not known, as in what earlier versions exported.
     """
 
     model_type: str
@@ -89,6 +95,7 @@ class GraphSettings:
     text_length: int | None = None
     reading: TextReading | None = None
     no_reading: str | None = None
+    model: str | None = None
     format: int = _FORMAT
 
     @classmethod
@@ -116,6 +123,24 @@ class GraphSettings:
             raise not_exported(source) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFolderError(f"{path} is damaged ({error}): export the model again") from error
+
+    def check_weights(self, folder: Path) -> None:
+        """Checks that the graphs are those of the weights in the same folder, if there are any.
+
+        Args:
+            folder: the folder that has `onnx/`.
+
+        Raises:
+            ModelMismatchError: if they are of other weights, or of another configuration.
+        """
+        beside = folder_identity(folder, with_processor=False)
+        if beside is not None and self.model is None:
+            logger.warning("the graphs in %s do not state of which weights they are: export the model again", folder)
+        elif beside is not None and beside != self.model:
+            raise ModelMismatchError(
+                f"the ONNX graphs in {folder} are of other weights or another configuration than those beside them: "
+                f"babelens export {folder} --output {folder} writes them again"
+            )
 
     def chosen_precision(self, precision: str | None, source: str) -> str:
         """Returns a precision that the folder has: the given one, or else its most exact.

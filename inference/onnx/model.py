@@ -1,5 +1,6 @@
 """The graphs of an exported folder as the model of an `Embedder`, with its processor."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,20 @@ class OnnxDualEncoder(nn.Module):
         config: configuration of the model that was exported.
         settings: what its graphs take.
         sessions: the graphs by tower, opened by onnxruntime.
+        weight_files: the files of the graphs, which identify them (`model_identity`).
     """
 
     device, dtype = torch.device("cpu"), torch.float32
 
-    def __init__(self, config: PreTrainedConfig, settings: GraphSettings, sessions: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        settings: GraphSettings,
+        sessions: dict[str, Any],
+        weight_files: Sequence[Path] = (),
+    ) -> None:
         super().__init__()
-        self.config, self.settings = config, settings
+        self.config, self.settings, self.weight_files = config, settings, weight_files
         self._sessions = sessions
 
     def get_text_features(self, input_ids: Tensor, **others: Tensor) -> BaseModelOutputWithPooling:
@@ -81,24 +89,27 @@ def load_onnx(
         ArgumentError: if there are no graphs of this precision.
         MissingExtraError: without onnxruntime.
         ModelFolderError: if there are no graphs, or a file is missing or damaged.
+        ModelMismatchError: if they are of other weights than those in the same folder.
     """
     source, loading = str(folder_or_repo), located(folder_or_repo, **loading)
     path = _file(source, SETTINGS_FILE, loading)
     if path is None:
         raise not_exported(source)
     settings = GraphSettings.from_file(path, source)
+    settings.check_weights(path.parent.parent)
     precision = settings.chosen_precision(precision, source)
-    sessions = {}
+    sessions, files = {}, list[Path]()
     for tower in settings.inputs:
         name = graph_file(tower, precision)
         if (graph := _file(source, name, loading)) is None:
             raise ModelFolderError(f"{source}: {GRAPH_FOLDER}/{name} is missing: export the model again")
-        _file(source, f"{name}.data", loading)  # weights of more than 2 GB lie beside the graph
+        beside = _file(source, f"{name}.data", loading)  # weights of more than 2 GB lie beside the graph
+        files += [graph, *([beside] if beside else [])]
         sessions[tower] = open_graph(graph, torch.get_num_threads())
     config = load_config(source, **loading)
     processor = load_processor(AutoProcessor, source, **loading)
     kind = OnnxFeatureEncoder if "image_features" in settings.inputs["image"] else OnnxDualEncoder
-    return kind(config, settings, sessions), processor
+    return kind(config, settings, sessions, files), processor
 
 
 def _file(source: str, name: str, loading: dict[str, Any]) -> Path | None:

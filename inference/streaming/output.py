@@ -1,17 +1,22 @@
 """The output folder of a run: which shards it has, whether they belong to the same run, and its end."""
 
+import logging
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
 from ...configuration.errors import ChangedRunError, CorpusError
 from ...configuration.files import remove_unfinished
+from ...configuration.identity import is_same_model
 from ...data.corpus.captions import enumeration
 from ...data.corpus.images import refuse_mostly_bad
 from ...data.corpus.text_files import read_json_lines
 from ..embedding_shards import EmbeddingsInfo, read_info, shard_file, shard_files, write_info
 from .counts import Counts, counts_of, skipped_file, write_counts
 from .job import EmbeddingJob
+from .shards import made_of_the_same
+
+logger = logging.getLogger(__name__)
 
 
 def begin(folder: Path, info: EmbeddingsInfo) -> None:
@@ -36,13 +41,18 @@ def check_info(folder: Path, info: EmbeddingsInfo) -> None:
         CorpusError: for a folder of other embeddings, or a damaged one.
     """
     stored = read_info(folder)
-    if stored.fingerprint != info.fingerprint:
+    if "-" not in stored.fingerprint and info.fingerprint.startswith(f"{stored.fingerprint}-"):
         raise ChangedRunError(
-            f"{folder} holds embeddings of another model, {stored.model}, whose weights or image processor are not "
-            f"those of {info.model}: choose another folder"
+            f"{folder} was begun by an earlier version of babelens, which did not record the configuration of the "
+            "model: choose another folder"
+        )
+    if not is_same_model(stored.fingerprint, info.fingerprint, str(folder)):
+        raise ChangedRunError(
+            f"{folder} holds embeddings of another model, {stored.model}, whose weights, configuration or "
+            f"processor are not those of {info.model}: choose another folder"
         )
     there, here = asdict(stored) | stored.settings, asdict(info) | info.settings
-    ignored = {"model", "settings"}  # the folder of a model may be moved
+    ignored = {"model", "settings", "fingerprint"}  # the folder of a model may be moved
     changed = [name for name in {**there, **here} if name not in ignored and there.get(name) != here.get(name)]
     if changed:
         told = ", ".join(f"{name} {there.get(name)} instead of {here.get(name)}" for name in changed)
@@ -52,21 +62,25 @@ def check_info(folder: Path, info: EmbeddingsInfo) -> None:
 
 
 def missing_shards(job: EmbeddingJob) -> list[int]:
-    """The indices of the input shards that have no output shard.
+    """The indices of the input shards that have no output shard. An output shard whose files or lines have changed
+    since, under the same names, is deleted with a warning, and missing.
 
     Raises:
-        ChangedRunError: if an output shard was made of something else than its input shard, or has none.
+        ChangedRunError: if an output shard was made of other files or lines than its input shard has, or has none.
         CorpusError: for a damaged output shard.
     """
     done = counts_of(job.output)
     present = next(done, None)
-    missing = []
+    missing, outdated = list[int](), list[Path]()
     for shard in job.shards():
         if present is None or present[0] != shard_file(job.output, shard.index):
             missing.append(shard.index)
             continue
         file, _, identity = present
-        if identity != shard.identity:
+        if identity != shard.identity and made_of_the_same(identity, shard):
+            outdated.append(file)
+            missing.append(shard.index)
+        elif identity != shard.identity:
             raise ChangedRunError(
                 f"{file} was made of {identity}, where {job.source} now has {shard.identity}: files were "
                 "added, removed or changed. Choose another folder, or bring them back"
@@ -74,6 +88,15 @@ def missing_shards(job: EmbeddingJob) -> list[int]:
         present = next(done, None)
     if present is not None:
         raise ChangedRunError(f"{present[0]} belongs to no shard of {job.source}: choose another folder")
+    if outdated:
+        logger.warning(
+            "%d shards of %s were made of files that have changed since, such as %s: they are embedded again",
+            len(outdated),
+            job.output,
+            outdated[0].name,
+        )
+    for file in outdated:  # when the whole source is known to be the same
+        file.unlink()
     return missing
 
 

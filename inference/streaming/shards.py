@@ -7,6 +7,7 @@ a folder of images    its files in the order of their paths, cut into shards of 
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,10 +17,12 @@ from pathlib import Path
 from typing import Literal
 
 from ...configuration.errors import CorpusError
+from ...configuration.identity import remote_state, state_of
 from ...data.corpus.tar_shards import files_named
 from ...data.corpus.text_files import MAX_BYTES
 from ..image_files import utf8_name, walk_images
 
+_STATE = "; state "  # in an identity, between what a shard has and the state that it was in
 Kind = Literal["tar", "parquet", "jsonl", "txt", "files"]
 _KINDS: dict[str, tuple[Kind, ...]] = {"images": ("tar", "parquet", "jsonl"), "texts": ("parquet", "jsonl", "txt")}
 _ACCEPTED = {
@@ -40,6 +43,7 @@ class InputShard:
         first_line, lines: the number of its first line in the file, counted from 1, and how many lines it has.
         start: the position of its first byte in the file.
         size: bytes of its lines, without their ends.
+        digest: a digest of these lines.
     """
 
     index: int
@@ -50,6 +54,7 @@ class InputShard:
     lines: int = 0
     start: int = 0
     size: int = 0
+    digest: str = ""
 
     def __str__(self) -> str:
         if self.files:
@@ -58,17 +63,60 @@ class InputShard:
 
     @property
     def identity(self) -> str:
-        """What the shard is made of, without the folder that the source lies in: names, and the size of a file or of
-        its lines. Their content is not part of it."""
+        """What the shard is made of, without the folder that the source lies in: which names or lines (`extent`), and
+        their states: the sizes and times of modification of files, or what their store tells of them; the content of
+        lines."""
+        return f"{self.extent}{_STATE}{self._state()}"
+
+    @property
+    def extent(self) -> str:
+        """Which names or lines it has."""
         name = os.path.basename(self.address)
         if self.files:
-            digest = hashlib.blake2b(digest_size=12)
-            for file in self.files:
-                digest.update(os.fsencode(file) + b"\0")
-            return f"{len(self.files)} files {digest.hexdigest()}"
+            names = b"".join(os.fsencode(file) + b"\0" for file in self.files)
+            return f"{len(self.files)} files {_digest(names)}"
         if self.lines:
             return f"{name} byte {self.start}, {self.lines} lines of {self.size} bytes from line {self.first_line}"
-        return f"{name} {os.path.getsize(self.address)} bytes" if os.path.exists(self.address) else name
+        return name
+
+    def _state(self) -> str:
+        if self.files:
+            return _digest(b"".join(_state_of(os.path.join(self.address, file)) for file in self.files))
+        if self.lines:
+            named = _digest(b"".join(map(_state_of, self._named_files()))) if self.kind == "jsonl" else ""
+            return f"{self.digest} {named}".rstrip()
+        if not os.path.exists(self.address):
+            return remote_state(self.address)
+        size, modified = state_of(os.stat(self.address))
+        return f"{size} bytes, modified {modified}"
+
+    def _named_files(self) -> Iterator[str]:
+        """The paths of the images that its lines name."""
+        with open(self.address, "rb") as file:
+            file.seek(self.start)
+            for line in islice(iter(partial(file.readline, MAX_BYTES), b""), self.lines):
+                try:
+                    name = json.loads(line)["file_name"] if b'"file_name"' in line else None
+                except (ValueError, TypeError, KeyError):  # whoever reads the line says what is wrong
+                    continue
+                if isinstance(name, str) and "\0" not in name:
+                    yield os.path.join(os.path.dirname(self.address), name)
+
+
+def made_of_the_same(stored: str, shard: InputShard) -> bool:
+    """Whether a stored identity is of the same names or lines as a shard, which may have changed since."""
+    return stored.partition(_STATE)[0] == shard.extent
+
+
+def _state_of(path: str) -> bytes:
+    try:
+        return repr(state_of(os.stat(path))).encode()
+    except (OSError, ValueError):
+        return b"missing"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
 def input_shards(source: str, what: Literal["images", "texts"], shard_size: int) -> Iterator[InputShard]:
@@ -118,8 +166,9 @@ def _cut_lines(files: list[str], kind: Kind, shard_size: int) -> Iterator[InputS
                 start, line = 0, 1
                 read = iter(partial(file.readline, MAX_BYTES), b"")
                 # Without their ends, since lines that are added give one to the last line of the file.
-                while sizes := [len(each.rstrip(b"\r\n")) for each in islice(read, shard_size)]:
-                    yield InputShard(0, kind, address, (), line, len(sizes), start, sum(sizes))
-                    start, line = file.tell(), line + len(sizes)
+                while lines := [each.rstrip(b"\r\n") for each in islice(read, shard_size)]:
+                    size, digest = sum(map(len, lines)), _digest(b"\n".join(lines))
+                    yield InputShard(0, kind, address, (), line, len(lines), start, size, digest)
+                    start, line = file.tell(), line + len(lines)
         except OSError as error:
             raise CorpusError(f"{address}: {error.strerror}") from error

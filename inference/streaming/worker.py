@@ -55,25 +55,27 @@ class ShardWorker:
             NonFiniteError: for an embedding that is not finite.
             SaveError: if a file cannot be written.
         """
-        begun: deque[InputShard] = deque()  # shards whose records are read, and which are not yet written
+        begun: deque[tuple[InputShard, str]] = deque()  # shards whose records are read, and which are not yet written
 
         def jobs() -> Iterator[Any]:
             for shard in shards:
-                begun.append(shard)
+                begun.append((shard, shard.identity))  # before its files are read, which may change meanwhile
                 yield from self._preparation.of_shard(shard)
 
         with closing(results_ahead(jobs(), self.job.workers)) as results:
             for first in results:
-                shard = begun.popleft()
+                shard, identity = begun.popleft()
                 try:
-                    self._write(shard, first, results)
+                    self._write(shard, identity, first, results)
                 except _UnreadableShard as error:
                     yield shard, error.reason
                 else:
                     yield shard, None
 
-    def _write(self, shard: InputShard, first: Batch | ShardEnd, results: Iterator[Batch | ShardEnd]) -> None:
-        """Writes the file of a shard, of which `first` and the next `results` are."""
+    def _write(
+        self, shard: InputShard, identity: str, first: Batch | ShardEnd, results: Iterator[Batch | ShardEnd]
+    ) -> None:
+        """Writes the file of a shard with this identity, of which `first` and the next `results` are."""
         counts, skipped = Counts(), list[Skipped]()
         file = shard_file(self.job.output, shard.index)
         result = first
@@ -92,7 +94,7 @@ class ShardWorker:
             if counts.read >= JUDGED:  # a short one can have bad images alone; the sum of all shards is judged too
                 refuse_mostly_bad([each.reason for each in skipped], counts.read)
             rows.write()
-            writer.add_key_value_metadata(as_metadata(counts, shard.identity))
+            writer.add_key_value_metadata(as_metadata(counts, identity))
             _write_skipped(skipped_file(file), skipped)
 
     def _table(self, batch: Batch) -> pa.Table:

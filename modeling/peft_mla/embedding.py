@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ...configuration.errors import ModelFolderError
+from ...configuration.identity import add_weights
 from ..acquirer import AcquiredEmbedding, NonNativeEmbedding
-from ..weight_digest import add_weights
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
 _IN_MODEL = ".mla_embedding."  # in the names of an assembled model's weights
