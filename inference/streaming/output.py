@@ -14,7 +14,7 @@ from ...data.corpus.text_files import read_json_lines
 from ..embedding_shards import EmbeddingsInfo, read_info, shard_file, shard_files, write_info
 from .counts import Counts, counts_of, skipped_file, write_counts
 from .job import EmbeddingJob
-from .shards import made_of_the_same
+from .shards import extent_of
 
 logger = logging.getLogger(__name__)
 
@@ -77,13 +77,13 @@ def missing_shards(job: EmbeddingJob) -> list[int]:
             missing.append(shard.index)
             continue
         file, _, identity = present
-        if identity != shard.identity and made_of_the_same(identity, shard):
+        if identity != shard.identity and extent_of(identity) == shard.extent:
             outdated.append(file)
             missing.append(shard.index)
         elif identity != shard.identity:
             raise ChangedRunError(
-                f"{file} was made of {identity}, where {job.source} now has {shard.identity}: files were "
-                "added, removed or changed. Choose another folder, or bring them back"
+                f"{file} was made of {extent_of(identity)}, where {job.source} now has {shard.extent}: files "
+                "were added, removed or changed. Choose another folder, or bring them back"
             )
         present = next(done, None)
     if present is not None:

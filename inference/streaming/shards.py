@@ -103,9 +103,9 @@ class InputShard:
                     yield os.path.join(os.path.dirname(self.address), name)
 
 
-def made_of_the_same(stored: str, shard: InputShard) -> bool:
-    """Whether a stored identity is of the same names or lines as a shard, which may have changed since."""
-    return stored.partition(_STATE)[0] == shard.extent
+def extent_of(identity: str) -> str:
+    """Which names or lines an identity is of (`InputShard.extent`), whatever their state was."""
+    return identity.partition(_STATE)[0]
 
 
 def _state_of(path: str) -> bytes:
