@@ -93,7 +93,7 @@ def folder_problems(folder: str | Path) -> list[str]:
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder"]
-    always = [*_link_problems(folder), *card_problems(folder), *_outdated(folder)]
+    always = [*_link_problems(folder), *card_problems(folder)]
     if damaged := damaged_files(folder):
         return damaged + always
     if (folder / ADAPTER_CONFIG).is_file():
@@ -102,7 +102,7 @@ def folder_problems(folder: str | Path) -> list[str]:
         problems = [*_config_problems(folder), *_weight_problems(folder), *_processor_problems(folder)]
         problems += _sentence_problems(folder)
     # The model is loaded last: the error would otherwise repeat which files are missing.
-    return problems + always or _loading_problems(folder)
+    return problems + always or [*_loading_problems(folder), *_outdated(folder)]
 
 
 def _link_problems(folder: Path) -> list[str]:

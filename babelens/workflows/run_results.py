@@ -10,6 +10,7 @@ from typing import Any
 from ..configuration.errors import ComparisonError
 from ..evaluation.comparison import Key, RunResults
 from ..evaluation.emoji import GROUP_TITLES
+from ..evaluation.found_images import gallery_file
 from ..evaluation.query_ranks import CAPTIONS, QueryRanks, ranks_file, read_ranks
 from .reporting import EVALUATION, MODELS, outdated_results
 from .seeds import is_finished_run, seed_folders
@@ -95,7 +96,9 @@ def result_files(run: Path) -> list[Path]:
     """The files of results in the folder of a run. A warning names those that are left out, since they are of another
     model than the one in the folder."""
     outdated = outdated_results(run)
-    found = sorted(file for file in (run / EVALUATION).glob("*.json") if file.name != MODELS)
+    files = sorted((run / EVALUATION).glob("*.json"))
+    beside = {MODELS, *(gallery_file(file).name for file in files)}
+    found = [file for file in files if file.name not in beside]
     if left_out := [file.name for file in found if file.name in outdated]:
         logger.warning(
             "%s: left out %s, whose results are of another model than the one in the folder now",

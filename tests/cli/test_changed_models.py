@@ -1,0 +1,277 @@
+"""A model or its data change after something was kept on disk for them: each kept answer changes, or is refused."""
+
+import json
+import shutil
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.torch import load_file, save_file
+from tiny_recipes import mural
+from tiny_training import VISION, shapes_trainer, write_shapes
+
+from babelens.configuration.errors import ChangedRunError, ModelMismatchError
+from babelens.configuration.identity import folder_identity
+from babelens.inference import ImageIndex
+from babelens.inference.embedder import Embedder
+from babelens.inference.fingerprint import image_fingerprint
+from babelens.inference.onnx.export import export_onnx
+from babelens.inference.onnx.graph_folder import GraphSettings
+from babelens.inference.streaming.job import EmbeddingJob
+from babelens.inference.streaming.machine import embed_source
+from babelens.model_cards.published_results import add_results
+from babelens.publishing import folder_problems
+from babelens.reports.sources import read_sources as sources_of
+from babelens.search.engines import build_index, open_index
+from babelens.search.queries import search_index
+from babelens.search.sources import images_source
+from babelens.workflows.base import recipe_run
+from babelens.workflows.loading import load_recipe
+from babelens.workflows.run_results import read_seeds, result_files
+
+
+def rewrite(file, change):
+    content = json.loads(file.read_text("utf-8"))
+    change(content)
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def in_tower(tower, key, value):
+    def change(folder):
+        rewrite(folder / "config.json", lambda content: content[tower].update({key: value}))
+
+    return change
+
+
+def other_weights(folder):
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: -value for name, value in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+
+
+def other_image_processor(folder):
+    rewrite(folder / "processor_config.json", lambda content: content["image_processor"].update(image_mean=[0.1] * 3))
+
+
+def other_tokenizer(folder):
+    """Two tokens change places."""
+
+    def change(content):
+        vocabulary = content["model"]["vocab"]
+        first, second = sorted(vocabulary, key=vocabulary.get)[-4:-2]
+        vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+
+    rewrite(folder / "tokenizer.json", change)
+
+
+CHANGES = {
+    "heads of images": in_tower("vision_config", "num_attention_heads", 1),
+    "epsilon of images": in_tower("vision_config", "layer_norm_eps", 0.5),
+    "activation of images": in_tower("vision_config", "hidden_act", "relu"),
+    "heads of texts": in_tower("text_config", "num_attention_heads", 1),
+    "weights": other_weights,
+    "image processor": other_image_processor,
+    "tokenizer": other_tokenizer,
+}
+
+
+@pytest.fixture(params=CHANGES)
+def change(request):
+    return CHANGES[request.param]
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    return shutil.copytree(model, tmp_path / "model")
+
+
+@pytest.fixture
+def image_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+def test_what_was_kept_of_images_is_not_taken_for_that_of_a_changed_model(
+    folder, images, change, image_cache, tmp_path
+):
+    """The cache of searches (A1), an index and shards of embeddings."""
+    first, kept = Embedder.from_pretrained(folder), tmp_path / "kept"
+    ImageIndex.of_folder(first, images, cache=kept)
+    build_index(tmp_path / "index", images_source(first, "first", images), "exact")
+    job = EmbeddingJob(str(images), tmp_path / "shards")
+    embed_source(first, job, model="first")
+
+    change(folder)
+    second = Embedder.from_pretrained(folder)
+    found, fresh = ImageIndex.of_folder(second, images, cache=kept), ImageIndex.of_folder(second, images)
+    np.testing.assert_array_equal(found.embeddings, fresh.embeddings)
+    index = open_index(tmp_path / "index")
+    with pytest.raises(ModelMismatchError):
+        search_index(index, second, ["a cat"], language="en")
+    with pytest.raises(ModelMismatchError):
+        index.add(images_source(second, "second", images))
+    with pytest.raises(ChangedRunError):
+        embed_source(second, job, model="second")
+
+
+def test_the_first_change_matters(folder, images):
+    """Without it, the tests here would pass by whatever."""
+    before = ImageIndex.of_folder(Embedder.from_pretrained(folder), images).embeddings
+    CHANGES["heads of images"](folder)
+    after = ImageIndex.of_folder(Embedder.from_pretrained(folder), images).embeddings
+    assert (before * after).sum(1).min() < 0.99
+
+
+def test_an_index_of_an_earlier_version_opens_with_a_warning(folder, images, image_cache, tmp_path, caplog):
+    embedder = Embedder.from_pretrained(folder)
+    source = images_source(embedder, "first", images)
+    object.__setattr__(source.info, "fingerprint", source.info.fingerprint.split("-")[0])
+    build_index(tmp_path / "index", source, "exact")
+    index = open_index(tmp_path / "index")
+    assert search_index(index, embedder, ["a cat"], language="en")
+    assert "earlier version" in caplog.text
+    other_weights(folder)
+    with pytest.raises(ModelMismatchError):
+        search_index(index, Embedder.from_pretrained(folder), ["a cat"], language="en")
+
+
+@pytest.fixture(scope="module")
+def exported(model, tmp_path_factory):
+    """A model's folder with graphs. Not to be changed."""
+    folder = shutil.copytree(model, tmp_path_factory.mktemp("exported") / "model")
+    export_onnx(folder, folder)
+    return folder
+
+
+def test_graphs_of_other_weights_are_not_run(exported, change, tmp_path):
+    """A4; what prepares the inputs is read anew, and need not be that of the export."""
+    folder = shutil.copytree(exported, tmp_path / "model")
+    before = Embedder.from_pretrained(folder, backend="onnx")
+    change(folder)
+    if change not in (other_image_processor, other_tokenizer):
+        with pytest.raises(ModelMismatchError, match="other weights"):
+            Embedder.from_pretrained(folder, backend="onnx")
+        return
+    after, torchs = Embedder.from_pretrained(folder, backend="onnx"), Embedder.from_pretrained(folder)
+    images = np.random.default_rng(0).integers(0, 256, (2, 40, 40, 3), dtype=np.uint8)
+    np.testing.assert_allclose(after.encode_image([*images]), torchs.encode_image([*images]), atol=1e-4)
+    assert image_fingerprint(after.model, after.processor) != image_fingerprint(before.model, before.processor)
+
+
+def test_graphs_of_earlier_versions_run_with_a_warning(exported, tmp_path, caplog):
+    folder = shutil.copytree(exported, tmp_path / "model")
+    Embedder.from_pretrained(folder, backend="onnx")
+    assert "of which weights" not in caplog.text
+    rewrite(folder / "onnx" / "graphs.json", lambda content: content.pop("model"))
+    Embedder.from_pretrained(folder, backend="onnx")
+    assert "do not state of which weights" in caplog.text
+
+
+def test_other_graphs_are_another_model(exported, tmp_path):
+    """They have no weights of their own: all with the same image processor once were one model."""
+    embedder = Embedder.from_pretrained(exported, backend="onnx")
+    before = image_fingerprint(embedder.model, embedder.processor)
+    other = tmp_path / "text_model.onnx"
+    other.write_bytes((exported / "onnx" / other.name).read_bytes() + b"x")
+    embedder.model.weight_files = [other, *embedder.model.weight_files[1:]]
+    assert image_fingerprint(embedder.model, embedder.processor) != before
+
+
+def test_features_of_frozen_towers_are_computed_again(tmp_path):
+    """One file for each of the towers' states of the same texts and images; a second run makes none."""
+
+    def files(**changes):
+        shapes_trainer(tmp_path / "run", freeze=("image", "text"), cache_dir=str(tmp_path / "kept"), **changes)
+        return len([*(tmp_path / "kept").glob("*.safetensors")])
+
+    first = files()
+    assert files() == first
+    for number, (tower, changed) in enumerate(
+        [
+            ("vision", VISION | {"num_attention_heads": 1}),
+            ("vision", VISION | {"layer_norm_eps": 0.5}),
+            ("vision", VISION | {"hidden_act": "relu"}),
+        ],
+        start=1,
+    ):
+        assert files(**{tower: changed}) == first + number
+    texts = files(text={"num_attention_heads": 1})
+    assert texts > first + 3
+
+
+# ---- Runs ----
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A recipe that keeps no checkpoints, and its finished run. Not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "shapes").mkdir()
+    content = mural(write_shapes(folder / "shapes"))
+    content["training"] |= {"save_strategy": "no"}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    run = recipe_run(load_recipe(folder / "recipe.yaml"), folder / "run", "babelens train recipe.yaml")
+    run.write_card(run.train(), run.report())
+    return folder
+
+
+@pytest.fixture
+def trained(finished, tmp_path):
+    return shutil.copytree(finished / "run", tmp_path / "run")
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", [[], ["--resume"]])
+def test_a_finished_model_is_not_overwritten(run, finished, trained, options):
+    before = contents(trained)
+    done = run("train", finished / "recipe.yaml", "--output", trained, *options, code=1)
+    assert isinstance(done.exception, FileExistsError)
+    assert contents(trained) == before
+
+
+def test_a_run_that_was_killed_before_its_card_begins_anew(finished, trained):
+    (trained / "README.md").unlink()
+    again = recipe_run(load_recipe(finished / "recipe.yaml"), trained, "")
+    with pytest.raises(FileExistsError):
+        again.train()
+    again.write_card(again.train(resume=True), None)
+    assert folder_problems(trained) == []
+
+
+def test_results_of_other_weights_are_left_out_and_not_published(trained, change, caplog):
+    assert folder_problems(trained) == []
+    assert {file.stem for file in result_files(trained)} == {"facts", "tokenizer", "validation"}
+    assert read_seeds(trained)[0].scores and sources_of(trained).evaluations and sources_of(trained).runs[0].logs
+    assert not caplog.records
+    change(trained)
+    assert result_files(trained) == []
+    assert "validation.json" in caplog.text
+    assert not read_seeds(trained)[0].scores
+    assert not sources_of(trained).evaluations and not sources_of(trained).runs[0].memory
+    problems = "\n".join(folder_problems(trained))
+    assert "README.md was written for other weights" in problems and "evaluation/validation.json" in problems
+    with pytest.raises(ModelMismatchError, match="another model"):
+        add_results(trained, [], {})
+
+
+def test_results_of_an_earlier_version_stay(trained):
+    """They do not state which model they are of."""
+    (trained / "evaluation" / "models.json").unlink()
+    other_weights(trained)
+    assert {file.stem for file in result_files(trained)} == {"facts", "tokenizer", "validation"}
+
+
+def test_graphs_of_other_weights_are_not_published(run, trained):
+    settings = trained / "onnx" / "graphs.json"
+    settings.parent.mkdir()
+    graphs = GraphSettings("mural", 16, {}, {}, model=folder_identity(trained, with_processor=False))
+    settings.write_text(json.dumps(asdict(graphs)))
+    assert folder_problems(trained) == []
+    rewrite(settings, lambda content: content.update(model="0" * 32))
+    assert any("of other weights" in problem for problem in folder_problems(trained))
+    done = run("push", trained, "owner/name", "--dry-run", code=1)
+    assert "of other weights" in " ".join(done.output.split())
+    rewrite(settings, lambda content: content.pop("model"))
+    assert any("does not state of which weights" in problem for problem in folder_problems(trained))
