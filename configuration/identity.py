@@ -9,7 +9,6 @@ and time of modification (`file_states`), a file elsewhere by what its store tel
 that are read anyway by their content (`contents_digest`). torch is imported only where there are weights.
 """
 
-import copy
 import hashlib
 import json
 import logging
@@ -179,13 +178,9 @@ def _saved_settings(processor: Any) -> dict[str, str]:
     """What a processor or tokenizer saves: the digest of each file by its name."""
     if not hasattr(processor, "save_pretrained"):
         return {}
-    if hasattr(processor, "auto_classes"):  # of ours, which note what they export when they are saved
-        processor = copy.copy(processor)
-        for name, part in vars(processor).items():
-            if hasattr(part, "auto_classes"):
-                setattr(processor, name, copy.copy(part))
+    without_code = {"is_main_process": False} if hasattr(processor, "export_code") else {}  # `HubCodeMixin`
     with TemporaryDirectory() as scratch:
-        processor.save_pretrained(scratch)
+        processor.save_pretrained(scratch, **without_code)
         return _digests(Path(scratch), _PROCESSOR, _CHANGE_WITH_LANGUAGE if hasattr(processor, "src_lang") else ())
 
 

@@ -34,7 +34,7 @@ class EmbeddingsInfo:
 
     Args:
         model: the folder or repository of the model.
-        fingerprint: a digest of the model and of its image processor; only embeddings of one digest are comparable.
+        fingerprint: the identity of the model (`model_identity`); only embeddings of one model are comparable.
         dimension: the width of the embeddings.
         dtype: `float16` or `float32`.
         settings: further settings on which the content of the shards depends.

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from transformers import ProcessorMixin
 
+from ..configuration.files import atomic_file
 from ..configuration.identity import folder_identity
 from ..data.corpus.corpus import languages_of
 from ..evaluation.emoji import EmojiBenchmark, LabelledImage
@@ -85,6 +86,15 @@ def evaluated_models(run: Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return models if isinstance(models, dict) else {}
+
+
+def forget_model(results: Path) -> None:
+    """Removes the model that a file of results was of, if it lies in a run's folder: it was written anew."""
+    folder = results.resolve().parent
+    models = evaluated_models(folder.parent) if folder.name == EVALUATION else {}
+    if models.pop(results.name, None):
+        with atomic_file(folder / MODELS) as path:
+            path.write_text(json.dumps(models, indent=1), encoding="utf-8")
 
 
 def outdated_results(run: Path) -> list[str]:

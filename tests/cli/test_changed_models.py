@@ -256,6 +256,14 @@ def test_results_of_other_weights_are_left_out_and_not_published(trained, change
         add_results(trained, [], {})
 
 
+def test_results_that_were_measured_again_stay(run, finished, trained):
+    other_weights(trained)
+    file = trained / "evaluation" / "validation.json"
+    assert file not in result_files(trained)
+    run("evaluate", "captions", trained, "--data", finished / "shapes", "--output", file, "--no-report")
+    assert file in result_files(trained)
+
+
 def test_results_of_an_earlier_version_stay(trained):
     """They do not state which model they are of."""
     (trained / "evaluation" / "models.json").unlink()

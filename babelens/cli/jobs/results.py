@@ -12,6 +12,7 @@ from ...evaluation.found_images import gallery_file, write_gallery
 from ...evaluation.query_ranks import QueryRanks, ranks_file, write_ranks
 from ...inference.gallery import GalleryRow
 from ...reports.page import write_report
+from ...workflows.reporting import forget_model
 
 
 def show_results(
@@ -40,6 +41,7 @@ def show_results(
     if output:
         with atomic_file(output) as path:
             path.write_text(text, "utf-8")
+        forget_model(output)
         if ranks:
             with atomic_file(ranks_file(output)) as path:
                 write_ranks(path, ranks)
