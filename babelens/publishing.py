@@ -7,7 +7,7 @@ import ast
 import json
 import re
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from json import JSONDecodeError
@@ -18,28 +18,23 @@ import transformers
 from httpx2 import HTTPError
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import validate_repo_id
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import AutoProcessor
 from transformers.dynamic_module_utils import get_relative_import_files
-from yaml import YAMLError
 
 from .configuration.errors import BabelensError, HubUnreachableError, PublishError
-from .configuration.identity import holds_weights
 from .configuration.model_folders import damaged_files, non_finite_weights
 from .configuration.pretrained import explained, first_line, load_config, load_model, load_processor
 from .configuration.sentence_files import MODULES_FILE
-from .inference.onnx.graph_folder import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from .model_cards.base_models import base_model_facts
 from .model_cards.card_checks import card_problems
-from .model_cards.card_text import IDENTITY, is_of_another_model
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
 from .model_cards.published_results import EVAL_RESULTS
 from .modeling.peft_mla import MlaAdapterConfig
 from .registry import METHODS
-from .workflows.reporting import EVALUATION, outdated_results
+from .workflows.run_results import outdated_problems
 
 # The first name of a path decides; everything else in a folder is published.
 _UNPUBLISHED = [
@@ -102,7 +97,7 @@ def folder_problems(folder: str | Path) -> list[str]:
         problems = [*_config_problems(folder), *_weight_problems(folder), *_processor_problems(folder)]
         problems += _sentence_problems(folder)
     # The model is loaded last: the error would otherwise repeat which files are missing.
-    return problems + always or [*_loading_problems(folder), *_outdated(folder)]
+    return problems + always or [*_loading_problems(folder), *outdated_problems(folder)]
 
 
 def _link_problems(folder: Path) -> list[str]:
@@ -115,30 +110,6 @@ def _link_problems(folder: Path) -> list[str]:
         and not _is_unpublished(path.relative_to(folder))
         and not path.resolve().is_relative_to(inside)
     ]
-
-
-def _outdated(folder: Path) -> list[str]:
-    """What the folder holds of another model than its own: graphs, and scores."""
-    problems = []
-    if (graphs := folder / GRAPH_FOLDER / SETTINGS_FILE).is_file():
-        try:
-            settings = GraphSettings.from_file(graphs, str(folder))
-            settings.check_weights(folder)
-            if settings.model is None and holds_weights(folder):
-                problems.append(f"{graphs} does not state of which weights the graphs are: export the model again")
-        except BabelensError as error:
-            problems.append(str(error))
-    card = folder / "README.md"
-    with suppress(ValueError, TypeError, AttributeError, YAMLError, OSError):  # which `card_problems` reports
-        if is_of_another_model(metadata_load(card) or {}, folder):
-            problems.append(
-                f"{card.name} was written for other weights, or another configuration or processor, than those in the "
-                f"folder: evaluate the model and write its card again, or remove the results and `{IDENTITY}` from it"
-            )
-    outdated = [f"{EVALUATION}/{name}" for name in outdated_results(folder)]
-    if outdated := [name for name in outdated if (folder / name).is_file()]:
-        problems.append(f"{', '.join(outdated)}: the results are of another model: evaluate again, or remove them")
-    return problems
 
 
 def _loading_problems(folder: Path) -> list[str]:

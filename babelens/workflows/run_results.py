@@ -4,14 +4,21 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..configuration.errors import ComparisonError
+from huggingface_hub.repocard import metadata_load
+from yaml import YAMLError
+
+from ..configuration.errors import BabelensError, ComparisonError
+from ..configuration.identity import holds_weights
 from ..evaluation.comparison import Key, RunResults
 from ..evaluation.emoji import GROUP_TITLES
 from ..evaluation.found_images import gallery_file
 from ..evaluation.query_ranks import CAPTIONS, QueryRanks, ranks_file, read_ranks
+from ..inference.onnx.graph_folder import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
+from ..model_cards.card_text import IDENTITY, is_of_another_model
 from .reporting import EVALUATION, MODELS, outdated_results
 from .seeds import is_finished_run, seed_folders
 
@@ -106,6 +113,31 @@ def result_files(run: Path) -> list[Path]:
             ", ".join(left_out),
         )
     return [file for file in found if file.name not in outdated]
+
+
+def outdated_problems(folder: Path) -> list[str]:
+    """What a model's folder holds of another model, for which it cannot be published: graphs, and scores; one sentence
+    each."""
+    problems = []
+    if (graphs := folder / GRAPH_FOLDER / SETTINGS_FILE).is_file():
+        try:
+            settings = GraphSettings.from_file(graphs, str(folder))
+            settings.check_weights(folder)
+            if settings.model is None and holds_weights(folder):
+                problems.append(f"{graphs} does not state of which weights the graphs are: export the model again")
+        except BabelensError as error:
+            problems.append(str(error))
+    card = folder / "README.md"
+    with suppress(ValueError, TypeError, AttributeError, YAMLError, OSError):  # which `card_problems` reports
+        if is_of_another_model(metadata_load(card) or {}, folder):
+            problems.append(
+                f"{card.name} was written for other weights, or another configuration or processor, than those in the "
+                f"folder: evaluate the model and write its card again, or remove the results and `{IDENTITY}` from it"
+            )
+    outdated = [f"{EVALUATION}/{name}" for name in outdated_results(folder)]
+    if outdated := [name for name in outdated if (folder / name).is_file()]:
+        problems.append(f"{', '.join(outdated)}: the results are of another model: evaluate again, or remove them")
+    return problems
 
 
 def read_file(file: Path) -> RunResults:
