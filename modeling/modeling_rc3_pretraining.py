@@ -326,9 +326,9 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
     def _word_loss(self, states: Tensor, labels: Tensor) -> Tensor:
         """Returns the cross-entropy of words at states [N, T, d], the mean over the labels [N, T] except -100."""
         known = labels != -100
-        # The logits are as wide as the vocabulary, and therefore computed only where there is a label.
+        # Logits are as wide as the vocabulary: only where there is a label, which may be nowhere.
         logits = self.lm_head(states[known]).float()
-        return cross_entropy(logits, labels[known], reduction="sum") / known.sum().clamp(min=1)  # possibly none is masked
+        return cross_entropy(logits, labels[known], reduction="sum") / known.sum().clamp(min=1)
 
     def _matching_losses(self, pairs: Tensor, matches: list[bool]) -> dict[str, Tensor]:
         """Computes ITM on representations [P, B, d], of which some pairs match."""

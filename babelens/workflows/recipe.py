@@ -167,6 +167,8 @@ class ModelSource:
         from_pretrained: a folder or Hub id.
         fresh_heads: with `from_pretrained`, whether the layers between the towers and the shared space are drawn anew,
             as an option of fine-tuning; for models of two towers.
+        fresh_towers: with `image` and `text`, those of the two whose weights are drawn anew, with the sizes, the image
+            processor and the tokenizer of the pretrained ones.
         attn_implementation: `sdpa` (default), `eager`, `flash_attention_2`. Training on a CPU in bfloat16 takes
             `eager` in the place of `sdpa`, whose gradient is slow there.
     """
@@ -177,6 +179,7 @@ class ModelSource:
     overrides: dict[str, Any] = field(default_factory=dict)
     from_pretrained: str | None = None
     fresh_heads: bool = False
+    fresh_towers: list[str] = field(default_factory=list)
     attn_implementation: str | None = None
 
     def __post_init__(self) -> None:
@@ -186,6 +189,9 @@ class ModelSource:
             raise RecipeError("give either a preset, or image and text, or from_pretrained")
         if self.fresh_heads and self.from_pretrained is None:
             raise RecipeError("fresh_heads: a new model has no other heads; it is for from_pretrained")
+        for name in self.fresh_towers:
+            if self.image is None or name not in ("image", "text"):
+                raise RecipeError(f"fresh_towers: {name!r} is none of the towers that image and text name")
 
     @property
     def towers(self) -> tuple[str, str] | None:
