@@ -28,7 +28,7 @@ from ..data.readers.bitext_files import is_bitext
 from .published_sources import PUBLISHED
 from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe
 from .recipe_types import as_meant
-from .translated_source import TranslatedSource
+from .translated_source import TranslatedSources
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
@@ -54,7 +54,9 @@ class DataSource:
             an existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
         languages: languages of image-text pairs; default: all.
         translate: captions to translate by machine before training, `{model: …, from: en, to: [de, fr]}`: `model` is a
-            translation model of transformers, a folder or Hub id, or a mapping with one for each language in `to`.
+            translation model of transformers, a folder or Hub id, or a file of translations (`.tsv`, `.jsonl`), or a
+            mapping with one for each language in `to`. With `everywhere: true`, images that have captions in a
+            language get translations into it as well. A list of such mappings translates from several languages.
         translations: the task whose data are translations (`text_text`): a caption in `languages` that they translate,
             word for word, gives its image captions in their other languages.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
@@ -69,7 +71,7 @@ class DataSource:
     pairs: list[list[str]] | dict[str, list[str]] | None = None
     license: str = "unknown"
     attribution: str = ""
-    translate: dict[str, Any] | None = None
+    translate: dict[str, Any] | list[dict[str, Any]] | None = None
     translations: str | None = None
 
     def __post_init__(self) -> None:
@@ -98,9 +100,9 @@ class DataSource:
         return None if self.languages is None else normalize_languages(self.languages)
 
     @property
-    def translated(self) -> TranslatedSource | None:
+    def translated(self) -> TranslatedSources | None:
         """What `translate` describes."""
-        return None if self.translate is None else TranslatedSource.of(self.translate)
+        return None if self.translate is None else TranslatedSources.of(self.translate)
 
     @property
     def language_pairs(self) -> list[tuple[str, str]] | None:

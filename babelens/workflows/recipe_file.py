@@ -90,8 +90,8 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The content of a recipe's file, on top of that of the recipe beside it that `extends` names; `null` takes the data
-    of one of its tasks away.
+    """The content of a recipe's file, on top of that of the recipe beside it that `extends` names; `null` takes the
+    data of one of its tasks away.
 
     Raises:
         RecipeError: for a file that is not a recipe.
