@@ -310,7 +310,7 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
             (output.paired_text_features, output.paired_text_embeds, self.config.text_text_objective),
             (output.image_features, output.image_embeds, self.config.image_text_objective),
         ]
-        given = [pair for pair in pairs if pair[0] is not None]
+        given = [(target, embeds, kind) for target, embeds, kind in pairs if target is not None]
         if output.text_features is None or not given:
             raise ValueError("a loss needs texts and their images or native translations")
         temperature = output.temperature if self.trains_temperature else 1 / self.config.logit_scale

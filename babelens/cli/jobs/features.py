@@ -36,9 +36,10 @@ def extract_features(
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
     skipped: list[SkippedImage] = []
     on_bad_image: Any = "skip" if skip_bad_images else "error"
+    chosen: list[str | None] = [*splits] or [None]
     corpora = {
         split: load_captions(data, split=split, language=language, on_bad_image=on_bad_image, skipped=skipped)
-        for split in splits or [None]
+        for split in chosen
     }
     for each in skipped:
         typer.echo(f"left out: {each.place}: {each.reason}", err=True)
