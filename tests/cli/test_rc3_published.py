@@ -319,6 +319,18 @@ def test_pretraining(pretraining, name, without):
     assert not without & logged.keys()
 
 
+def test_the_vocabulary_is_cut_down_to_all_texts_of_the_recipe(pretraining, monkeypatch):
+    """CC3M's, WIT's and WikiMatrix', and those of the tasks, as the header of the recipe says."""
+    for reader in ("cc3m", "wit", "bitext"):
+        monkeypatch.setattr(f"babelens.data.readers.{reader}.DEFAULT_CACHE", pretraining / "cache")
+    Path("data/task-texts.txt").write_text("there is a dog")
+    options = ["--recipe", "rc3/base", "--texts", "data/task-texts.txt", "--output", "runs/cut", "--json"]
+    done = CliRunner().invoke(app, ["trim", "runs/mbart-50-trimmed", *options], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout[done.stdout.index("{") :])
+    assert report["texts"] == 5 * 6 + 3 * 6 + 2 * 7 + 1 and report["coverage"] >= 0.9999
+
+
 def test_an_image_without_regions_tells_what_the_files_names_look_like(pretraining):
     Path("data/cc3m/caption_train.json").write_text(json.dumps({str(zlib.crc32(b"http://images.com/5.jpg")): "a dog"}))
     changes = PRETRAINING | {"training.per_device_train_batch_size": 1}
