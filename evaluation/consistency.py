@@ -1,9 +1,9 @@
 """Retrieval with cross-lingual consistency (Burns et al. 2020, section 3.4), for any dual encoder.
 
-A caption and its translations are scored with all images, and `CrossLingualConsistency` combines their scores.
-Translations come from a translator, or from the corpus: its captions in the other languages. These take the place of
-perfect translations. Where people described the image independently in each language, they tell more about the image
-than a translation could.
+A caption and its translations are scored with all images, and `CrossLingualConsistency` combines their scores. The
+paper's translations are by machine: they come from a translator. Without one, the corpus' captions in the other
+languages take their place; where people described the image independently in each language, they tell more about the
+image than a translation could, and the measured gain is larger than the method's.
 
     scores, right = consistency_scores(embedder, validation, "en", languages)
     consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=languages))
@@ -82,16 +82,16 @@ def compare_consistency(
     languages: str | list[str] | tuple[str, ...],
     *,
     validation: datasets.Dataset | None = None,
+    translator: Translator | None = None,
     protocol: str = "standard",
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Measures retrieval by CLC-A, and by a CLC-C that is fitted on other captions.
 
-    The translations of a caption are the captions in the other languages, as in `evaluate_consistent_retrieval`.
-
     Args:
         embedder, protocol, show_progress: as in `evaluate_retrieval`.
         corpora: name -> caption corpus with captions in all of `languages`.
+        translator: as in `evaluate_consistent_retrieval`.
         languages: the languages whose scores are joined; a caption in each of them is a query.
         validation: captions on which CLC-C is fitted, none of which should be in `corpora`; the queries are those in
             the first language. Without it, CLC-C is left out.
@@ -99,9 +99,10 @@ def compare_consistency(
     Returns:
         `clc_a` and `clc_c`, as JSON can hold them: `recalls`, the numbers of `evaluate_retrieval` by name and
         language; `parameters`, the number of trained weights; `importances`, the share of each language in the
-        joint score. Of CLC-C also `weights`, of which `hidden` has a row for each hidden unit with a weight for each
-        language, and `output` a weight for each unit; `losses`, before each iteration and after the last one, where
-        the first is that of CLC-A; and `fitted_in`, the language of the queries that it was fitted on.
+        joint score; `translations`, whether those of a caption are by `machine`, or `captions` of its image. Of CLC-C
+        also `weights`, of which `hidden` has a row for each hidden unit with a weight for each language, and `output`
+        a weight for each unit; `losses`, before each iteration and after the last one, where the first is that of
+        CLC-A; and `fitted_in`, the language of the queries that it was fitted on.
 
     Raises:
         As `evaluate_consistent_retrieval`.
@@ -112,11 +113,13 @@ def compare_consistency(
     )
     facts: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
     if validation is not None:
-        scores, right = consistency_scores(embedder, validation, tags[0], tags, show_progress=show_progress)
+        scores, right = consistency_scores(
+            embedder, validation, tags[0], tags, translator=translator, show_progress=show_progress
+        )
         losses = kinds["clc_c"].fit(scores, right)
         weights = {name.partition(".")[0]: weight.tolist() for name, weight in kinds["clc_c"].named_parameters()}
         facts["clc_c"] = {"weights": weights, "losses": losses, "fitted_in": tags[0]}
-    options: dict[str, Any] = {"protocol": protocol, "show_progress": show_progress}
+    options: dict[str, Any] = {"protocol": protocol, "show_progress": show_progress, "translator": translator}
     found = {
         name: _evaluate(embedder, corpus, tags, list(kinds.values()), **options) for name, corpus in corpora.items()
     }
@@ -125,6 +128,7 @@ def compare_consistency(
             "recalls": {name: results[index] for name, results in found.items()},
             "parameters": sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
             "importances": model.importances,
+            "translations": "captions" if translator is None else "machine",
         }
         | facts[kind]
         for index, (kind, model) in enumerate(kinds.items())

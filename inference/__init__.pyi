@@ -13,3 +13,4 @@ from .translation import (
     TranslatorsByPair as TranslatorsByPair,
 )
 from .translation_cache import CachedTranslator as CachedTranslator
+from .translation_tables import TranslationTable as TranslationTable, open_translator as open_translator

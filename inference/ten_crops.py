@@ -10,7 +10,8 @@ images, which `load_captions` reads.
 
 import hashlib
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -127,7 +128,7 @@ def five_crops(image: Image.Image, size: int) -> list[Image.Image]:
 
 
 def write_features(
-    corpus: Dataset,
+    corpus: Dataset | Mapping[str, Dataset],
     extract: TenCropFeatures,
     output: str | Path,
     *,
@@ -140,7 +141,8 @@ def write_features(
     interrupted continues after the last of them, if the model, the images and the captions are the same.
 
     Args:
-        corpus: a caption corpus with images.
+        corpus: a caption corpus with images; or several by the names of their splits, whose files have these names, so
+            that `datasets` finds them as splits of one folder.
         extract: computes the features.
         output: the folder, which must not exist yet.
         batch_size: number of images that are encoded at a time, each in ten crops.
@@ -156,21 +158,31 @@ def write_features(
     with locked_path(output):
         if output.exists():
             raise FileExistsError(f"{output} exists already: choose another name, or remove it")
-        _write_files(corpus, extract, output, batch_size, rows_per_file)
+        splits = {"features": corpus}  # the beginnings of the names of files
+        if isinstance(corpus, Mapping):
+            splits = {f"data/{split}": part for split, part in corpus.items()}
+        _write_files(splits, extract, output, batch_size, rows_per_file)
 
 
-def _write_files(corpus: Dataset, extract: TenCropFeatures, output: Path, batch_size: int, rows_per_file: int) -> None:
+def _write_files(
+    corpora: Mapping[str, Dataset], extract: TenCropFeatures, output: Path, batch_size: int, rows_per_file: int
+) -> None:
     unfinished = output.with_name(f"{output.name}.unfinished")
-    unfinished.mkdir(parents=True, exist_ok=True)
-    remove_unfinished(unfinished)  # files that a killed run was writing would become part of the output
-    starts = range(0, len(corpus), rows_per_file)
-    files = [unfinished / f"features-{number:05}-of-{len(starts):05}.parquet" for number in range(len(starts))]
-    for stranger in set(unfinished.glob("*.parquet")) - set(files):
+    files: dict[Path, Dataset] = {}
+    for name, corpus in corpora.items():
+        starts = range(0, len(corpus), rows_per_file)
+        for number, start in enumerate(starts):
+            file = unfinished / f"{name}-{number:05}-of-{len(starts):05}.parquet"
+            files[file] = corpus.select(range(start, min(start + rows_per_file, len(corpus))))
+    for folder in {file.parent for file in files}:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(folder)  # files that a killed run was writing would become part of the output
+    for stranger in set(unfinished.rglob("*.parquet")) - files.keys():
         stranger.unlink()
     made_by = extract.fingerprint
-    with tqdm(total=len(corpus), desc="Features of images", unit=" images", disable=None) as progress:
-        for start, file in zip(starts, files, strict=True):
-            part = corpus.select(range(start, min(start + rows_per_file, len(corpus))))
+    total = sum(map(len, corpora.values()))
+    with tqdm(total=total, desc="Features of images", unit=" images", disable=None) as progress:
+        for file, part in files.items():
             made_of = _digest(made_by, part)
             if file.exists() and pq.read_schema(file).metadata.get(_MADE_OF) == made_of:
                 progress.update(len(part))
@@ -179,8 +191,8 @@ def _write_files(corpus: Dataset, extract: TenCropFeatures, output: Path, batch_
                 try:
                     _write(part, features, made_of, file)
                 except OSError:
-                    if not any(unfinished.glob("*.parquet")):  # there is nothing to continue from
-                        unfinished.rmdir()
+                    if not any(unfinished.rglob("*.parquet")):  # there is nothing to continue from
+                        shutil.rmtree(unfinished)
                     raise
     os.replace(unfinished, output)
 

@@ -1,4 +1,5 @@
-"""Captions of a corpus, translated by machine into further languages: the baseline translate-train."""
+"""Captions of a corpus, translated by machine into further languages: the baseline translate-train, and the
+augmentation of SMALR's data (Burns et al. 2020, section 7.1)."""
 
 import logging
 from collections.abc import Iterable
@@ -16,20 +17,27 @@ logger = logging.getLogger(__name__)
 
 
 def translated_captions(
-    corpus: Dataset, translator: Translator, *, source: str, targets: str | list[str] | tuple[str, ...]
+    corpus: Dataset,
+    translator: Translator,
+    *,
+    source: str,
+    targets: str | list[str] | tuple[str, ...],
+    everywhere: bool = False,
+    replace: bool = False,
 ) -> Dataset:
     """Adds translations of the captions in one language as captions of other languages.
 
-    They stand in the order of what they translate. A row that already has captions in a language keeps these, and gets
-    no translations into it: machine translation stands in where people wrote nothing (Burns et al. 2020, SMALR,
-    section 7.1). A row of which a caption was translated to nothing gets no captions in that language, which a warning
-    counts.
+    They stand in the order of what they translate, after the captions that a row has. A row of which a caption was
+    translated to nothing gets no captions in that language, which a warning counts.
 
     Args:
         corpus: a caption corpus or a translation corpus.
         translator: translates from `source` to each target; a `CachedTranslator` keeps what it has translated.
         source: the language of the captions that are translated.
         targets: the languages that they are translated into.
+        everywhere: whether rows that have captions in a language also get translations into it, as in SMALR's data. By
+            default they get none: machine translation stands in where people wrote nothing.
+        replace: whether translations take the place of the captions that rows have in a language.
 
     Returns:
         The corpus with more captions, and the same rows and other columns.
@@ -46,18 +54,20 @@ def translated_captions(
     if source not in (present := languages_of(corpus)):
         raise CorpusError(f"no captions in {source} to translate; the corpus has {describe(present)}")
     captions: Iterable[list[Caption]] = corpus.with_format(None)["captions"]
-    found = {target: _translations(captions, translator, source, target) for target in wanted}
-    return with_captions(corpus, ([*row, *_added(row, source, found)] for row in captions))
+    if replace:
+        captions = [[caption for caption in row if caption["language"] not in wanted] for row in captions]
+    found = {target: _translations(captions, translator, source, target, everywhere) for target in wanted}
+    return with_captions(corpus, ([*row, *_added(row, source, found, everywhere)] for row in captions))
 
 
 def _translations(
-    captions: Iterable[list[Caption]], translator: Translator, source: str, target: str
+    captions: Iterable[list[Caption]], translator: Translator, source: str, target: str, everywhere: bool
 ) -> dict[str, str]:
-    """The translation of each caption in `source` of the rows without captions in `target`."""
+    """The translation of each caption in `source` of all rows, or of those without captions in `target`."""
     texts = dict.fromkeys(
         caption["text"]
         for row in captions
-        if all(caption["language"] != target for caption in row)
+        if everywhere or all(caption["language"] != target for caption in row)
         for caption in row
         if caption["language"] == source
     )
@@ -70,13 +80,15 @@ def _translations(
     return translations
 
 
-def _added(row: list[Caption], source: str, found: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
+def _added(
+    row: list[Caption], source: str, found: dict[str, dict[str, str]], everywhere: bool
+) -> list[dict[str, Any]]:
     """The translations that a row gets."""
     present = {caption["language"] for caption in row}
     texts = [caption["text"] for caption in row if caption["language"] == source]
     added: list[dict[str, Any]] = []
     for target, translations in found.items():
-        if target not in present:
+        if everywhere or target not in present:
             translated = [translations[text] for text in texts]
             if all(text.strip() for text in translated):
                 added += [{"language": target, "text": text} for text in translated]

@@ -298,23 +298,27 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
     def contrastive_objective(
         self, output: MlaOutput, *, positives: Tensor | None = None, tile_size: int | None = None
     ) -> Tensor:
-        """Computes native language transfer on translations (equation 4), or language exposure on images (equation 5).
+        """Computes native language transfer on translations (equation 4), language exposure on images (equation 5), or
+        their sum on texts with both.
 
         Arguments are those of `DualEncoderPreTrainedModel`.
 
         Raises:
             ValueError: if the output has no texts, or neither images nor native translations.
         """
-        if output.text_features is None or (output.image_features is None and output.paired_text_features is None):
+        pairs = [
+            (output.paired_text_features, output.paired_text_embeds, self.config.text_text_objective),
+            (output.image_features, output.image_embeds, self.config.image_text_objective),
+        ]
+        given = [(target, embeds, kind) for target, embeds, kind in pairs if target is not None]
+        if output.text_features is None or not given:
             raise ValueError("a loss needs texts and their images or native translations")
-        if output.paired_text_features is not None:
-            target, embeds = output.paired_text_features, output.paired_text_embeds
-            objective = self.config.text_text_objective
-        else:
-            target, embeds = output.image_features, output.image_embeds
-            objective = self.config.image_text_objective
-        if objective == "mse":
-            return nn.functional.mse_loss(output.text_features.float(), target.float())
         temperature = output.temperature if self.trains_temperature else 1 / self.config.logit_scale
         options = {"positives": positives, "tile_size": tile_size}
-        return symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2
+        losses = [
+            nn.functional.mse_loss(output.text_features.float(), features.float())
+            if objective == "mse"
+            else symmetric_contrastive_loss(embeds, output.text_embeds, temperature, **options) / 2
+            for features, embeds, objective in given
+        ]
+        return torch.stack(losses).sum() if len(losses) > 1 else losses[0]

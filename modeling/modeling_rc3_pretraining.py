@@ -16,7 +16,7 @@ call of the decoder. If each loss encoded its own inputs, there would be 27 B. `
 configuration needs; an objective without weight costs nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from .losses.interpolated import (
     interpolated_contrastive_loss,
     relevance_regularization,
     row_distances,
+    share_nothing,
 )
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import ImageEmbeds, text_states, without_decoder_inputs
@@ -86,8 +87,7 @@ class Rc3ForPreTrainingOutput(ModelOutput):
         strict_contrast_loss, weak_contrast_loss ([]): the mean over the images of each data set.
         relevance_loss ([]): KL(P_vtr || P_tr), the mean over the images.
         encoder_hidden_states, encoder_attentions, decoder_hidden_states, decoder_attentions, cross_attentions: those
-        of
-            the rows with masked text (MCLM), if asked for.
+            of the rows with masked text (MCLM), if asked for.
     """
 
     loss: Tensor | None = None
@@ -109,8 +109,7 @@ class Rc3ForPreTrainingOutput(ModelOutput):
 
 
 class Rc3ForPreTraining(Rc3PreTrainedModel):
-    """RC3 with the heads of its pre-training: a word head, which encoder and decoder share, and one that matches texts
-    with images.
+    """RC3 with the heads of its pre-training: a word head, shared by encoder and decoder, and a matching head.
 
     Examples:
         >>> model = Rc3ForPreTraining.from_mbart("facebook/mbart-large-50", visual="patches")
@@ -167,6 +166,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         parallel: Mapping[str, Any] | None = None,
         text_length_groups: int = 1,
         ends_step: bool = True,
+        gather: Callable[[Tensor], Tensor] | None = None,
         **kwargs: Any,
     ) -> Rc3ForPreTrainingOutput:
         """Computes the objectives of the data sets that are given.
@@ -181,9 +181,11 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             parallel: two texts that translate each other, `first` and `second`. Pairs with an equal label in one of
                 the `identities` [K, B], such as an equal text or image, are not each other's negatives.
             text_length_groups: number of groups of similar length in which the encoder reads the rows of a data set,
-                so that short rows are not padded to the length of the longest row. The result is the same.
+                so that short rows are not padded to the longest one. The result is the same.
             ends_step: in training, whether the optimizer takes a step after this batch: false for all batches but the
                 last, if gradients are accumulated. The running probabilities count the batches of a step once.
+            gather: the rows of this process [B, ...] -> those of all processes [N, ...], with gradient. XTCL then
+                contrasts the parallel texts of all processes; by default those of this one.
             kwargs: arguments of transformers, such as `output_hidden_states`, for the rows with masked text. Inputs of
                 a decoder beside `strict` have no effect.
 
@@ -203,7 +205,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         if weak is not None and self.config.rxvtcl_weight:
             parts |= self._learn_weak(weak, text_length_groups)
         if parallel is not None and self.config.xtcl_weight:
-            parts |= self._learn_parallel(parallel, text_length_groups)
+            parts |= self._learn_parallel(parallel, text_length_groups, gather)
         if not parts:
             raise InputError("none of the given data sets has an objective with a weight")
         if self.training and ends_step:
@@ -212,8 +214,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     def _summed(self, parts: dict[str, Tensor], states: dict[str, Any]) -> Rc3ForPreTrainingOutput:
         """Returns the losses with the four objectives and their weighted sum."""
-        config = self.config
-        relevance = {"relevance_loss": config.relevance_weight}
+        config, relevance = self.config, {"relevance_loss": self.config.relevance_weight}
         sums = {
             "mclm_loss": {"mlm_loss": 1, "decoder_loss": 1},
             "rxvtcl_loss": {"strict_contrast_loss": 1, "weak_contrast_loss": 1} | relevance,
@@ -257,7 +258,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         positive, negatives = self._visio_textual_distances(pairs, batch["partner"])
         parts = {"weak_contrast_loss": self._contrast(positive, negatives, self.visio_textual_probability)}
         if self.config.relevance_weight:
-            with torch.no_grad():  # P_tr is the target
+            with torch.no_grad():  # P_tr is the target; dropout is active, as everywhere in a step
                 first, second = self._encode_texts(batch, groups)
                 partner = batch["partner"]
                 textual = torch.stack([row_distances(first, x) for x in (second, first[partner], second[partner])], 1)
@@ -265,12 +266,18 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
             parts["relevance_loss"] = relevance_regularization(visio_textual, textual)
         return parts
 
-    def _learn_parallel(self, batch: Mapping[str, Any], groups: int) -> dict[str, Tensor]:
+    def _learn_parallel(
+        self, batch: Mapping[str, Any], groups: int, gather: Callable[[Tensor], Tensor] | None
+    ) -> dict[str, Tensor]:
         """Computes XTCL, with the texts of `first` as anchors."""
         first, second = self._encode_texts(batch, groups)
+        identities = batch.get("identities")
+        if gather is not None:
+            first, second = gather(first), gather(second)
+            identities = None if identities is None else gather(identities.T).T
         to_second = distance_matrix(first, second)  # [B, B]
         negatives = torch.cat([distance_matrix(first, first), to_second], dim=1)  # [B, 2 B]
-        other = _share_nothing(batch.get("identities"), len(first), first.device).repeat(1, 2)
+        other = share_nothing(identities, len(first), first.device).repeat(1, 2)
         return {"xtcl_loss": self._contrast(to_second.diagonal(), negatives, self.textual_probability, other)}
 
     def _contrast(
@@ -317,13 +324,10 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
         }
 
     def _word_loss(self, states: Tensor, labels: Tensor) -> Tensor:
-        """Returns the cross-entropy of words at states [N, T, d], the mean over the labels [N, T] that are not
-        -100."""
+        """Returns the cross-entropy of words at states [N, T, d], the mean over the labels [N, T] except -100."""
         known = labels != -100
-        logits = self.lm_head(
-            states[known]
-        ).float()  # as wide as the vocabulary, and therefore computed only where there is a label
-        # In a batch of few words, possibly none is masked.
+        # Logits are as wide as the vocabulary: only where there is a label, which may be nowhere.
+        logits = self.lm_head(states[known]).float()
         return cross_entropy(logits, labels[known], reduction="sum") / known.sum().clamp(min=1)
 
     def _matching_losses(self, pairs: Tensor, matches: list[bool]) -> dict[str, Tensor]:
@@ -337,8 +341,7 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
     @staticmethod
     def _visio_textual_distances(pairs: Tensor, partner: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the distances of (v, x_i) to (v, x_j) [B] and to the negatives [B, 6], from representations [6,
-        B, d]."""
+        """Returns the distances of (v, x_i) to (v, x_j) [B] and to the negatives [B, 6], from pairs [6, B, d]."""
         anchor = pairs[0]
         others = torch.cat([pairs[1:], pairs[:2, partner]])  # and (v^, x^_i), (v^, x^_j): those of the partner
         distances = row_distances(anchor, others)  # [7, B]
@@ -395,11 +398,3 @@ class Rc3ForPreTraining(Rc3PreTrainedModel):
 
 def _rows(texts: Texts, indices: Tensor) -> dict[str, Tensor]:
     return {name: texts[name][indices] for name in ("input_ids", "attention_mask")}
-
-
-def _share_nothing(identities: Tensor | None, count: int, device: torch.device) -> Tensor:
-    """Returns which pairs of translations are each other's negatives [B, B]: those without an equal label in [K,
-    B]."""
-    if identities is None:
-        return ~torch.eye(count, dtype=torch.bool, device=device)
-    return (identities[:, None, :, None] != identities[None, :, None, :]).all(0).all(0)

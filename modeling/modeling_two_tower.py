@@ -74,6 +74,7 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
         text_pooling: TextPooling | None = None,
         text_prompt: str | None = None,
         freeze: Collection[str] = (),
+        fresh: Collection[str] = (),
         loading: dict[str, Any] | None = None,
         **options: Any,
     ) -> Self:
@@ -88,6 +89,7 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
                 (sentence-transformers), or else `cls`.
             text_prompt: what the processor puts before every text, such as "query: " for E5.
             freeze: the towers that are not trained, of "image" and "text".
+            fresh: the towers whose weights are drawn anew, likewise: of the pretrained one, only the sizes are kept.
             loading: keyword arguments of `from_pretrained` for both towers, such as `trust_remote_code`.
             options: further keys of the configuration, such as `text_dropout`.
 
@@ -120,8 +122,9 @@ class TwoTowerModel(VisionTextConversion, DualEncoderPreTrainedModel):
             **options,
         )
         model = cls(config).to(text_model.dtype)
-        load_tower(model.text_model, text_model)
-        load_tower(model.vision_model, vision_model)
+        for name, pretrained in (("text", text_model), ("image", vision_model)):
+            if name not in fresh:
+                load_tower(model.towers[name], pretrained)
         return model
 
     @torch.no_grad()

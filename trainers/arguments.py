@@ -250,6 +250,13 @@ class MlaTrainingArguments(ContrastiveTrainingArguments):
             "the native model is frozen. Images are then not augmented."
         },
     )
+    image_augmentation: dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "Keyword arguments of ImageAugmentation, with random crops; default: images as the native model's "
+            "processor prepares them, as the authors fine-tune."
+        },
+    )
 
     def __post_init__(self) -> None:
         if self.trainable not in ("acquirers", "native", "all"):

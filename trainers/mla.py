@@ -2,7 +2,9 @@
 
 The task `text_text`, on translation pairs (language, native language), is native language transfer; the task
 `image_text`, on captions in the acquired languages, is language exposure. The paper trains one after the other, in two
-runs of this trainer. A run with both tasks keeps what native language transfer has trained during language exposure.
+runs of this trainer. The task `triplet`, on images with captions in a language and in the native one, has both losses
+on each batch of (image, native text, text): native language transfer is kept during language exposure, as the authors
+do it. A run with both of the other tasks draws a batch, and a language, for each of them.
 """
 
 import math
@@ -17,12 +19,12 @@ from torch import Tensor, nn
 from ..configuration.errors import TrainingSetupError
 from ..configuration.identity import code_of, settings_of
 from ..configuration.languages import language_id, normalize_languages
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
+from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
 from ..data.batching.features import FeatureView, features_alone
 from ..data.batching.mixture import GroupedView, SizedView
 from ..data.batching.task_data import TaskData
-from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs
+from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
 from ..inference.embedder import Embedder
 from ..modeling.acquirer import NonNativeEmbedding, plain_state_dict
@@ -57,7 +59,8 @@ class NativeSide:
 
 
 class MlaTrainer(ContrastiveTrainer):
-    """Tasks: `text_text` on translations between each language and the native one, `image_text` on captions.
+    """Tasks: `text_text` on translations between each language and the native one, `image_text` on captions, `triplet`
+    on captions with their native translations.
 
     `args.languages` names the languages to train, by default all languages that the model has to learn. A student also
     learns the native language, whose texts are their own translations; where the whole student is trained (MKD),
@@ -72,7 +75,7 @@ class MlaTrainer(ContrastiveTrainer):
         UnknownLanguageError: for a language that the model does not have.
     """
 
-    task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0}
+    task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0, TRIPLET: 1.0}
     arguments_class = MlaTrainingArguments
 
     def __init__(self, model: MlaPreTrainedModel, args: MlaTrainingArguments, **kwargs: Any) -> None:
@@ -116,15 +119,14 @@ class MlaTrainer(ContrastiveTrainer):
         if task == IMAGE_TEXT:
             languages = data.languages or [tag for tag in self._captioned if tag in present]
             views = {tag: image_text_pairs(data.corpus, [tag]) for tag in languages}
-            add = self._with_image_features
         else:
             pairs = data.pairs or [(tag, native) for tag in self.languages if tag in present]
             if any(other != native for _, other in pairs):
                 raise TrainingSetupError(
                     f"a language is acquired from its translations into {native!r}, not from {pairs}"
                 )
-            views = {tag: translation_pairs(data.corpus, [(tag, native)]) for tag, _ in pairs}
-            add = self._with_teacher_features
+            make = triplets if task == TRIPLET else translation_pairs
+            views = {tag: make(data.corpus, [(tag, native)]) for tag, _ in pairs}
         if not views:
             raise TrainingSetupError(
                 f"{task}: the data has no text in {', '.join(self._captioned)}, only in {list(present)}"
@@ -136,10 +138,14 @@ class MlaTrainer(ContrastiveTrainer):
         if task == TEXT_TEXT and self._strategy == "distillation":
             views = _with_both_sides(views, native)
         if self._caches_features:
-            if task == IMAGE_TEXT:
+            if task != TEXT_TEXT:
                 self.refuse_augmentation(task)
             with self.args.main_process_first(desc="frozen features"):
-                featured = add(views)
+                featured: dict[str, SizedView] = dict(views)
+                if task != TEXT_TEXT:
+                    featured = self._with_image_features(views)
+                if task != IMAGE_TEXT:
+                    featured = self._with_teacher_features(views, featured)
                 # The text encoder of a student, which may be frozen, does not read the native translations.
                 read = {
                     tag: self.frozen_towers.with_texts(featured[tag], view, ("text", "text_a"))
@@ -152,6 +158,16 @@ class MlaTrainer(ContrastiveTrainer):
                 views = read
         return GroupedView(views, one_at_a_time=not self.args.mix_languages)
 
+    def transform_of(self, task: str) -> Any:
+        """As in `ContrastiveTrainer`; without `image_augmentation`, images are prepared as in use."""
+        if self._caches_features:
+            return None
+        return self._as_in_use if self.args.image_augmentation is None else self.training_transform()
+
+    def _as_in_use(self, images: list[Any], seeds: list[int]) -> Tensor:
+        pixels: Tensor = self.processing_class(images=images, return_tensors="pt")["pixel_values"]
+        return pixels.contiguous(memory_format=torch.channels_last)
+
     @property
     def _caches_features(self) -> bool:
         """Whether the features of images and of native texts are computed once."""
@@ -160,19 +176,18 @@ class MlaTrainer(ContrastiveTrainer):
     def make_collator(self, task: str) -> Collator:
         return ContrastiveCollator(
             self.processing_class,
-            None if self._caches_features else self.training_transform(),
+            self.transform_of(task),
             self._native.processor,
             equal_texts=self.args.equal_texts_are_positives,
         )
 
     # ---- Frozen features ----
 
-    def _with_teacher_features(self, views: dict[str, Any]) -> dict[str, SizedView]:
-        """Adds the features of the native texts, which are computed once for each distinct text."""
+    def _with_teacher_features(self, views: dict[str, Any], featured: dict[str, SizedView]) -> dict[str, SizedView]:
+        """Adds the features of the native texts, which are computed once for each distinct text, to the examples
+        `featured` of the views."""
         processor = self._native.processor
-        texts = {
-            tag: [example["text_b"] for example in view.__getitems__(range(len(view)))] for tag, view in views.items()
-        }
+        texts = {tag: view.texts()["text_b"] for tag, view in views.items()}
         distinct = list(dict.fromkeys(text for column in texts.values() for text in column))
         tokenizer = processor.tokenizer
         tokens = tokenizer(distinct, truncation=True, max_length=processor.max_text_length)["input_ids"]
@@ -185,7 +200,7 @@ class MlaTrainer(ContrastiveTrainer):
         index = {text: k for k, text in enumerate(distinct)}
         return {
             tag: FeatureView(view, "paired_text_features", features, np.array([index[text] for text in texts[tag]]))
-            for tag, view in views.items()
+            for tag, view in featured.items()
         }
 
     def _with_image_features(self, views: dict[str, CorpusView]) -> dict[str, SizedView]:

@@ -4,13 +4,14 @@
     weak       images with texts in several languages that need not be translations; in the paper, given as patches
     parallel   translation pairs
 
-Each batch of each process is of one pair of languages (`data.batching.language_pairs`). `modeling_rc3_pretraining`
-tells which objective is trained on which data set. Texts of other processes are not used as negatives.
+The batches of a step, one for each process, are of one pair of languages (`data.batching.language_pairs`), and XTCL
+contrasts the texts of all of them. R-XVtCL and ITM take the negatives of an image from one other image, of the same
+process. `modeling_rc3_pretraining` tells which objective is trained on which data set.
 """
 
 from collections.abc import Mapping
 from functools import cached_property, partial
-from itertools import combinations, islice
+from itertools import islice
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -34,6 +35,7 @@ from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .base import BabelensTrainer
 from .data_loading import batch_sizes_of, data_seed, mixture_loader
 from .frozen_features import frozen_features
+from .gathering import gather_rows, row_counts
 from .rc3_arguments import Rc3TrainingArguments
 
 
@@ -159,7 +161,8 @@ class Rc3Trainer(BabelensTrainer):
         ):
             raise TrainingSetupError(
                 f"{name}: RC3 needs a Dataset, not a stream, because it draws each batch from one pair of languages: "
-                "load the data without streaming=True (WIT with load_wit(..., streaming=False))"
+                f"load the data with streaming=False (in a recipe, train.{name}.options.streaming: false), which "
+                "writes their rows to the disk once and reads them from there"
             )
         if isinstance(data, Dataset):
             data = TaskData(data)
@@ -167,8 +170,7 @@ class Rc3Trainer(BabelensTrainer):
             return data
         if name == WEAK:
             return weak_pairs(data.corpus, data.languages)
-        pairs = data.pairs or (list(combinations(data.languages, 2)) if data.languages else None)
-        return (triplets if name == STRICT else translation_pairs)(data.corpus, pairs)
+        return (triplets if name == STRICT else translation_pairs)(data.corpus, data.pairs, data.languages)
 
     def _visual(self, name: str) -> str:
         """Whether the images of a data set are given as `regions`, `patches` or `both`."""
@@ -249,6 +251,7 @@ class Rc3Trainer(BabelensTrainer):
             **inputs,
             text_length_groups=self.args.text_length_groups,
             ends_step=self.accelerator.sync_gradients,
+            gather=_of_all_processes,
         )
         if not output.loss.isfinite():
             for name in reversed(output):  # the parts before their sum
@@ -296,3 +299,8 @@ class Rc3Trainer(BabelensTrainer):
         sampler = TaskBatchSampler(TaskMixture(dict(views)), sizes, seed=data_seed(self.args))
         collators = {name: self._collator(name, training=False) for name in views}
         return mixture_loader(sampler, TaskCollator(collators), self.args)
+
+
+def _of_all_processes(rows: Tensor) -> Tensor:
+    """The rows of all processes, in the order of their ranks. [n, ...] -> [N, ...]"""
+    return gather_rows(rows, row_counts(len(rows), rows.device))

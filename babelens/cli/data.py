@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from ..configuration.languages import normalize_language
-from .options import CAPTIONED_IMAGES, AsJson, SkipBadImages, Split
+from .options import CAPTIONED_IMAGES, AsJson, SkipBadImages, Split, split_tags
+
+_TRANSLATION = "Translation"
 
 
 def data(
@@ -37,6 +39,31 @@ def data(
             file_okay=False,
         ),
     ] = None,
+    translate: Annotated[
+        str | None,
+        typer.Option(
+            help="Translate captions for --output: a translation model, a folder or a name on the Hub, or a file of "
+            "translations (`.tsv`, `.jsonl`).",
+            metavar="TRANSLATOR",
+            rich_help_panel=_TRANSLATION,
+        ),
+    ] = None,
+    source_language: Annotated[
+        str, typer.Option("--from", help="The language of the captions to translate.", rich_help_panel=_TRANSLATION)
+    ] = "en",
+    targets: Annotated[
+        str | None,
+        typer.Option("--to", help="The languages to translate into, such as `zh,ja`.", rich_help_panel=_TRANSLATION),
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Leave out the captions that images have in these languages, to compare a model on captions of "
+            "people and on translations. Otherwise, images that have some get no translations.",
+            rich_help_panel=_TRANSLATION,
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what is in a data set: images, languages, splits, licenses, and images that cannot be read.
@@ -49,11 +76,16 @@ def data(
     are in the cache of `datasets`.
     """
     language = normalize_language(language) if language else None
-    from .jobs.data import show_corpus, show_emoji
+    if translate and not (source and output and targets):
+        raise typer.BadParameter("it needs SOURCE, --output and --to", param_hint="--translate")
+    from .jobs.data import Translation, show_corpus, show_emoji
 
     if source is None:
         show_emoji(language, split, sheet=sheet, images=images, output=output, as_json=as_json)
     else:
+        translation = None
+        if translate and targets:
+            translation = Translation(translate, source_language, split_tags(targets), replace=replace)
         show_corpus(
             source,
             language,
@@ -62,5 +94,6 @@ def data(
             sheet=sheet,
             images=images,
             output=output,
+            translation=translation,
             as_json=as_json,
         )

@@ -47,11 +47,23 @@ def captions(
         bool,
         typer.Option(
             "--consistency",
-            help="Measure cross-lingual consistency, CLC, as well: the captions of an image in all languages search "
-            "together. CLC-A averages their scores; CLC-C learns how to join them, from --fit-data or --fit-split.",
+            help="Measure cross-lingual consistency, CLC, as well: a caption and its translations into all languages "
+            "search together. CLC-A averages their scores; CLC-C learns how to join them, from --fit-data or "
+            "--fit-split.",
             rich_help_panel=CONSISTENCY,
         ),
     ] = False,
+    consistency_translator: Annotated[
+        str | None,
+        typer.Option(
+            help="What translates the captions for CLC: a translation model between all the languages, a folder or a "
+            "name on the Hub, or a file of translations (`.tsv`, `.jsonl`). Without it, captions of the same image "
+            "in the other languages are used, which tell more about the image than translations, and the gain is "
+            "larger than that of CLC.",
+            metavar="TRANSLATOR",
+            rich_help_panel=CONSISTENCY,
+        ),
+    ] = None,
     fit_data: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +105,8 @@ def captions(
     With --rerank, a cross-encoder reorders the best --top-k candidates that MODEL finds for each query. That costs
     --top-k passes of the cross-encoder for every caption and for every image.
 
-    With --consistency, recall is also measured for captions that search together with those in the other languages.
+    With --consistency, recall is also measured for captions that search together with their translations into the
+    other languages, by --consistency-translator.
 
     With --translate-test, recall is also measured for captions that are translated by machine before the search, with
     the time that the translations took. They are kept on disk, so that each caption is translated once.
@@ -103,6 +116,8 @@ def captions(
         raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
     check_reranking(rerank, regions, grid)
     _check_consistency(consistency, data, split, fit_data, fit_split, rerank)
+    if consistency_translator and not consistency:
+        raise typer.BadParameter("it is for --consistency: give it as well", param_hint="--consistency-translator")
     if consistency and only_captioned:
         raise typer.BadParameter(
             "captions in all languages search together, and --only-captioned gives each language images of its own",
@@ -116,12 +131,18 @@ def captions(
     from .jobs.models import load_reranker, load_retrieval_embedder, load_translator
 
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
+    translator = None
+    if translate_test:
+        translator = load_translator(translate_test, translate_to, trust_remote_code)
+    elif consistency_translator:
+        option = "--consistency-translator"
+        translator = load_translator(consistency_translator, None, trust_remote_code, option)
     evaluate_captions(
         load_retrieval_embedder(model, **code),
         data,
         tags,
-        translator=load_translator(translate_test, translate_to, trust_remote_code) if translate_test else None,
-        translate_to=translate_to,
+        translator=translator,
+        translate_to=translate_to if translate_test else None,
         split=split,
         protocol=protocol,
         only_captioned=only_captioned,

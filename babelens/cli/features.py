@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..configuration.defaults import CROP, RESIZE
-from .options import CAPTIONED_IMAGES, SkipBadImages, Split, TrustRemoteCode
+from .options import CAPTIONED_IMAGES, SkipBadImages, TrustRemoteCode, split_tags
 
 
 def features(
@@ -20,7 +20,13 @@ def features(
     ],
     data: Annotated[str, typer.Option(help=f"The images with captions: {CAPTIONED_IMAGES}.")],
     output: Annotated[Path, typer.Option(help="The folder to write parquet files into; it must not exist yet.")],
-    split: Split = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="The split of the data set to read, where it has several; or several splits, such as "
+            "`train,validation,test`, which become splits of the output."
+        ),
+    ] = None,
     language: Annotated[
         str | None, typer.Option(help="The language of captions that are plain text, as a BCP-47 tag.")
     ] = None,
@@ -55,7 +61,7 @@ def features(
         model,
         data,
         output,
-        split=split,
+        splits=split_tags(split) if split else [],
         language=language,
         sizes={"resize": resize, "crop": crop},
         skip_bad_images=skip_bad_images,

@@ -17,6 +17,7 @@ from .acquire import acquire
 from .analyze import analyze
 from .benchmarks import benchmarks
 from .compare import compare
+from .convert import convert
 from .data import data
 from .demo import demo
 from .embed import embed
@@ -68,6 +69,7 @@ for panel, commands in _COMMANDS.items():
 app.add_typer(evaluate, name="evaluate", rich_help_panel="Search and measure")
 app.add_typer(analyze, name="analyze", rich_help_panel="Search and measure")
 app.add_typer(index, name="index", rich_help_panel="Search and measure")
+app.add_typer(convert, name="convert", rich_help_panel="Inspect and publish")
 
 
 def main() -> None:

@@ -138,7 +138,8 @@ class ModelBuilder:
     def _tower_model(self) -> PreTrainedModel:
         image, text = self.recipe.model.towers
         model = METHODS[self.recipe.method].model
-        made = model.from_towers(image, text, loading=self.code, **self.recipe.model.overrides)
+        fresh = self.recipe.model.fresh_towers
+        made = model.from_towers(image, text, fresh=fresh, loading=self.code, **self.recipe.model.overrides)
         if self.recipe.model.attn_implementation:
             made.set_attn_implementation(self.recipe.model.attn_implementation)
         return made

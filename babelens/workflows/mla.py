@@ -16,7 +16,7 @@ from transformers import (
 from ..configuration.merging import merged
 from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_model, load_processor
-from ..configuration.tasks import IMAGE_TEXT
+from ..configuration.tasks import IMAGE_TEXT, TRIPLET
 from ..modeling.modeling_mla import MlaModel
 from ..processing.processing_mla import MlaProcessor, closing_token_id
 from .building import ModelBuilder
@@ -54,8 +54,8 @@ class MlaData(RecipeData):
     @cached_property
     def image_languages(self) -> list[str]:
         """Languages with captioned images in training: the native one, and those of language exposure."""
-        is_exposed = any(IMAGE_TEXT in stage.tasks for stage in self.recipe.all_stages)
-        exposed = self.languages_of_task(IMAGE_TEXT) if is_exposed else []
+        trained = {task for stage in self.recipe.all_stages for task in stage.tasks}
+        exposed = [tag for task in (IMAGE_TEXT, TRIPLET) if task in trained for tag in self.languages_of_task(task)]
         return list(dict.fromkeys([self.native_language, *exposed]))
 
     @property

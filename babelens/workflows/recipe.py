@@ -28,7 +28,7 @@ from ..data.readers.bitext_files import is_bitext
 from .published_sources import PUBLISHED
 from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe
 from .recipe_types import as_meant
-from .translated_source import TranslatedSource
+from .translated_source import TranslatedSources
 
 EMOJI = "emoji"
 WEAK_EMOJI = "emoji-weak"
@@ -54,7 +54,9 @@ class DataSource:
             an existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
         languages: languages of image-text pairs; default: all.
         translate: captions to translate by machine before training, `{model: …, from: en, to: [de, fr]}`: `model` is a
-            translation model of transformers, a folder or Hub id, or a mapping with one for each language in `to`.
+            translation model of transformers, a folder or Hub id, or a file of translations (`.tsv`, `.jsonl`), or a
+            mapping with one for each language in `to`. With `everywhere: true`, images that have captions in a
+            language get translations into it as well. A list of such mappings translates from several languages.
         translations: the task whose data are translations (`text_text`): a caption in `languages` that they translate,
             word for word, gives its image captions in their other languages.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
@@ -69,7 +71,7 @@ class DataSource:
     pairs: list[list[str]] | dict[str, list[str]] | None = None
     license: str = "unknown"
     attribution: str = ""
-    translate: dict[str, Any] | None = None
+    translate: dict[str, Any] | list[dict[str, Any]] | None = None
     translations: str | None = None
 
     def __post_init__(self) -> None:
@@ -98,9 +100,9 @@ class DataSource:
         return None if self.languages is None else normalize_languages(self.languages)
 
     @property
-    def translated(self) -> TranslatedSource | None:
+    def translated(self) -> TranslatedSources | None:
         """What `translate` describes."""
-        return None if self.translate is None else TranslatedSource.of(self.translate)
+        return None if self.translate is None else TranslatedSources.of(self.translate)
 
     @property
     def language_pairs(self) -> list[tuple[str, str]] | None:
@@ -167,6 +169,8 @@ class ModelSource:
         from_pretrained: a folder or Hub id.
         fresh_heads: with `from_pretrained`, whether the layers between the towers and the shared space are drawn anew,
             as an option of fine-tuning; for models of two towers.
+        fresh_towers: with `image` and `text`, those of the two whose weights are drawn anew, with the sizes, the image
+            processor and the tokenizer of the pretrained ones.
         attn_implementation: `sdpa` (default), `eager`, `flash_attention_2`. Training on a CPU in bfloat16 takes
             `eager` in the place of `sdpa`, whose gradient is slow there.
     """
@@ -177,6 +181,7 @@ class ModelSource:
     overrides: dict[str, Any] = field(default_factory=dict)
     from_pretrained: str | None = None
     fresh_heads: bool = False
+    fresh_towers: list[str] = field(default_factory=list)
     attn_implementation: str | None = None
 
     def __post_init__(self) -> None:
@@ -186,6 +191,9 @@ class ModelSource:
             raise RecipeError("give either a preset, or image and text, or from_pretrained")
         if self.fresh_heads and self.from_pretrained is None:
             raise RecipeError("fresh_heads: a new model has no other heads; it is for from_pretrained")
+        for name in self.fresh_towers:
+            if self.image is None or name not in ("image", "text"):
+                raise RecipeError(f"fresh_towers: {name!r} is none of the towers that image and text name")
 
     @property
     def towers(self) -> tuple[str, str] | None:

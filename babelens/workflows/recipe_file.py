@@ -90,7 +90,8 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The content of a recipe's file, on top of that of the recipe beside it that `extends` names.
+    """The content of a recipe's file, on top of that of the recipe beside it that `extends` names; `null` takes the
+    data of one of its tasks away.
 
     Raises:
         RecipeError: for a file that is not a recipe.
@@ -125,7 +126,12 @@ def _read_extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         raise RecipeError(f"{path}: extends: {error}") from error
     if start.resolve() in above:
         raise RecipeError(f"{path}: extends: {name!r} comes back to {start.name}, which extends it")
-    return merged(_read_extended(start, above), content)
+    below = _read_extended(start, above)
+    joined, given = merged(below, content), content.get("train")
+    if isinstance(given, dict):
+        away = {task for task, source in given.items() if source is None and task in (below.get("train") or {})}
+        joined["train"] = {task: source for task, source in joined["train"].items() if task not in away}
+    return joined
 
 
 def with_key(settings: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""The key `translate` of a recipe's data: captions of one language that are translated by machine into others."""
+"""The key `translate` of a recipe's data: captions of one language that are translated by machine into others. A list
+translates from several languages, each time the captions that the data have, not their translations."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,13 +9,20 @@ from datasets import Dataset
 
 from ..configuration.errors import BabelensError, RecipeError, SaveError
 from ..configuration.languages import normalize_language, normalize_languages
+from ..data.corpus.corpus import with_captions
 from ..inference.translated_captions import translated_captions
-from ..inference.translation import Seq2SeqTranslator, Translator, TranslatorsByPair
-from ..inference.translation_cache import CachedTranslator
+from ..inference.translation import Translator, TranslatorsByPair
 from ..inference.translation_codes import LanguagePair
+from ..inference.translation_tables import open_translator
 from .recipe_types import check_known, value_of
 
-_KEYS: dict[str, Any] = {"model": str | dict[str, str], "from": str, "to": list[str], "batch_size": int}
+_KEYS: dict[str, Any] = {
+    "model": str | dict[str, str],
+    "from": str,
+    "to": list[str],
+    "batch_size": int,
+    "everywhere": bool,
+}
 
 
 @dataclass(frozen=True)
@@ -22,14 +30,17 @@ class TranslatedSource:
     """Captions of one language to translate into others.
 
     Args:
-        models: the translation model of each language that is translated into, a folder or Hub id.
+        models: the translation model of each language that is translated into, a folder or Hub id, or a file of
+            translations.
         source: the language of the captions that are translated.
         batch_size: number of texts that are translated at a time.
+        everywhere: whether images that have captions in a language also get translations into it.
     """
 
     models: Mapping[str, str]
     source: str
     batch_size: int = 32
+    everywhere: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "TranslatedSource":
@@ -61,7 +72,8 @@ class TranslatedSource:
             raise RecipeError(f"translate.model: give one model, or one for each of {', '.join(targets)}")
         if values.get("batch_size", 1) < 1:
             raise RecipeError(f"translate.batch_size must be at least 1, not {values['batch_size']}")
-        return cls({tag: models[tag] for tag in targets}, source, values.get("batch_size", cls.batch_size))
+        options = {key: values[key] for key in ("batch_size", "everywhere") if key in values}
+        return cls({tag: models[tag] for tag in targets}, source, **options)
 
     def __str__(self) -> str:
         """For model cards, such as `translated by machine from en into de, fr (facebook/nllb-200-distilled-600M)`."""
@@ -85,7 +97,8 @@ class TranslatedSource:
         if not targets:
             return corpus
         try:
-            return translated_captions(corpus, self._translator(targets), source=self.source, targets=targets)
+            options: dict[str, Any] = {"source": self.source, "targets": targets, "everywhere": self.everywhere}
+            return translated_captions(corpus, self._translator(targets), **options)
         except SaveError:
             raise
         except BabelensError as error:
@@ -99,6 +112,40 @@ class TranslatedSource:
         translators: dict[LanguagePair, Translator] = {}
         for model, languages in by_model.items():
             pair = (self.source, languages[0]) if len(languages) == 1 else None
-            loaded = Seq2SeqTranslator.from_pretrained(model, pair=pair, batch_size=self.batch_size)
-            translators |= dict.fromkeys(((self.source, target) for target in languages), CachedTranslator(loaded))
+            loaded = open_translator(model, pair=pair, batch_size=self.batch_size)
+            translators |= dict.fromkeys(((self.source, target) for target in languages), loaded)
         return TranslatorsByPair(translators)
+
+
+@dataclass(frozen=True)
+class TranslatedSources:
+    """Several `TranslatedSource`s of the same captions, in their order."""
+
+    parts: Sequence[TranslatedSource]
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> "TranslatedSources":
+        """The sources that a mapping of a recipe describes, or a list of mappings.
+
+        Raises:
+            RecipeError: as `TranslatedSource.of`, and for an empty list or one with something else.
+        """
+        parts = [given] if isinstance(given, Mapping) else list(given)
+        if not parts or not all(isinstance(part, Mapping) for part in parts):
+            raise RecipeError("translate: give {model: …, from: en, to: [de, fr]}, or a list of such")
+        return cls([TranslatedSource.of(part) for part in parts])
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.parts))
+
+    def apply(self, corpus: Any, where: str, *, only: Collection[str] | None = None) -> Dataset:
+        """The corpus with the translations of each part; arguments and errors are those of `TranslatedSource`."""
+        if len(self.parts) == 1:
+            return self.parts[0].apply(corpus, where, only=only)
+        own = corpus.with_format(None)["captions"] if isinstance(corpus, Dataset) else []
+        rows = [list(row) for row in own]
+        for part in self.parts:
+            found = part.apply(corpus, where, only=only).with_format(None)["captions"]
+            for row, before, after in zip(rows, own, found, strict=True):
+                row += after[len(before) :]  # translations follow the captions that they are of
+        return with_captions(corpus, rows)

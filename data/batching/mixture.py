@@ -26,10 +26,10 @@ class GroupedView:
 
     Args:
         groups: the views by name, such as one view for each language.
-        one_at_a_time: if true, all examples of a training step come from a single group, and each group is chosen as
-            often as the others; if false, a step mixes examples of all groups.
-        by_size: with `one_at_a_time`, each batch of each process comes from a group of its own, and each group is
-            chosen as often as it has batches, so that an epoch is one pass over all groups.
+        one_at_a_time: if true, all examples of a training step, in all processes, come from a single group, and each
+            group is chosen as often as the others; if false, a step mixes examples of all groups.
+        by_size: with `one_at_a_time`, each group is chosen as often as it fills a step, so that an epoch is one pass
+            over all groups.
     """
 
     def __init__(self, groups: dict[str, SizedView], *, one_at_a_time: bool, by_size: bool = False) -> None:
@@ -181,18 +181,17 @@ def batch_order(data: SizedView, batch_size: int, seed: list[int], num_processes
         return lambda batch: permutations.batch(batch, batch_size)
     by_group = [_Permutations(size, [*seed, k]) for k, size in enumerate(data.sizes)]
     starts = np.cumsum([0, *data.sizes[:-1]])
-    # By size, each batch is of a group of its own; otherwise the batches of a step, one for each process, are of one.
-    batches = 1 if data.by_size else num_processes
+    # A group of at least one batch that does not fill a step begins its next permutation within the step.
     schedule = (
-        _SizedGroupSchedule([size // batch_size for size in data.sizes], seed)
+        _SizedGroupSchedule([max(size // (batch_size * num_processes), 1) for size in data.sizes], seed)
         if data.by_size
         else _GroupSchedule(len(by_group), seed)
     )
 
     def order(batch: int) -> list[int]:
-        step, within = divmod(batch, batches)
+        step, within = divmod(batch, num_processes)
         group, earlier = schedule[step]
-        own = by_group[group].batch(earlier * batches + within, batch_size)
+        own = by_group[group].batch(earlier * num_processes + within, batch_size)
         return [starts[group] + position for position in own]
 
     return order
@@ -220,28 +219,28 @@ class _GroupSchedule:
 
 
 class _SizedGroupSchedule:
-    """Batch -> the group that its examples come from, and the number of earlier batches of it. Batches come in rounds:
-    in each, a group has as many as it fills, and the order of the batches is a permutation.
+    """Step -> the group that its examples come from, and the number of earlier steps of it. Steps come in rounds: in
+    each, a group has as many as it fills, and the order of the steps is a permutation.
 
     Args:
-        batches: number of batches that each group fills, at least one.
+        steps: number of steps that each group fills, at least one.
         seed: seed of the permutations.
     """
 
-    def __init__(self, batches: Sequence[int], seed: list[int]) -> None:
-        self.batches, self.seed = np.asarray(batches, dtype=np.int64), seed
+    def __init__(self, steps: Sequence[int], seed: list[int]) -> None:
+        self.steps, self.seed = np.asarray(steps, dtype=np.int64), seed
         self.round = -1
         self.groups = self.earlier = np.empty(0, dtype=np.int64)
 
-    def __getitem__(self, batch: int) -> tuple[int, int]:
-        round_, within = divmod(batch, int(self.batches.sum()))
+    def __getitem__(self, step: int) -> tuple[int, int]:
+        round_, within = divmod(step, int(self.steps.sum()))
         if round_ != self.round:
-            every = np.repeat(np.arange(len(self.batches)), self.batches)
+            every = np.repeat(np.arange(len(self.steps)), self.steps)
             self.round, self.groups = round_, np.random.default_rng([*self.seed, round_]).permutation(every)
             self.earlier = np.empty_like(every)
-            self.earlier[np.argsort(self.groups, kind="stable")] = np.concatenate([*map(np.arange, self.batches)])
+            self.earlier[np.argsort(self.groups, kind="stable")] = np.concatenate([*map(np.arange, self.steps)])
         group = int(self.groups[within])
-        return group, round_ * int(self.batches[group]) + int(self.earlier[within])
+        return group, round_ * int(self.steps[group]) + int(self.earlier[within])
 
 
 class _Permutations:

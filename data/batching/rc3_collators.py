@@ -106,12 +106,11 @@ class TranslationCollator:
 
     def __call__(self, examples: list[Example], seeds: list[int]) -> Batch:
         sides = _sides(examples, _batch_rng(seeds))
-        columns = [column for column in _IDENTITIES if any(column in example for example in examples)]
         # A translation pair without an image is about nothing but itself.
         own = [f"{example['text_a']}\n{example['text_b']}" for example in examples]
         identities = [
             [identity_label(example.get(column, pair)) for example, pair in zip(examples, own, strict=True)]
-            for column in columns
+            for column in _IDENTITIES
         ]
         return _encoded(self.processor, sides) | {"identities": torch.tensor(identities)}
 

@@ -59,11 +59,15 @@ def image_text_pairs(corpus: Dataset | IterableDataset, languages: Languages | N
         >>> view = image_text_pairs(load_captions("photos"), ["de", "fr"])
         >>> view[0]["text"], view[0]["language"]
     """
-    wanted = None if languages is None else normalize_languages(languages)
-    return _view("image_text_pairs", corpus, partial(texts_in, languages=wanted), ["image", "features", "image_id"])
+    select = partial(texts_in, languages=_normal_languages(languages))
+    return _view("image_text_pairs", corpus, select, ["image", "features", "image_id"])
 
 
-def translation_pairs(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None) -> "View":
+def translation_pairs(
+    corpus: Dataset | IterableDataset,
+    pairs: Iterable[LanguagePair] | None = None,
+    languages: Languages | None = None,
+) -> "View":
     """Examples {text_a, language_a, text_b, language_b}, with `image_id` if the corpus has it. No image is read.
 
     If a row has as many captions in one language as in the other, the first caption is paired with the first, and so
@@ -75,21 +79,27 @@ def translation_pairs(corpus: Dataset | IterableDataset, pairs: Iterable[Languag
         corpus: a caption corpus or a translation corpus.
         pairs: (language_a, language_b) tuples; by default every two languages that occur in the same row, in
             alphabetical order.
+        languages: without `pairs`, the languages whose pairs are taken, as far as they occur; by default all.
 
     Raises:
-        CorpusError: if no row has texts in both languages of a pair (not checked for a stream).
+        CorpusError: if no row has texts in both languages of a pair, or in one of `languages` and in another (not
+            checked for a stream).
         LanguageTagError: for an unknown language.
     """
-    select = partial(pairs_in, pairs=_normal_pairs(pairs), once=True)
+    select = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=True)
     return _view("translation_pairs", corpus, select, ["image_id"])
 
 
-def triplets(corpus: Dataset | IterableDataset, pairs: Iterable[LanguagePair] | None = None) -> "View":
+def triplets(
+    corpus: Dataset | IterableDataset,
+    pairs: Iterable[LanguagePair] | None = None,
+    languages: Languages | None = None,
+) -> "View":
     """Examples {image, image_id, text_a, language_a, text_b, language_b}: one for each translation pair of an image.
 
     Args and errors are those of `translation_pairs`.
     """
-    select = partial(pairs_in, pairs=_normal_pairs(pairs), once=False)
+    select = partial(pairs_in, pairs=_normal_pairs(pairs), languages=_normal_languages(languages), once=False)
     return _view("triplets", corpus, select, ["image", "features", "image_id"])
 
 
@@ -109,8 +119,7 @@ def weak_pairs(corpus: Dataset | IterableDataset, languages: Languages | None = 
         CorpusError: if no row has texts in one of the languages and in another (not checked for a stream).
         LanguageTagError: for an unknown language.
     """
-    wanted = None if languages is None else normalize_languages(languages)
-    select = partial(weak_pairs_in, languages=wanted)
+    select = partial(weak_pairs_in, languages=_normal_languages(languages))
     return _view("weak_pairs", corpus, select, ["image", "features", "image_id"])
 
 
@@ -337,6 +346,10 @@ def text_table(corpus: Dataset) -> pa.Table:
 def undecoded(corpus: Dataset | IterableDataset) -> Any:
     """The corpus with images as {bytes, path}, which `read_image` decodes with its checks."""
     return corpus.cast_column("image", Image(decode=False)) if "image" in corpus.column_names else corpus
+
+
+def _normal_languages(languages: Languages | None) -> list[str] | None:
+    return None if languages is None else normalize_languages(languages)
 
 
 def _normal_pairs(pairs: Iterable[LanguagePair] | None) -> list[LanguagePair] | None:

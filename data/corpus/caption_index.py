@@ -82,21 +82,25 @@ def texts_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selectio
     return {language: (index.rows[own], {"": index.positions[own]}) for language, own in captions.items()}
 
 
-def pairs_in(table: pa.Table, pairs: list[LanguagePair] | None, once: bool) -> dict[str, Selection]:
+def pairs_in(
+    table: pa.Table, pairs: list[LanguagePair] | None, languages: list[str] | None = None, *, once: bool
+) -> dict[str, Selection]:
     """Selects the pairs of captions that are translations of each other.
 
     Args:
         table: as for `CaptionIndex`.
-        pairs: pairs of languages; by default every two languages.
+        pairs: pairs of languages; by default every two languages that occur in the same row.
+        languages: without `pairs`, the languages that are paired, in this order; by default all, by their names.
         once: whether to select a pair of texts only once, if several rows with the same image_id have it.
 
     Returns:
-        Description of a language pair -> its examples.
+        Description of a language pair -> its examples. One of `languages` that never meets another has an empty
+        selection, and so has one of `pairs` that does not occur.
     """
     index = CaptionIndex(table)
     repeating = once and len(np.unique(index.concepts)) < len(table)
-    selections = {}
-    for language_a, language_b in combinations(sorted(index.languages), 2) if pairs is None else pairs:
+    selections, met = {}, set[str]()
+    for language_a, language_b in combinations(languages or sorted(index.languages), 2) if pairs is None else pairs:
         a, b = _matched(index, index.captions_in(language_a), index.captions_in(language_b), aligned=True)
         rows = index.rows[a]
         if repeating:
@@ -104,7 +108,8 @@ def pairs_in(table: pa.Table, pairs: list[LanguagePair] | None, once: bool) -> d
             rows, a, b = rows[new], a[new], b[new]
         if len(rows) or pairs is not None:
             selections[_pair_name(language_a, language_b)] = rows, {"_a": index.positions[a], "_b": index.positions[b]}
-    return selections or {"two languages": _NO_PAIRS}
+            met |= {language_a, language_b}
+    return selections | _alone(languages if pairs is None else None, met) or {"two languages": _NO_PAIRS}
 
 
 def weak_pairs_in(table: pa.Table, languages: list[str] | None) -> dict[str, Selection]:
@@ -114,15 +119,20 @@ def weak_pairs_in(table: pa.Table, languages: list[str] | None) -> dict[str, Sel
         Description of a language pair -> its examples. A language that never meets another one has an empty selection.
     """
     index = CaptionIndex(table)
-    selections, met = {}, set()
+    selections, met = {}, set[str]()
     for language_a, language_b in combinations(languages or sorted(index.languages), 2):
         a, b = _matched(index, index.captions_in(language_a), index.captions_in(language_b), aligned=False)
         if len(a):
             positions = {"_a": index.positions[a], "_b": index.positions[b]}
             selections[_pair_name(language_a, language_b)] = index.rows[a], positions
             met |= {language_a, language_b}
+    return selections | _alone(languages, met) or {"two languages": _NO_PAIRS}
+
+
+def _alone(languages: list[str] | None, met: set[str]) -> dict[str, Selection]:
+    """Empty selections for those of `languages` that are in no pair."""
     alone = [f"{language} and another of the languages" for language in languages or () if language not in met]
-    return selections | dict.fromkeys(alone, _NO_PAIRS) or {"two languages": _NO_PAIRS}
+    return dict.fromkeys(alone, _NO_PAIRS)
 
 
 def _pair_name(language_a: str, language_b: str) -> str:

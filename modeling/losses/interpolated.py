@@ -145,6 +145,18 @@ def distance_matrix(x: Tensor, y: Tensor) -> Tensor:
         return torch.cdist(x.to(dtype), y.to(dtype), compute_mode="donot_use_mm_for_euclid_dist")
 
 
+def share_nothing(identities: Tensor | None, count: int, device: torch.device) -> Tensor:
+    """Computes which rows are negatives of each other: those without an equal label.
+
+    Shape:
+        identities: integer [K, N], K labels of each row; by default each row is like itself alone.
+        result: boolean [N, N], N = `count`.
+    """
+    if identities is None:
+        return ~torch.eye(count, dtype=torch.bool, device=device)
+    return (identities[:, None, :, None] != identities[None, :, None, :]).all(0).all(0)
+
+
 def _negative_log_probability(positive: Tensor, negatives: Tensor, valid: Tensor | None) -> Tensor:
     """Returns -log of the positive's probability in the softmax of negated distances, [N]."""
     logits = -negatives

@@ -7,9 +7,11 @@ import torch
 from PIL import Image
 
 from babelens import CrossLingualConsistency, CrossLingualConsistencyConfig
+from babelens.configuration.errors import InputError
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import consistency_scores, emoji, emoji_consistency, evaluate_consistent_retrieval
 from babelens.inference.embedder import Embedder
+from babelens.inference.translation_tables import TranslationTable
 
 
 def captioned(folder):
@@ -53,6 +55,25 @@ def test_captions_search_together_and_the_weights_are_those_of_fit(run, model, p
     shown = run("evaluate", model, *options, "--fit-split", "validation").stdout
     assert "CLC-A" in shown and "CLC-C, 96 weights" in shown and "hidden unit 32" in shown
     assert f"{learned['weights']['hidden'][31][1]:.3f}" in shown
+
+
+def test_translations_come_from_a_file_and_not_from_other_captions(run, model, photos, tmp_path):
+    """Other captions of an image would tell more about it than its translations do."""
+    table = tmp_path / "table.tsv"
+    table.write_text("\n".join(["en\tde", *(f"number {n}\tdas {n}" for n in range(8))]))
+    both = ("--data", photos, "--split", "test", "--languages", "en,de", "--consistency", "--json")
+    failed = run("evaluate", model, *both, "--consistency-translator", table, code=1).exception
+    assert isinstance(failed, InputError) and "8 texts have no translation from de to en" in str(failed)
+    lines = [json.dumps({"en": f"number {n}", "de": f"das {n}"}) for n in range(8)]
+    lines += [json.dumps({"de": f"{word} {n}", "en": f"that {n}"}) for n in range(8) for word in ("nummer", "bild")]
+    table = tmp_path / "table.jsonl"
+    table.write_text("\n".join(lines))
+    found = json.loads(run("evaluate", model, *both, "--consistency-translator", table).stdout)["consistency"]["clc_a"]
+    consistency = CrossLingualConsistency(CrossLingualConsistencyConfig(languages=["en", "de"], aggregation="mean"))
+    arguments = Embedder.from_pretrained(model), load_captions(photos, split="test"), ["en", "de"], consistency
+    expected = evaluate_consistent_retrieval(*arguments, translator=TranslationTable(table))
+    assert found["recalls"] == {str(photos): expected} and found["translations"] == "machine"
+    assert json.loads(run("evaluate", model, *both).stdout)["consistency"]["clc_a"]["translations"] == "captions"
 
 
 def test_without_captions_to_fit_on_clc_c_is_left_out(run, model, photos):

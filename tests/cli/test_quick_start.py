@@ -46,7 +46,8 @@ def answer(*arguments, **environment):
 
 
 def test_all_commands_are_here():
-    assert len(COMMANDS) == 15 and [group.name for group in app.registered_groups] == ["evaluate", "analyze", "index"]
+    groups = [group.name for group in app.registered_groups]
+    assert len(COMMANDS) == 15 and groups == ["evaluate", "analyze", "index", "convert"]
     assert [job.__name__ for job in JOBS] == ["emoji", "classes", "captions", "benchmark", "mteb", "texts", "task"]
 
 
@@ -59,6 +60,8 @@ def test_all_commands_are_here():
         *(["evaluate", job.__name__] for job in JOBS),
         ["analyze"],
         *(["analyze", analysis.__name__] for analysis in ANALYSES),
+        ["convert", "mla"],
+        ["convert", "clip"],
         ["index"],
         *(["index", command.callback.__name__] for command in index.registered_commands),
         ["evaluate", "MODEL"],

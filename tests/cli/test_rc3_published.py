@@ -39,10 +39,18 @@ FLICKR = ["1000092795", "10002456", "1000268201", "1000344755"]
 COCO = ["COCO_val2014_000000042", "COCO_val2014_000000074"]
 
 
+# The paper's RC3-Combined, RC3-ROI and RC3-Patch: one pre-training, fine-tuned and evaluated with other images.
+VARIANTS = {
+    "both": {},
+    "regions": {"model.overrides.visual": "regions"},
+    "patches": {"model.overrides.visual": "patches", "regions": "null"},
+}
+
+
 def train(name: str, folder: Path, **changes) -> Path:
     """Runs a recipe of the package in a folder whose `data` are laid out as it names them."""
     settings = {
-        "training.max_steps": 1,
+        "training.max_steps": 2,
         "training.per_device_train_batch_size": 2,
         "training.save_strategy": "no",
         "training.precision": "float32",
@@ -112,14 +120,18 @@ def sentences(image_id: str, label: str) -> dict[str, str]:
     }
 
 
-def test_xvnli(folder):
+@pytest.mark.parametrize("visual", ["both", "regions", "patches"])
+def test_xvnli(folder, visual):
+    """What a task reads of images is chosen when it is fine-tuned."""
     labels = ["entailment", "neutral", "contradiction", "entailment"]
     records = [sentences(*pair) for pair in zip(FLICKR, labels, strict=True)]
     for name in ("en/train", "en/test", "fr/test"):
         write_lines(f"xvnli/{name}.jsonl", records)
     write_images("flickr30k", [f"{image_id}.jpg" for image_id in FLICKR])
     write_regions("flickr30k_boxes36.h5", FLICKR)
-    assert results(train("xvnli", folder), "visual-entailment")["xvnli"].keys() == {"en", "fr"}
+    output = train("xvnli", folder, **VARIANTS[visual])
+    assert Rc3Config.from_pretrained(output).visual == visual
+    assert results(output, "visual-entailment")["xvnli"].keys() == {"en", "fr"}
 
 
 def test_xgqa(folder):
@@ -245,6 +257,16 @@ def write_wit(count: int) -> None:
     Path("data/wit/wit_v1.train.all-00000-of-00010.tsv.gz").write_bytes(gzip.compress(buffer.getvalue().encode()))
 
 
+def write_wikimatrix(*pairs: str) -> None:
+    """Files of some pairs of languages, also of one that RC3 does not read, with a pair of texts of a low score."""
+    Path("data/wikimatrix").mkdir()
+    for pair in pairs:
+        first, second = pair.split("-")
+        lines = [f"{score}\t{first} text {number}\t{second} text {number}" for number, score in enumerate("2211")]
+        table = "\n".join(["1.01\tlow\tlow", *lines])
+        Path(f"data/wikimatrix/WikiMatrix.{pair}.tsv.gz").write_bytes(gzip.compress(table.encode()))
+
+
 def write_mbart() -> None:
     codes = ["cs_CZ", "de_DE", "en_XX", "fr_XX", "id_ID", "ja_XX", "zh_CN"]
     tokenizer = train_bpe(["a dog called 1 runs in the park"], 300, min_frequency=1)
@@ -270,17 +292,43 @@ PRETRAINING = {
 def pretraining(folder):
     write_cc3m(6)
     write_wit(4)
-    table = ["\t".join(LANGUAGES), *("\t".join(f"{tag} text {number}" for tag in LANGUAGES) for number in range(4))]
-    Path("data/wikimatrix.tsv").write_text("\n".join(table))
+    write_wikimatrix("cs-en", "de-en", "de-fr", "en-id", "en-ja", "en-zh", "es-pt")
     write_mbart()
     return folder
 
 
-def test_pretraining(pretraining):
-    output = train("base", pretraining, **PRETRAINING)
+CONTRASTS = {"xtcl_loss", "strict_contrast_loss", "weak_contrast_loss", "relevance_loss"}
+
+
+@pytest.mark.parametrize(
+    ("name", "without"),
+    [
+        ("base", set()),
+        ("no-kl", {"relevance_loss"}),
+        ("no-rxvtcl", CONTRASTS - {"xtcl_loss"}),
+        ("no-contrast", CONTRASTS),
+    ],
+)
+def test_pretraining(pretraining, name, without):
+    read = load_recipe(f"rc3/{name}").train
+    unread = {f"train.{task}.options.cache_dir" for task in {"strict", "weak"} - read.keys()}
+    output = train(name, pretraining, **{key: value for key, value in PRETRAINING.items() if key not in unread})
     (state,) = (output / "checkpoints").glob("*/trainer_state.json")
     logged = json.loads(state.read_text())["log_history"][0]
-    assert {"mclm_loss", "itm_loss", "xtcl_loss", "strict_contrast_loss", "relevance_loss"} <= logged.keys()
+    assert {"mclm_loss", "itm_loss"} | CONTRASTS - without <= logged.keys()
+    assert not without & logged.keys()
+
+
+def test_the_vocabulary_is_cut_down_to_all_texts_of_the_recipe(pretraining, monkeypatch):
+    """CC3M's, WIT's and WikiMatrix', and those of the tasks, as the header of the recipe says."""
+    for reader in ("cc3m", "wit", "bitext"):
+        monkeypatch.setattr(f"babelens.data.readers.{reader}.DEFAULT_CACHE", pretraining / "cache")
+    Path("data/task-texts.txt").write_text("there is a dog")
+    options = ["--recipe", "rc3/base", "--texts", "data/task-texts.txt", "--output", "runs/cut", "--json"]
+    done = CliRunner().invoke(app, ["trim", "runs/mbart-50-trimmed", *options], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout[done.stdout.index("{") :])
+    assert report["texts"] == 5 * 6 + 3 * 6 + 2 * 7 + 1 and report["coverage"] >= 0.9999
 
 
 def test_an_image_without_regions_tells_what_the_files_names_look_like(pretraining):

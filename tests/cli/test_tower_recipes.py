@@ -116,6 +116,23 @@ def test_the_folder_is_a_model_of_both_towers(trained: dict[str, Path], folder: 
     assert processor.image_processor.size == AutoProcessor.from_pretrained(folder / "vit", backend="pil").size
 
 
+def test_towers_may_be_drawn_anew(folder: Path, tmp_path: Path) -> None:
+    """The pretrained ones then give their sizes, the image processor and the tokenizer."""
+    content = recipe(folder)
+    content["model"]["fresh_towers"] = ["text"]
+    made = recipe_run(load_recipe(written(content, tmp_path / "recipe.yaml")), tmp_path / "run", "test").builder
+    model = made.make_model(made.make_processor())
+    own = {name: AutoModel.from_pretrained(folder / name).state_dict() for name in ("vit", "bert")}
+    assert all(torch.equal(value, own["vit"][name]) for name, value in model.vision_model.state_dict().items())
+    drawn = {name: value for name, value in model.text_model.state_dict().items() if value.dim() > 1}
+    assert drawn and not any(
+        torch.equal(value, own["bert"][name]) for name, value in drawn.items() if name in own["bert"]
+    )
+    content["model"] = {"preset": "mural-tiny", "fresh_towers": ["text"]}
+    with pytest.raises(RecipeError, match="fresh_towers: 'text' is none of the towers"):
+        load_recipe(written(content, tmp_path / "recipe.yaml"))
+
+
 def test_heads_first_and_then_the_upper_layer(folder: Path, tmp_path: Path, cache: Path) -> None:
     content = recipe(folder)
     tasks = ["image_text", "text_text"]

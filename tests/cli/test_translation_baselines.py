@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 from PIL import Image
-from tiny_recipes import mural
+from tiny_recipes import mural, smalr
 from tiny_training import write_shapes
 from translation_models import save_nllb
 from typer.testing import CliRunner
@@ -126,6 +126,60 @@ def test_captions_are_translated_before_training_and_the_card_says_so(content, n
 def test_models_of_one_pair_each(content, nllb, tmp_path):
     run = recipe_run(load_recipe(prepared(content, tmp_path, model={"es": str(nllb), "CS": str(nllb)})), tmp_path, "")
     assert {"es", "cs"} < languages_of(run.data.corpora["image_text"]).keys()
+
+
+def test_captions_are_translated_between_languages_that_have_some(tmp_path):
+    """As SMALR's data are (Burns et al. 2020, table 4), from a file of translations."""
+    rows = [{"captions": {"en": [f"a dot {n}", f"a spot {n}"], "de": [f"ein Punkt {n}"]}} for n in range(16)]
+    (tmp_path / "photos").mkdir()
+    for n, row in enumerate(rows):
+        row["file_name"] = f"{n}.png"
+        Image.new("RGB", (8, 8), (n, n, n)).save(tmp_path / "photos" / row["file_name"])
+    (tmp_path / "photos" / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    table = [
+        f"{text} {n}\t{text} auf Deutsch {n}\t{text} en français {n}"
+        for n in range(16)
+        for text in ("a dot", "a spot")
+    ]
+    table += [f"a point {n}\tein Punkt {n}\t" for n in range(16)]
+    (tmp_path / "table.tsv").write_text("\n".join(["en\tde\tfr", *table]))
+    translate = [
+        {"model": str(tmp_path / "table.tsv"), "from": "en", "to": ["de", "fr"], "everywhere": True},
+        {"model": str(tmp_path / "table.tsv"), "from": "de", "to": ["en"], "everywhere": True},
+    ]
+    source = {"source": str(tmp_path / "photos"), "translate": translate}
+    content = smalr(tmp_path) | {
+        "train": {"text_text": source, "image_text": source | {"languages": ["en", "de", "fr"]}}
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    captions = recipe_run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "run", "").data.corpora["image_text"][3][
+        "captions"
+    ]
+    found = {tag: [c["text"] for c in captions if c["language"] == tag] for tag in ("en", "de", "fr")}
+    assert found == {
+        "en": ["a dot 3", "a spot 3", "a point 3"],
+        "de": ["ein Punkt 3", "a dot auf Deutsch 3", "a spot auf Deutsch 3"],
+        "fr": ["a dot en français 3", "a spot en français 3"],
+    }
+
+
+def test_data_are_written_with_translations_in_the_place_of_captions(run, tmp_path):
+    """As captions to ask with (Burns et al. 2020, table 17)."""
+    (tmp_path / "photos").mkdir()
+    write_shapes(tmp_path / "photos", captioned=("en", "de"))
+    english = [
+        c["text"] for row in load_captions(tmp_path / "photos")["captions"] for c in row if c["language"] == "en"
+    ]
+    table = tmp_path / "table.tsv"
+    table.write_text("\n".join(["en\tde\tfr", *(f"{text}\tzu {text}\tà {text}" for text in dict.fromkeys(english))]))
+    given = ("data", tmp_path / "photos", "--translate", table, "--to", "de,fr")
+    run(*given, "--output", tmp_path / "added")
+    run(*given, "--replace", "--output", tmp_path / "replaced")
+    found = {name: load_captions(tmp_path / name)[0]["captions"] for name in ("added", "replaced")}
+    texts = {name: {c["language"]: c["text"] for c in captions} for name, captions in found.items()}
+    assert texts["replaced"] == {"en": english[0], "de": f"zu {english[0]}", "fr": f"à {english[0]}"}
+    assert texts["added"].keys() == texts["replaced"].keys() and texts["added"]["de"] != texts["replaced"]["de"]
+    assert "needs SOURCE, --output and --to" in run("data", "--translate", table, code=2).output
 
 
 def test_only_languages_that_are_trained_on_are_translated_into(content, tmp_path):

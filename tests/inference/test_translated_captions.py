@@ -46,6 +46,16 @@ def test_translations_stand_in_the_order_of_what_they_translate(translator):
     assert languages_of(found) == {"de": 4, "en": 3, "fr": 1}
 
 
+def test_translations_go_everywhere_or_take_the_place_of_captions(translator):
+    rows = [{"captions": [{"language": "en", "text": "thing 1"}, {"language": "de", "text": "ding 2"}]}]
+    corpus, options = Dataset.from_list(rows), {"source": "en", "targets": ["de", "fr"]}
+    everywhere = translated_captions(corpus, translator, **options, everywhere=True)
+    assert captions_in(everywhere, "de") == [["ding 2", "ding 1"]]  # people's first
+    replaced = translated_captions(corpus, translator, **options, replace=True)
+    assert captions_in(replaced, "de") == [["ding 1"]] and captions_in(replaced, "fr") == [["chose 1"]]
+    assert captions_in(replaced, "en") == [["thing 1"]]
+
+
 class Silent:
     """Has no translation of some texts."""
 

@@ -10,6 +10,7 @@ from tiny_training import shapes_corpus
 
 from babelens import MlaTrainingArguments
 from babelens.configuration.errors import TrainingSetupError
+from babelens.data.batching.mixture import TaskBatchSampler
 from babelens.modeling.losses import symmetric_contrastive_loss
 
 # ---- What is trained ----
@@ -75,6 +76,19 @@ def test_all_trains_everything_in_every_language(make_mla_trainer):
     assert changed(trainer.model, before) == {name for name, _ in trainer.model.named_parameters()}
 
 
+@pytest.mark.parametrize("settings", [{"trainable": "native"}, {"cache_frozen_features": False}])
+def test_images_are_prepared_as_in_use_unless_augmentation_is_asked_for(make_mla_trainer, settings):
+    def images(**changes):
+        trainer = make_mla_trainer(["image_text"], **settings | changes)
+        keys = next(iter(TaskBatchSampler(trainer.train_dataset, 4, seed=0)))
+        sampled = trainer.train_dataset.__getitems__(keys)
+        prepared = trainer.processing_class(images=[example["image"] for _, example in sampled], return_tensors="pt")
+        return trainer.data_collator(sampled)["image_text"]["pixel_values"], prepared["pixel_values"]
+
+    assert torch.equal(*images())
+    assert not torch.equal(*images(image_augmentation={"horizontal_flip": 1.0}))
+
+
 @pytest.mark.parametrize("part", ["native", "all"])
 def test_fine_tuning_leaves_the_temperature_at_a_hundredth(make_mla_trainer, part):
     """Of the loss, as the authors do; that of the native model stays as it is."""
@@ -128,6 +142,26 @@ def test_objectives_can_be_switched(make_mla_trainer):
             found[task, objective] = losses(trainer)[0]
             assert getattr(trainer.model.config, f"{task}_objective") == objective
     assert len(set(found.values())) == 4
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("objective", ["mse", "nce"])
+def test_a_triplet_has_both_losses_on_one_batch(make_mla_trainer, cached, objective):
+    """Language exposure and native language transfer of the same texts, in one language."""
+    settings = {"cache_frozen_features": cached, "text_text_objective": objective, **COLD}
+    trainer = make_mla_trainer(["triplet"], max_steps=8, **settings)
+    assert list(trainer.tasks["triplet"].groups) == ["de", "fr"]
+    model, batches = trainer.model, []
+    objective_of = model.contrastive_objective
+    model.contrastive_objective = lambda output, **kw: batches.append((output, kw)) or objective_of(output, **kw)
+    assert trained_parts(trainer) == {"de", "fr", "embedding"}
+    output, options = batches[0]
+    exposure = symmetric_contrastive_loss(output.image_embeds, output.text_embeds, 0.01, **options) / 2
+    if objective == "mse":
+        transfer = torch.nn.functional.mse_loss(output.text_features, output.paired_text_features)
+    else:
+        transfer = symmetric_contrastive_loss(output.paired_text_embeds, output.text_embeds, 0.01, **options) / 2
+    assert losses(trainer)[0] == pytest.approx((exposure + transfer).item(), rel=1e-3)
 
 
 def test_transfer_goes_on_during_exposure(make_mla_trainer):

@@ -7,18 +7,23 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from datasets import Dataset
 from processes import ProcessesDied, together
-from tiny_rc3 import REGION_SIZE, rc3_data, rc3_trainer, shapes_regions, train, weak_corpus
+from tiny_rc3 import REGION_SIZE, SIZES, rc3_data, rc3_processor, rc3_trainer, shapes_regions, train, weak_corpus
 from tiny_training import PoisonGradient, assert_same, shapes_corpus
+from transformers import set_seed
 
-from babelens import Rc3ForPreTraining
-from babelens.configuration.errors import NonFiniteError, TrainingSetupError
+from babelens import Rc3Config, Rc3ForPreTraining
+from babelens.configuration.errors import CorpusError, NonFiniteError, TrainingSetupError
 from babelens.data.batching.mixture import TaskBatchSampler
+from babelens.data.batching.rc3_collators import TranslationCollator
 from babelens.data.batching.task_data import TaskData
-from babelens.data.batching.views import weak_pairs
-from babelens.data.corpus.corpus import as_caption_corpus
+from babelens.data.batching.views import translation_pairs, weak_pairs
+from babelens.data.corpus.corpus import as_caption_corpus, as_translation_corpus
 from babelens.modeling.modeling_rc3_pretraining import Passes
 from babelens.trainers.checkpoints import newest_checkpoint
+from babelens.trainers.rc3 import _of_all_processes
 
 OBJECTIVES = ("mclm", "itm", "xtcl", "rxvtcl")
 
@@ -136,6 +141,22 @@ def test_languages_and_pairs_are_those_asked_for(tmp_path):
     assert {(e["language_a"], e["language_b"]) for e in tasks["strict"].__getitems__(range(16))} == {("en", "fr")}
     assert {(e["language_a"], e["language_b"]) for e in tasks["parallel"].__getitems__(range(16))} == {("en", "de")}
     assert len(tasks["weak"]) == 16
+
+
+def test_pairs_of_languages_that_do_not_meet_are_not_asked_for(tmp_path):
+    """Published translation pairs: German with English, English with French, and none of German with French."""
+    rows = [
+        {"captions": [{"language": tag, "text": f"{tag} {number}"} for tag in pair]}
+        for pair in (("de", "en"), ("en", "fr"))
+        for number in range(8)
+    ]
+    corpus = as_translation_corpus(Dataset.from_list(rows))
+    data = rc3_data() | {"parallel": TaskData(corpus, languages=["de", "en", "fr"])}
+    assert list(rc3_trainer(tmp_path, data=data).train_dataset.tasks["parallel"].groups) == [
+        "de with en", "en with fr"
+    ]  # fmt: skip
+    with pytest.raises(CorpusError, match="no row has texts in ja and another of the languages"):
+        rc3_trainer(tmp_path, data=data | {"parallel": TaskData(corpus, languages=["de", "en", "ja"])})
 
 
 class MeanColours:
@@ -365,6 +386,7 @@ def test_two_processes_step_as_one_with_both_batches(tmp_path):
     model = {"dropout": 0.0, "xtcl_weight": 0.0, "mclm_weight": 0.0}
     settings = {
         "model": model,
+        "data": rc3_data() | {"strict": TaskData(shapes_corpus(), languages=["de", "en"])},  # the pair of every step
         "optim": "sgd",
         "learning_rate": 0.05,
         "max_steps": 4,
@@ -375,6 +397,36 @@ def test_two_processes_step_as_one_with_both_batches(tmp_path):
     assert several["visio_textual_probability.probabilities"].any()
     for name, value in one.items():
         np.testing.assert_allclose(several[name], value, atol=2e-6, err_msg=name)
+
+
+def contrasted(rows: slice | None) -> tuple[float, dict[str, np.ndarray]]:
+    """XTCL and its gradient on 8 translation pairs, of which a process has `rows`; on all of them for None."""
+    set_seed(3)
+    processor = rc3_processor()
+    weights = dict.fromkeys(("mclm_weight", "itm_weight", "rxvtcl_weight"), 0.0) | {"init_std": 0.2, "dropout": 0.0}
+    model = Rc3ForPreTraining(Rc3Config(**SIZES | processor.config_fields() | weights)).train()
+    model.textual_probability.observe(torch.tensor(0.6))  # so that negatives are interpolated
+    examples = translation_pairs(shapes_corpus(), [("de", "en")])[:8]
+    del examples[6]["image_id"]  # as of texts without images
+    mine = slice(None) if rows is None else slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4)
+    batch = TranslationCollator(processor)(examples[mine], [2] * len(examples[mine]))
+    loss = model(parallel=batch, gather=_of_all_processes if rows else None).loss
+    loss.backward()
+    return loss.item(), {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def in_a_group() -> tuple[float, dict[str, np.ndarray]]:
+    dist.init_process_group("gloo")
+    return contrasted(slice(4))
+
+
+def test_parallel_texts_of_all_processes_are_contrasted():
+    (loss, gradient), (other_loss, other_gradient) = together(2, in_a_group)
+    expected, expected_gradient = contrasted(None)
+    assert loss == pytest.approx(expected, abs=1e-5) and other_loss == pytest.approx(expected, abs=1e-5)
+    assert gradient.keys() == expected_gradient.keys()
+    for name, value in expected_gradient.items():  # averaged, as by DistributedDataParallel
+        np.testing.assert_allclose((gradient[name] + other_gradient[name]) / 2, value, atol=2e-6, err_msg=name)
 
 
 def test_a_checkpoint_is_a_model_folder_with_its_averages(tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,31 @@ from ...data.corpus.saving import save_captions
 from ...data.emoji.benchmark import VENDORS, emoji_licenses, emoji_manifest, load_emoji, published_manifest
 from ...inference.gallery import contact_sheet
 from ...inference.lettering import Lettering
+from ...inference.translated_captions import translated_captions
 from ..console import plain_console
+from .models import load_translator
+
+
+@dataclass(frozen=True)
+class Translation:
+    """Captions to translate, as the options of the command say.
+
+    Args:
+        translator: a translation model, or a file of translations.
+        source, targets: the language of the captions, and those that they are translated into.
+        replace: whether translations take the place of captions in these languages.
+    """
+
+    translator: str
+    source: str
+    targets: list[str]
+    replace: bool
+
+    def apply(self, corpus: Dataset) -> Dataset:
+        """The corpus with translations."""
+        translator = load_translator(self.translator, None, trust_remote_code=False, option="--translate")
+        options: dict[str, Any] = {"source": self.source, "targets": self.targets, "replace": self.replace}
+        return translated_captions(corpus, translator, **options)
 
 
 def show_emoji(
@@ -51,6 +75,7 @@ def show_corpus(
     images: int,
     output: Path | None,
     as_json: bool,
+    translation: Translation | None = None,
 ) -> None:
     """Shows what is in a corpus of captioned images, and draws some of its images."""
     skipped: list[SkippedImage] = []
@@ -61,6 +86,8 @@ def show_corpus(
         on_bad_image="skip" if skip_bad_images else "error",
         skipped=skipped,
     )
+    if translation is not None:
+        corpus = translation.apply(corpus)
     statistics = {"source": source, **corpus_statistics(corpus), "skipped": [asdict(each) for each in skipped]}
     if as_json:
         _print_json(statistics)

@@ -31,7 +31,7 @@ def evaluate_captions(
     as_json: bool,
     report: bool = True,
     translator: Translator | None = None,
-    translate_to: str = "en",
+    translate_to: str | None = None,
     consistency: bool = False,
     fit_on: tuple[str, str | None] | None = None,
 ) -> None:
@@ -39,15 +39,16 @@ def evaluate_captions(
 
     Args:
         embedder, data, languages, split, protocol, reranker, output, as_json, report: as the command's options.
-        translator: translates captions into `translate_to` before they search, as a second measurement.
-        translate_to: the language.
+        translator: translates captions into `translate_to` before they search, as a second measurement; or, with
+            `consistency`, into all languages.
+        translate_to: the language; None with `consistency`.
         consistency: whether to measure cross-lingual consistency as well.
         fit_on: source and split of the captions on which CLC-C is fitted.
     """
     corpus = load_captions(data, split=split)
     tags = list(languages_of(corpus)) if languages is None else languages
     ranks: dict[str, QueryRanks] = {}
-    if translator is not None:
+    if translator is not None and translate_to is not None:
         measured: dict[str, Any] = {"protocol": protocol, "only_captioned": only_captioned, "ranks": ranks}
         compared = evaluate_translate_test(embedder, corpus, tags, translator, to=translate_to, **measured)
         found = {
@@ -79,7 +80,9 @@ def evaluate_captions(
         show_results(results, output, as_json, lambda: print_recalls(data, results), **beside)
         return
     validation = None if fit_on is None else load_captions(fit_on[0], split=fit_on[1])
-    joined = compare_consistency(embedder, {data: corpus}, tags, validation=validation, protocol=protocol)
+    joined = compare_consistency(
+        embedder, {data: corpus}, tags, validation=validation, translator=translator, protocol=protocol
+    )
     both: dict[str, Any] = {RECALLS: results, CONSISTENCY: joined}
 
     def show() -> None:

@@ -1,6 +1,7 @@
 """A corpus of ten-crop features, for `babelens features`."""
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -15,27 +16,35 @@ def extract_features(
     data: str,
     output: Path,
     *,
-    split: str | None,
+    splits: list[str],
     language: str | None,
     sizes: dict[str, int],
     skip_bad_images: bool,
     batch_size: int,
     trust_remote_code: bool,
 ) -> None:
-    """Writes the corpus `data` with the features of a vision model; `sizes` are `resize` and `crop`."""
+    """Writes the corpus `data` with the features of a vision model.
+
+    Args:
+        model, data, output, language, skip_bad_images, batch_size, trust_remote_code: as the command's options.
+        splits: the splits to read; of several, each becomes one of the output.
+        sizes: `resize` and `crop`.
+    """
     try:
         extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, **sizes)
     except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
     skipped: list[SkippedImage] = []
-    corpus = load_captions(
-        data,
-        split=split,
-        language=language,
-        on_bad_image="skip" if skip_bad_images else "error",
-        skipped=skipped,
-    )
+    on_bad_image: Any = "skip" if skip_bad_images else "error"
+    chosen: list[str | None] = [*splits] or [None]
+    corpora = {
+        split: load_captions(data, split=split, language=language, on_bad_image=on_bad_image, skipped=skipped)
+        for split in chosen
+    }
     for each in skipped:
         typer.echo(f"left out: {each.place}: {each.reason}", err=True)
-    write_features(corpus, extract, output, batch_size=batch_size)
-    typer.echo(f"{len(corpus)} images with {extract.width} features each: {output}", err=True)
+    only = next(iter(corpora.values())) if len(corpora) == 1 else None
+    written = {str(split): corpus for split, corpus in corpora.items()} if only is None else only
+    write_features(written, extract, output, batch_size=batch_size)
+    total = sum(map(len, corpora.values()))
+    typer.echo(f"{total} images with {extract.width} features each: {output}", err=True)

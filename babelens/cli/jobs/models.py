@@ -11,8 +11,8 @@ from ...inference.cross_encoder import CrossEncoder
 from ...inference.embedder import Embedder
 from ...inference.region_extraction import RegionExtractor
 from ...inference.reranking import Reranker
-from ...inference.translation import Seq2SeqTranslator, Translator, TranslatorsByPair
-from ...inference.translation_cache import CachedTranslator
+from ...inference.translation import Translator, TranslatorsByPair
+from ...inference.translation_tables import open_translator
 from ...registry import METHODS
 
 
@@ -101,12 +101,15 @@ def load_reranker(
     return Reranker(cross_encoder, top_k) if cross_encoder else None
 
 
-def load_translator(given: str, to: str, trust_remote_code: bool) -> Translator:
-    """The translator of the option --translate-test, which keeps its translations on disk.
+def load_translator(
+    given: str, to: str | None, trust_remote_code: bool, option: str = "--translate-test"
+) -> Translator:
+    """The translator of an option, which keeps its translations on disk.
 
     Args:
-        given: one model, or `de=MODEL,fr=MODEL`.
-        to: the language that texts are translated into.
+        given: one model, or a file of translations; or, into one language, `de=MODEL,fr=MODEL`.
+        to: the language that texts are translated into; None for any.
+        option: the option, for error messages.
         trust_remote_code: whether to run code that comes with the models.
 
     Raises:
@@ -114,14 +117,10 @@ def load_translator(given: str, to: str, trust_remote_code: bool) -> Translator:
     """
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
-        if "=" not in given:
-            return CachedTranslator(Seq2SeqTranslator.from_pretrained(given, **code))
+        if to is None or "=" not in given:
+            return open_translator(given, **code)
         models = dict(part.split("=", 1) for part in given.split(","))
-        return TranslatorsByPair(
-            {
-                (tag, to): CachedTranslator(Seq2SeqTranslator.from_pretrained(name, pair=(tag, to), **code))
-                for tag, name in models.items()
-            }
-        )
+        translators = {(tag, to): open_translator(name, pair=(tag, to), **code) for tag, name in models.items()}
+        return TranslatorsByPair(translators)
     except (BabelensError, OSError) as error:
-        raise typer.BadParameter(str(error), param_hint="--translate-test") from error
+        raise typer.BadParameter(str(error), param_hint=option) from error

@@ -115,14 +115,21 @@ def test_a_data_loader_reads_them(workers):
     assert found == batches([0])
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
-def test_groups_by_size_have_as_many_batches_as_they_fill(num_processes):
+@pytest.mark.parametrize(
+    ("num_processes", "per_round"), [(1, {"de": 3, "fr": 1, "uk": 7}), (2, {"de": 2, "fr": 2, "uk": 6})]
+)
+def test_groups_by_size_have_as_many_steps_as_they_fill(num_processes, per_round):
+    """A group that does not fill a step, `fr`, has one step in a round."""
     found = batches(range(20), by_size=True, num_processes=num_processes)
-    assert all(len(groups_of(batch)) == 1 for batch in found)
-    rounds = [Counter(batch[0][0] for batch in found[start : start + 11]) for start in range(0, 190, 11)]
-    assert all(counted == {"de": 3, "fr": 1, "uk": 7} for counted in rounds)
-    assert max(Counter(example for batch in found[:11] for example in batch).values()) == 1  # one pass
-    orders = [tuple(batch[0][0] for batch in found[start : start + 11]) for start in range(0, 190, 11)]
+    steps = [found[start : start + num_processes] for start in range(0, len(found), num_processes)]
+    assert all(len({group for batch in step for group in groups_of(batch)}) == 1 for step in steps)
+    size = sum(per_round.values())
+    starts = range(0, len(found) - size + 1, size)
+    rounds = [Counter(batch[0][0] for batch in found[start : start + size]) for start in starts]
+    assert len(rounds) > 15 and all(counted == per_round for counted in rounds)
+    once = Counter(example for batch in found[:size] for example in batch if example[0] != "fr")
+    assert max(once.values()) == 1  # one pass
+    orders = [tuple(batch[0][0] for batch in found[start : start + size]) for start in starts]
     assert len(set(orders)) > 10
     assert found == batches(range(20), by_size=True, num_processes=num_processes)
     assert found != batches(range(20), by_size=True, num_processes=num_processes, seed=1)

@@ -1,0 +1,70 @@
+"""What the rows of a table differ in: the one thing that the table compares."""
+
+from dataclasses import asdict
+
+import pytest
+
+from babelens.workflows.loading import load_recipe
+from babelens.workflows.record import flattened
+
+# Recipe -> the row that it is compared with, and the keys in which both may differ.
+ROWS = {
+    "rc3/no-kl": ("rc3/base", {"model.overrides.relevance_weight"}),
+    "rc3/no-rxvtcl": ("rc3/base", {"model.overrides.rxvtcl_weight", "train.weak"}),
+    "rc3/no-contrast": (
+        "rc3/base",
+        {
+            *(f"model.overrides.{name}_weight" for name in ("rxvtcl", "xtcl")),
+            *("train.weak", "train.parallel", "training.parallel_captions"),
+        },
+    ),
+    "mla/linear": ("mla/cc300k", {"model.overrides.acquirer"}),
+    "mla/kept": ("mla/cc300k", {"stages", "train.image_text", "train.triplet"}),
+    "mla/kept-nce": ("mla/kept", {"stages"}),
+    "mla/transfer": ("mla/cc300k", {"stages"}),
+    "mla/transfer-nce": ("mla/transfer", {"stages"}),
+    "mla/exposure": ("mla/cc300k", {"stages"}),
+    "mla/exposure-mse": ("mla/exposure", {"stages"}),
+    "mla/transfer-exposure-mse": ("mla/cc300k", {"stages"}),
+    "smalr/hem": ("smalr/smalr", {"model.overrides.mask_weight"}),
+    "smalr/la": ("smalr/hem", {"model.overrides.specific_words"}),
+    "smalr/mule": (
+        "smalr/hem",
+        {
+            *(f"model.overrides.{name}" for name in ("word_size", "specific_words", "latent_tokens", "vector_weight")),
+            *("stages", "training.learning_rate"),  # its warm-up, and the rate of its code
+        },
+    ),
+    "smalr/embn": (
+        "smalr/mule",
+        {
+            *("model.overrides.adversarial_weight", "stages", "train.text_text", "validation.translate"),
+            *("train.image_text.languages", "training.eval_languages"),  # of one language
+        },
+    ),
+    "smalr/par-embn": (
+        "smalr/mule",
+        {
+            *(
+                f"model.overrides.{name}"
+                for name in ("language_branches", "adversarial_weight", "neighborhood_weight")
+            ),
+            *("stages", "train.text_text"),
+        },
+    ),
+    "smalr/l-liwe": ("smalr/s-liwe", {"model.preset"}),
+}
+
+
+def settings(name):
+    found = flattened(asdict(load_recipe(name)))
+    return {key: value for key, value in found.items() if value not in ({}, [])}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_differ_in_what_their_table_compares(name):
+    other, allowed = ROWS[name]
+    here, there = settings(name), settings(other)
+    different = {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)} - {"file"}
+    beyond = {key for key in different if not any(key == each or key.startswith(f"{each}.") for each in allowed)}
+    assert different and not beyond
