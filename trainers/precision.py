@@ -17,6 +17,7 @@ import torch
 from accelerate.utils import gather, parse_flag_from_env
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import SaveStrategy, SchedulerType
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 
 from ..configuration.defaults import Precision
@@ -60,6 +61,8 @@ class PrecisionTrainingArguments(TrainingArguments):
     # methods reads, each with the reason (see `own_options`).
     methods: ClassVar[tuple[str, ...]] = ()
     unread: ClassVar[Mapping[str, str]] = {}
+    # `metric_for_best_model`, unless another one is given.
+    best_metric: ClassVar[str] = "loss"
 
     precision: Precision = field(
         default=AUTO,
@@ -73,6 +76,10 @@ class PrecisionTrainingArguments(TrainingArguments):
     def __post_init__(self) -> None:
         check_read(self, PrecisionTrainingArguments)
         self.use_precision(self.asked_precision() or fastest_precision(self._device_type))
+        # A schedule that waits for a plateau takes the same metric, and needs one that falls.
+        seeks_best = self.load_best_model_at_end or self.save_strategy == SaveStrategy.BEST
+        if seeks_best and self.lr_scheduler_type != SchedulerType.REDUCE_ON_PLATEAU:
+            self.metric_for_best_model: str | None = self.metric_for_best_model or self.best_metric
         super().__post_init__()
 
     def use_precision(self, chosen: ChosenPrecision) -> None:

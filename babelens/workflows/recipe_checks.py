@@ -219,10 +219,10 @@ def check_arguments_fit(run: RunParts, arguments: Sequence[TrainingArguments]) -
         check_names((getattr(args, "text_augmentation", None) or {}).get("tasks"), tasks, f"{where}.text_augmentation")
         metric = args.metric_for_best_model
         by_recall = isinstance(args, ContrastiveTrainingArguments) and metric is not None
-        if by_recall and not metric.removeprefix("eval_").startswith("mean_recall"):
+        if by_recall and not metric.removeprefix("eval_").startswith(("mean_recall", "loss")):
             raise RecipeError(
-                f"{where}.metric_for_best_model={metric}: there is no such metric; there are mean_recall and, for a "
-                "language, such as mean_recall_de"
+                f"{where}.metric_for_best_model={metric}: there is no such metric; there are loss, mean_recall and, "
+                "for a language, such as mean_recall_de"
             )
         if args.eval_strategy != "no" and run.recipe.validation is None:
             raise RecipeError(
