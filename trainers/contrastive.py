@@ -38,7 +38,7 @@ from .data_loading import batch_sizes_of, data_seed
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .kept_chunks import FixedNumber, KeptChunks, WhileMemoryLasts, processes_of_machine
-from .optimizers import Lamb, TaskOptimizer, parameter_groups
+from .optimizers import Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .tower_features import FrozenTowers
@@ -379,10 +379,13 @@ class ContrastiveTrainer(BabelensTrainer):
         )
         own = {LAMB: Lamb, ADAMAX: torch.optim.Adamax}
         if self.args.optim in own:
-            betas = (self.args.adam_beta1, self.args.adam_beta2)
-            return own[self.args.optim](groups, lr=learning_rate, betas=betas, eps=self.args.adam_epsilon)
-        optimizer_class, options = self.get_optimizer_cls_and_kwargs(self.args, model)
-        return optimizer_class(groups, **{**options, "lr": learning_rate})
+            made, options = own[self.args.optim], {"betas": (self.args.adam_beta1, self.args.adam_beta2)}
+            options["eps"] = self.args.adam_epsilon
+        else:
+            made, options = self.get_optimizer_cls_and_kwargs(self.args, model)
+        optimizer = made(groups, **{**options, "lr": learning_rate})
+        refuse_moments_of_lamb(optimizer)
+        return optimizer
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """The parameters with weight decay: matrices and filters, but neither biases nor scales of normalization

@@ -4,7 +4,6 @@ With hardware instructions, bfloat16 takes about half the time; a processor that
 twice the time. Weights, optimizer and loss are in float32 in either case; matrix products are autocast.
 """
 
-import json
 import os
 import timeit
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_availab
 from ..configuration.defaults import Precision
 from ..configuration.errors import TrainingSetupError
 from .own_options import check_read
+from .run_conditions import kept_attributes
 
 AUTO, FLOAT32, BFLOAT16, FLOAT16 = get_args(Precision)
 
@@ -204,7 +204,4 @@ class PrecisionState(TrainerCallback, ExportableState):
 
 def precision_of(checkpoint: str | Path) -> str | None:
     """The precision in which a checkpoint was trained; None if it is not recorded."""
-    file = Path(checkpoint) / "trainer_state.json"
-    state = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    kept = (state.get("stateful_callbacks") or {}).get(PrecisionState.__name__)
-    return kept["attributes"]["precision"] if kept else None
+    return (kept_attributes(checkpoint, PrecisionState) or {}).get("precision")
