@@ -71,11 +71,6 @@ def write_evaluation(
             write_gallery(gallery_file(results), gallery, credits)
 
 
-def validation_note(trainer: Any) -> str:
-    """The sentence below the results on validation data on which the model was evaluated during training, too."""
-    return "" if trainer.args.eval_strategy == "no" else _WATCHED
-
-
 def _example(embedder: Embedder, shown: LabelledImage) -> Example:
     """What the model answers about an image with labels in a language, which its own processor reads."""
 
@@ -158,7 +153,15 @@ class Reporting:
         write_evaluation(self.output, "validation", recalls, of_captions(ranks), gallery)
         described = filter(None, [self.recipe.validation.source, self.recipe.validation.translated])
         dataset = f"Validation data ({', '.join(map(str, described))})"
-        return list(retrieval_results(recalls, dataset=dataset, command=self.command, note=validation_note(trainer)))
+        return list(
+            retrieval_results(recalls, dataset=dataset, command=self.command, note=self.validation_note(trainer))
+        )
+
+    def validation_note(self, trainer: Any) -> str:
+        """What stands below the results on validation data: how much of them was trained on, and whether the model was
+        evaluated on them during training, too."""
+        overlaps = [f"{overlap}." for overlap in self.data.overlaps]
+        return " ".join([*overlaps, *([] if trainer.args.eval_strategy == "no" else [_WATCHED])])
 
     def card_sources(self) -> list[CardSource]:
         """The sources of the training data."""
@@ -236,6 +239,7 @@ class Reporting:
             "base_models": self.base_models,
             "license": self.recipe.license or (OTHER if is_unknown else None),
             "license_name": self.recipe.license_name,
+            "validation_overlap": [str(overlap) for overlap in self.data.overlaps],
             "run": training_run(trainer.args, trainer.state.log_history, command=self.command),
         }
 
