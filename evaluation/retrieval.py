@@ -37,6 +37,7 @@ def evaluate_retrieval(
     ranks: dict[str, QueryRanks] | None = None,
     gallery: list[GalleryRow] | None = None,
     image_embeddings: np.ndarray | None = None,
+    embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] | None = None,
     show_progress: bool | None = None,
 ) -> dict[str, dict[str, float]]:
     """Retrieval between the images of a caption corpus and their captions in each language.
@@ -59,6 +60,8 @@ def evaluate_retrieval(
         gallery: a list to which some queries of each language are added, with the images that the model finds without
             reranking; of a corpus of features, none.
         image_embeddings: the embeddings of all images of the corpus [N, d], where they are at hand.
+        embeddings: a dictionary to which embeddings are added, by language: those of the captions [T, d] and of the
+            images that they search [n, d], and for each caption the indices of its images.
         show_progress: as in `Embedder.encode_image`.
 
     Returns:
@@ -93,6 +96,8 @@ def evaluate_retrieval(
     for queries in sets:
         texts = embedder.encode_text(queries.texts, language=queries.language, show_progress=show_progress)
         own = images[np.searchsorted(searched, queries.rows)]
+        if embeddings is not None:
+            embeddings[queries.language] = (texts, own, queries.text_to_images)
         alike = queries.with_equal_texts()
         count = sum(map(operator.ne, alike.text_to_images, queries.text_to_images))
         readings = [queries, alike] if count else [queries]

@@ -127,6 +127,8 @@ class ModelCardFacts:
         examples: the model's own answers, shown on the model's page.
         license: license of the weights as a Hub identifier; by default that of `weights_license`.
         license_name: the name of the license, where it is `other`.
+        validation_overlap: sentences without a full stop that tell what of the validation data was trained on; cards
+            have them in the notes of results, and the report reads them here.
 
     Raises:
         LanguageTagError: for an unknown language.
@@ -150,6 +152,7 @@ class ModelCardFacts:
     examples: Sequence[Example] = ()
     license: str | None = None
     license_name: str | None = None
+    validation_overlap: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("image_languages", "pair_languages", "unseen_languages"):

@@ -18,12 +18,13 @@ class ContrastiveTrainingArguments(PrecisionTrainingArguments):
     `"adamax"`, and the fields below."""
 
     methods: ClassVar[tuple[str, ...]] = ("MURAL", "ETCL")
+    best_metric: ClassVar[str] = "mean_recall"
 
     optim: OptimizerNames | str = field(
-        default=LAMB,
+        default=OptimizerNames.ADAMW_TORCH_FUSED,
         metadata={
-            "help": "The optimizer: 'lamb' (You et al. 2020; MURAL, ALIGN, ETCL), 'adamax' (Kingma & Ba 2015; "
-            "LIWE), or any optimizer of transformers."
+            "help": "The optimizer: any of transformers, whose default is kept; 'lamb' (You et al. 2020), with which "
+            "MURAL, ALIGN and ETCL were published; or 'adamax' (Kingma & Ba 2015; LIWE)."
         },
     )
     embed_chunk_size: int | None = field(

@@ -1,10 +1,12 @@
-"""The base class of babelens' trainers: data loaders, named evaluations, and the check that a loss is finite."""
+"""The base class of babelens' trainers: their arguments, data loaders, evaluations, and the check of the loss."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from transformers import set_seed
+from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ..configuration.errors import TrainingSetupError
 from ..data.batching.mixture import TaskBatchSampler
@@ -14,30 +16,165 @@ from .finiteness import check_finite
 from .precision import PrecisionTrainingArguments
 from .whole_checkpoints import WholeCheckpointTrainer
 
+# (model, processor, evaluation data) -> metrics by name, without the prefix `eval_`.
+Evaluator = Callable[[Any, Any, Any], Mapping[str, float]]
+
+# Arguments of transformers' `Trainer` that would have no effect here, each with the reason.
+_REFUSED = {
+    "data_collator": "the trainer makes the batches of its tasks itself (`make_collator` of a subclass)",
+    "compute_loss_func": "the loss is the model's own (`contrastive_objective`, or the objectives of RC3)",
+    "preprocess_logits_for_metrics": "an evaluation computes embeddings, answers or ranks, not logits of batches",
+}
+
 
 class BabelensTrainer(WholeCheckpointTrainer):
     """transformers' `Trainer` for batches of one or several tasks.
 
-    Subclasses give a `TaskMixture` or a `StreamMixture` as `train_dataset`, and define `measure` and `compute_loss` or
-    `training_step`.
+    Subclasses define `prepare` and `measure`, and `compute_loss` or `training_step`.
 
     Args:
         model: the model to train.
         args: training arguments of the method.
+        processing_class: the processor of the model.
+        train_dataset: the training data, in the form that `prepare` takes.
+        eval_dataset: a data set, or a dict name -> data set.
+        model_init: a function that returns the model, instead of `model`. Every training then begins with a new one,
+            as `hyperparameter_search` requires.
+        evaluator: a function (model, processor, evaluation data) -> metrics by name, or a list of such functions,
+            instead of the trainer's own evaluation.
+        compute_metrics: as `measure` of the subclass describes it.
         kwargs: further arguments of `Trainer`.
+
+    Raises:
+        TrainingSetupError: for arguments that are missing, of another method, or without effect.
     """
 
     # The class of `args`; recipes read it.
     arguments_class: ClassVar[type[PrecisionTrainingArguments]]
+    # Whether `measure` calls `compute_metrics`.
+    computes_metrics: ClassVar[bool] = False
 
     # Set by transformers, and declared here because the type checker does not read transformers.
     model: Any
     control: Any
+    optimizer: Any
+    lr_scheduler: Any
+    model_wrapped: Any
 
-    def __init__(self, model: nn.Module, args: PrecisionTrainingArguments, **kwargs: Any) -> None:
-        super().__init__(model, args, **kwargs)
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        args: Any = None,
+        *,
+        processing_class: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        model_init: Callable[..., nn.Module] | None = None,
+        evaluator: Evaluator | Sequence[Evaluator] | None = None,
+        compute_metrics: Callable[..., Mapping[str, float]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._check_arguments(model, args, processing_class, model_init, kwargs)
+        if compute_metrics is not None and (evaluator is not None or not self.computes_metrics):
+            reason = "an evaluator replaces its evaluation" if evaluator else "it measures its tasks in its own way"
+            raise TrainingSetupError(
+                f"compute_metrics: {type(self).__name__} does not call it: {reason}; use evaluator="
+            )
+        self.args, self.processing_class, self.model_init = args, processing_class, model_init
+        self._evaluators = [evaluator] if callable(evaluator) else list(evaluator or ())
+        self._given_data = train_dataset
+        if model is None:
+            set_seed(args.seed)
+            model = self.call_model_init()
+        mixture, collator = self.prepare(model, train_dataset)
+        self._check_evaluation(eval_dataset)
+        super().__init__(
+            model,
+            args,
+            processing_class=processing_class,
+            train_dataset=mixture,
+            eval_dataset=eval_dataset,
+            data_collator=collator,
+            compute_metrics=compute_metrics,
+            **kwargs,
+        )
+        self.model_init = model_init
         if isinstance(self.train_dataset, StreamMixture):
             self.add_callback(EpochFromSteps)
+
+    def _check_arguments(
+        self, model: Any, args: Any, processor: Any, model_init: Any, others: Mapping[str, Any]
+    ) -> None:
+        name = type(self).__name__
+        for argument, reason in _REFUSED.items():
+            if others.get(argument) is not None:
+                raise TrainingSetupError(f"{argument}: {name} does not call it, because {reason}")
+        if not isinstance(args, self.arguments_class):
+            given = "there are none" if args is None else f"these are {type(args).__name__}"
+            raise TrainingSetupError(f"args: {name} needs {self.arguments_class.__name__}, and {given}")
+        if (model is None) == (model_init is None):
+            raise TrainingSetupError(f"{name} needs either a model or model_init")
+        if processor is None:
+            raise TrainingSetupError(f"processing_class: {name} needs the processor of the model")
+        if model_init is not None and any(others.get("optimizers") or ()):
+            raise TrainingSetupError("optimizers: they hold the weights of one model, and model_init makes new ones")
+
+    def _check_evaluation(self, data: Any) -> None:
+        """Checks evaluation data before the training.
+
+        Raises:
+            TrainingSetupError: if named data need the name of one of them in `metric_for_best_model`.
+        """
+        metric = self.args.metric_for_best_model
+        if metric is not None and data is not None and self.is_named(data):
+            beginnings = tuple(f"{name}_" for name in data)
+            if not metric.removeprefix("eval_").startswith(beginnings):
+                raise TrainingSetupError(
+                    f"metric_for_best_model={metric!r}: eval_dataset has names; write one of them first, such as "
+                    f"{next(iter(beginnings), '')}{metric.removeprefix('eval_')}"
+                )
+
+    def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:
+        """Prepares a model for training, and its training data for the model.
+
+        Args:
+            model: the model, new or given.
+            train_dataset: the training data; None if there are none.
+
+        Returns:
+            The `TaskMixture` or `StreamMixture` of the data, or None, and the collator of its batches.
+        """
+        raise NotImplementedError
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, trial: Any = None, **kwargs: Any) -> TrainOutput:
+        """Trains the model as `Trainer.train` does; with `model_init`, a new one.
+
+        Args:
+            resume_from_checkpoint: the checkpoint to resume from; True for the newest complete one.
+            trial: the trial of `hyperparameter_search`.
+            kwargs: further arguments of `Trainer.train`.
+
+        Raises:
+            As `WholeCheckpointTrainer.train`.
+        """
+        model_init = self.model_init
+        if model_init is None:
+            return self.train_model(resume_from_checkpoint, trial=trial, **kwargs)
+        self._hp_search_setup(trial)  # the views of the data depend on the arguments, which a trial sets
+        set_seed(self.args.seed)
+        model = self.call_model_init(trial)
+        self.train_dataset, self.data_collator = self.prepare(model, self._given_data)
+        self.model = self.model_wrapped = model.to(self.args.device)
+        self.optimizer = self.lr_scheduler = None
+        self.model_init = None  # transformers would make one more
+        try:
+            return self.train_model(resume_from_checkpoint, trial=trial, **kwargs)
+        finally:
+            self.model_init = model_init
+
+    def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+        """Trains the model that the trainer has; arguments as in `train`."""
+        return super().train(resume_from_checkpoint, **kwargs)
 
     def refuse_augmentation(self, task: str) -> None:
         """Refuses `image_augmentation` for a task whose images are replaced by features that are computed once.
@@ -93,8 +230,8 @@ class BabelensTrainer(WholeCheckpointTrainer):
 
     # ---- Evaluation ----
 
-    def measure(self, data: Any) -> dict[str, float]:
-        """Evaluates the model on one data set.
+    def measure(self, data: Any) -> Mapping[str, float]:
+        """Evaluates the model on one data set, without an `evaluator`.
 
         Returns:
             The metrics by name, without the prefix `eval_`.
@@ -119,16 +256,48 @@ class BabelensTrainer(WholeCheckpointTrainer):
             metric_key_prefix: the beginning of the metrics' names.
 
         Returns:
-            The metrics of `measure`, named `<prefix>_<metric>`, or `<prefix>_<name>_<metric>` for named data sets.
+            The metrics of the evaluation, named `<prefix>_<metric>`, or `<prefix>_<name>_<metric>` for named data.
+
+        Raises:
+            TrainingSetupError: without data, and during a training whose `metric_for_best_model` is not measured.
         """
         data = self.eval_dataset if eval_dataset is None else eval_dataset
-        if self.is_named(data):
-            parts = [self.evaluate(part, ignore_keys, f"{metric_key_prefix}_{name}") for name, part in data.items()]
-            return {key: value for part in parts for key, value in part.items()}
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in self.measure(data).items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+        if data is None:
+            raise TrainingSetupError("evaluate: there is no eval_dataset")
+        named = data if self.is_named(data) else {"": data}
+        every: dict[str, float] = {}
+        for name, part in named.items():
+            prefix = f"{metric_key_prefix}_{name}" if name else metric_key_prefix
+            metrics = {f"{prefix}_{metric}": value for metric, value in self._measured(part).items()}
+            self.log(metrics)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            every |= metrics
+        if self.is_in_train and metric_key_prefix == "eval":
+            self._check_best_metric(every)
+        return every
+
+    def _measured(self, data: Any) -> dict[str, float]:
+        if not self._evaluators:
+            return dict(self.measure(data))
+        results = [evaluator(self.model, self.processing_class, data) for evaluator in self._evaluators]
+        return {name: value for result in results for name, value in result.items()}
+
+    def _check_best_metric(self, metrics: Mapping[str, float]) -> None:
+        metric = self.args.metric_for_best_model
+        if metric is not None and f"eval_{metric.removeprefix('eval_')}" not in metrics:
+            raise TrainingSetupError(
+                f"metric_for_best_model={metric!r}: there is no such metric; there are {', '.join(metrics)}"
+            )
+
+    def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> PredictionOutput:
+        """Refused, unless a subclass defines what it predicts.
+
+        Raises:
+            TrainingSetupError: always.
+        """
+        raise TrainingSetupError(
+            f"predict: {type(self).__name__} does not predict; evaluate() measures the model, and its pipeline answers"
+        )
 
     # ---- Checkpoints ----
 

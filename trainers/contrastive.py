@@ -11,13 +11,14 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProcessorMixin
-from transformers.trainer_utils import TrainOutput
+from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ..configuration.errors import TrainingSetupError
 from ..configuration.tasks import IMAGE_TEXT
@@ -27,20 +28,18 @@ from ..data.batching.mixture import SizedView, TaskMixture
 from ..data.batching.streams import StreamMixture
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import StreamView, image_text_pairs, translation_pairs
-from ..data.corpus.corpus import languages_of
-from ..evaluation.retrieval import evaluate_retrieval
-from ..inference.embedder import Embedder
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
-from .base import BabelensTrainer, over_languages
+from .base import BabelensTrainer
 from .bounded_temperature import BoundTemperature
 from .data_loading import batch_sizes_of, data_seed
 from .gathering import gather_labels, gather_rows, row_counts
 from .gradient_caching import backward_in_chunks
 from .kept_chunks import FixedNumber, KeptChunks, WhileMemoryLasts, processes_of_machine
-from .optimizers import Lamb, TaskOptimizer, parameter_groups
+from .optimizers import Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb
+from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
 from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .tower_features import FrozenTowers
 from .tower_training import check_frozen, checked_training, frozen_by
@@ -58,41 +57,59 @@ class ContrastiveTrainer(BabelensTrainer):
             `babelens.data`). A corpus that is streamed needs `max_steps` in `args`.
         eval_dataset: a caption corpus, or a dict name -> corpus, evaluated by retrieval recall in each language.
         cache_dir: the folder of the features of frozen towers; by default a folder in the Hugging Face datasets cache.
+        model_init, evaluator: as in `BabelensTrainer`; `evaluator` replaces `RetrievalEvaluator`.
+        compute_metrics: as in `RetrievalEvaluator`: of the embeddings of the evaluation set, in each language.
         kwargs: further arguments of `Trainer`.
 
     Raises:
-        TrainingSetupError: for a task that the method does not have, or settings that do not fit each other.
+        TrainingSetupError: for a task that the method does not have, arguments that are missing or would have no
+            effect, settings that do not fit each other, or evaluation data in languages that the model does not read.
     """
 
     # Task -> default weight of its loss. An epoch is one pass over the data of the first task.
     task_weights: ClassVar[dict[str, float]]
     arguments_class: ClassVar[type[ContrastiveTrainingArguments]] = ContrastiveTrainingArguments
-
-    # Set by transformers, and declared here because the type checker does not read transformers.
-    optimizer: Any
-    lr_scheduler: Any
-    model_wrapped: Any
+    computes_metrics: ClassVar[bool] = True
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        args: ContrastiveTrainingArguments,
+        model: PreTrainedModel | None = None,
+        args: ContrastiveTrainingArguments | None = None,
         *,
-        processing_class: ProcessorMixin,
+        processing_class: ProcessorMixin | None = None,
         train_dataset: Dataset | IterableDataset | dict[str, Any] | None = None,
         eval_dataset: Dataset | dict[str, Dataset] | None = None,
         cache_dir: str | None = None,
         **kwargs: Any,
     ) -> None:
-        # `make_view` and `make_collator` need them.
-        self.args, self.processing_class, self.cache_dir = args, processing_class, cache_dir
+        self.cache_dir = cache_dir
+        super().__init__(
+            model,
+            args,
+            processing_class=processing_class,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            **kwargs,
+        )
+        if self.args.towers and self.optimizer is not None:
+            raise TrainingSetupError("towers: an optimizer of your own has learning rates of its own; leave one out")
+        self.add_callback(BoundTemperature)
+        self.loss_is_scaled_for_ga = False
+        self._kept_by_task: dict[str, WhileMemoryLasts] = {}
+        self._logged_losses: dict[str, Tensor] = {}
+        self._logged_steps = 0
+        # Whether `model.train()` was called since the training began: frozen parts are then in evaluation mode.
+        self._is_in_training_mode = False
+
+    def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:
+        args = self.args
         check_frozen(args.towers, frozen_by(vars(model.config)))
         self.towers = TrainedTowers(model, checked_training(args.towers), seed=args.seed)
         self.frozen_towers = FrozenTowers(
             model,
-            processing_class,
+            self.processing_class,
             args,
-            cache_dir=cache_dir,
+            cache_dir=self.cache_dir,
             cached=args.cache_frozen_features,
             versions=args.augmented_views,
         )
@@ -106,24 +123,8 @@ class ContrastiveTrainer(BabelensTrainer):
         # The memory layout of the images (`TrainingTransform`). With weights in the other layout, a CPU takes 25 times
         # longer for the gradient of a convolution in bfloat16.
         model.to(memory_format=torch.channels_last)
-        super().__init__(
-            model=model,
-            args=args,
-            processing_class=processing_class,
-            train_dataset=self._mixture() if self.tasks else None,
-            eval_dataset=eval_dataset,
-            data_collator=TaskCollator({task: self.make_collator(task) for task in self.tasks}),
-            **kwargs,
-        )
-        if args.towers and self.optimizer is not None:
-            raise TrainingSetupError("towers: an optimizer of your own has learning rates of its own; leave one out")
-        self.add_callback(BoundTemperature)
-        self.loss_is_scaled_for_ga = False
-        self._kept_by_task: dict[str, WhileMemoryLasts] = {}
-        self._logged_losses: dict[str, Tensor] = {}
-        self._logged_steps = 0
-        # Whether `model.train()` was called since the training began: frozen parts are then in evaluation mode.
-        self._is_in_training_mode = False
+        collator = TaskCollator({task: self.make_collator(task) for task in self.tasks})
+        return (self._mixture() if self.tasks else None), collator
 
     @property
     def task_batch_size(self) -> int | Mapping[str, int]:
@@ -221,15 +222,15 @@ class ContrastiveTrainer(BabelensTrainer):
 
     # ---- Training ----
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Trains the model as `Trainer.train` does. LoRA adapters (`args.towers`) are merged when it ends."""
+    def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+        """Trains the model that the trainer has. LoRA adapters (`args.towers`) are merged when it ends."""
         if self.towers.place_adapters():  # An earlier training has merged those that its optimizer has.
             self.model.to(memory_format=torch.channels_last)
             self.optimizer = self.lr_scheduler = None
             self.model_wrapped = self.model
         self._is_in_training_mode = False
         try:
-            return super().train(resume_from_checkpoint, **kwargs)
+            return super().train_model(resume_from_checkpoint, **kwargs)
         finally:
             self.frozen_towers.end_training()
             self.merge_adapters()
@@ -378,10 +379,13 @@ class ContrastiveTrainer(BabelensTrainer):
         )
         own = {LAMB: Lamb, ADAMAX: torch.optim.Adamax}
         if self.args.optim in own:
-            betas = (self.args.adam_beta1, self.args.adam_beta2)
-            return own[self.args.optim](groups, lr=learning_rate, betas=betas, eps=self.args.adam_epsilon)
-        optimizer_class, options = self.get_optimizer_cls_and_kwargs(self.args, model)
-        return optimizer_class(groups, **{**options, "lr": learning_rate})
+            made, options = own[self.args.optim], {"betas": (self.args.adam_beta1, self.args.adam_beta2)}
+            options["eps"] = self.args.adam_epsilon
+        else:
+            made, options = self.get_optimizer_cls_and_kwargs(self.args, model)
+        optimizer = made(groups, **{**options, "lr": learning_rate})
+        refuse_moments_of_lamb(optimizer)
+        return optimizer
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """The parameters with weight decay: matrices and filters, but neither biases nor scales of normalization
@@ -417,9 +421,42 @@ class ContrastiveTrainer(BabelensTrainer):
 
     # ---- Evaluation ----
 
+    def _check_evaluation(self, data: Any) -> None:
+        super()._check_evaluation(data)
+        if self.args.eval_strategy != "no" and data is not None and not self._evaluators:
+            for part in data.values() if self.is_named(data) else [data]:
+                evaluated_languages(self.processing_class, part, self.args.eval_languages)
+
+    @property
+    def _retrieval(self) -> RetrievalEvaluator:
+        return RetrievalEvaluator(
+            languages=self.args.eval_languages,
+            batch_size=self.args.per_device_eval_batch_size,
+            compute_metrics=self.compute_metrics,
+        )
+
     def measure(self, data: Dataset) -> dict[str, float]:
-        """Retrieval recall in percent: `mean_recall`, the mean over the languages, and `mean_recall_<language>`."""
-        embedder = Embedder(self.model, self.processing_class, batch_size=self.args.per_device_eval_batch_size)
-        languages = self.args.eval_languages or list(languages_of(data))
-        results = evaluate_retrieval(embedder, data, languages)
-        return over_languages("mean_recall", {tag: result["mean_recall"] for tag, result in results.items()})
+        """The metrics of `RetrievalEvaluator`: `mean_recall` in percent, `loss`, and those of `compute_metrics`."""
+        return self._retrieval(self.model, self.processing_class, data)
+
+    def predict(
+        self, test_dataset: Dataset, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """Embeds a caption corpus, and measures retrieval on it.
+
+        Args:
+            test_dataset: a caption corpus.
+            ignore_keys: not used; for the signature of `Trainer.predict`.
+            metric_key_prefix: the beginning of the metrics' names.
+
+        Returns:
+            `predictions`: the embeddings of the captions, one language after the other [T, d], and of the images
+            [N, d]; `label_ids` [T]: the index of the image of each caption; `metrics`, as in `evaluate`.
+        """
+        recalls, found = self._retrieval.embed(self.model, self.processing_class, test_dataset)
+        measured = self._retrieval.metrics(self.model, recalls, found)
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
+        self.control = self.callback_handler.on_predict(self.args, self.state, self.control, metrics)
+        texts, images = ([each.predictions[side] for each in found.values()] for side in (0, 1))
+        labels = np.concatenate([each.label_ids for each in found.values()])
+        return PredictionOutput(predictions=(np.concatenate(texts), images[0]), label_ids=labels, metrics=metrics)

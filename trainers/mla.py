@@ -26,7 +26,6 @@ from ..data.batching.mixture import GroupedView, SizedView
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import CorpusView, image_text_pairs, translation_pairs, triplets
 from ..data.corpus.corpus import languages_of
-from ..inference.embedder import Embedder
 from ..modeling.acquirer import NonNativeEmbedding, plain_state_dict
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from .arguments import MlaTrainingArguments
@@ -78,7 +77,10 @@ class MlaTrainer(ContrastiveTrainer):
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0, TRIPLET: 1.0}
     arguments_class = MlaTrainingArguments
 
-    def __init__(self, model: MlaPreTrainedModel, args: MlaTrainingArguments, **kwargs: Any) -> None:
+    def prepare(self, model: MlaPreTrainedModel, train_dataset: Any) -> tuple[Any, Any]:
+        from ..inference.embedder import Embedder
+
+        args = self.args
         self.languages = normalize_languages(args.languages or model.config.learned_languages)
         for language in self.languages:
             language_id(language, model.config.learned_languages)
@@ -92,7 +94,7 @@ class MlaTrainer(ContrastiveTrainer):
                 setattr(model.config, name, getattr(args, name))
         self._native = Embedder(
             model.native_model,
-            kwargs["processing_class"].native,
+            self.processing_class.native,
             batch_size=args.per_device_eval_batch_size,
             device=args.device,
         )
@@ -100,7 +102,7 @@ class MlaTrainer(ContrastiveTrainer):
         self._tables_by_row: list[nn.Embedding] = []
         # In a step of one language, the acquirers of the other languages get no gradient.
         args.ddp_find_unused_parameters = args.trainable != "native"
-        super().__init__(model, args, **kwargs)
+        return super().prepare(model, train_dataset)
 
     @property
     def _captioned(self) -> list[str]:

@@ -60,6 +60,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise TrainingSetupError(f"learning_rate_mapping: {pattern!r} is no regular expression: {error}") from error
 
 
+_LAMB_OPTIONS = {"lr", "betas", "eps", "weight_decay"}
+
+
 class Lamb(Optimizer):
     """LAMB: Adam with the step of each tensor scaled to the norm of the tensor (You et al. 2020, algorithm 2).
 
@@ -128,6 +131,27 @@ class Lamb(Optimizer):
         ]
         torch._foreach_mul_(steps, ratios)
         torch._foreach_add_(weights, steps)
+
+
+def refuse_moments_of_lamb(optimizer: Optimizer) -> None:
+    """Has an optimizer refuse the state of LAMB, and LAMB that of any other one.
+
+    The names in their states are the same, but their steps are not: an optimizer would continue from the moments of
+    the other without a word. LAMB was the default of `optim` once.
+    """
+
+    def check(_optimizer: Optimizer, state: dict[str, Any]) -> None:
+        of_lamb = [group.keys() - {"params", "initial_lr"} == _LAMB_OPTIONS for group in state["param_groups"]]
+        if all(of_lamb) != isinstance(optimizer, Lamb):
+            saved, advice = (
+                ("LAMB", "set optim=lamb") if all(of_lamb) else ("another optimizer", "set optim as it was")
+            )
+            raise TrainingSetupError(
+                f"optim: the checkpoint was trained with {saved}, and {type(optimizer).__name__} cannot continue with "
+                f"its state; {advice}"
+            )
+
+    optimizer.register_load_state_dict_pre_hook(check)
 
 
 class TaskOptimizer(Optimizer):

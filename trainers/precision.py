@@ -4,7 +4,6 @@ With hardware instructions, bfloat16 takes about half the time; a processor that
 twice the time. Weights, optimizer and loss are in float32 in either case; matrix products are autocast.
 """
 
-import json
 import os
 import timeit
 from collections.abc import Mapping
@@ -17,11 +16,13 @@ import torch
 from accelerate.utils import gather, parse_flag_from_env
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import SaveStrategy, SchedulerType
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 
 from ..configuration.defaults import Precision
 from ..configuration.errors import TrainingSetupError
 from .own_options import check_read
+from .run_conditions import kept_attributes
 
 AUTO, FLOAT32, BFLOAT16, FLOAT16 = get_args(Precision)
 
@@ -60,6 +61,8 @@ class PrecisionTrainingArguments(TrainingArguments):
     # methods reads, each with the reason (see `own_options`).
     methods: ClassVar[tuple[str, ...]] = ()
     unread: ClassVar[Mapping[str, str]] = {}
+    # `metric_for_best_model`, unless another one is given.
+    best_metric: ClassVar[str] = "loss"
 
     precision: Precision = field(
         default=AUTO,
@@ -73,6 +76,10 @@ class PrecisionTrainingArguments(TrainingArguments):
     def __post_init__(self) -> None:
         check_read(self, PrecisionTrainingArguments)
         self.use_precision(self.asked_precision() or fastest_precision(self._device_type))
+        # A schedule that waits for a plateau takes the same metric, and needs one that falls.
+        seeks_best = self.load_best_model_at_end or self.save_strategy == SaveStrategy.BEST
+        if seeks_best and self.lr_scheduler_type != SchedulerType.REDUCE_ON_PLATEAU:
+            self.metric_for_best_model: str | None = self.metric_for_best_model or self.best_metric
         super().__post_init__()
 
     def use_precision(self, chosen: ChosenPrecision) -> None:
@@ -197,7 +204,4 @@ class PrecisionState(TrainerCallback, ExportableState):
 
 def precision_of(checkpoint: str | Path) -> str | None:
     """The precision in which a checkpoint was trained; None if it is not recorded."""
-    file = Path(checkpoint) / "trainer_state.json"
-    state = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    kept = (state.get("stateful_callbacks") or {}).get(PrecisionState.__name__)
-    return kept["attributes"]["precision"] if kept else None
+    return (kept_attributes(checkpoint, PrecisionState) or {}).get("precision")

@@ -68,35 +68,37 @@ class Rc3Trainer(BabelensTrainer):
 
     def __init__(
         self,
-        model: Rc3ForPreTraining,
-        args: Rc3TrainingArguments,
+        model: Rc3ForPreTraining | None = None,
+        args: Rc3TrainingArguments | None = None,
         *,
-        processing_class: Any,
+        processing_class: Any = None,
         train_dataset: dict[str, Any] | None = None,
         eval_dataset: Any | None = None,
         regions: Any | None = None,
         cache_dir: str | None = None,
         **kwargs: Any,
     ) -> None:
-        self.args, self.processing_class, self.model = args, processing_class, model  # `_views` needs them
         self.regions, self.cache_dir = regions, cache_dir
-        self._check_known(args.data_set_batch_sizes or {})
+        super().__init__(
+            model,
+            args,
+            processing_class=processing_class,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            **kwargs,
+        )
+        # Sums of the parts of the loss since the last log entry, and the number of batches in them.
+        self._sums, self._summed = {}, 0
+
+    def prepare(self, model: Rc3ForPreTraining, train_dataset: dict[str, Any] | None) -> tuple[Any, Any]:
+        self.model = model  # the views and collators depend on its configuration
+        self._check_known(self.args.data_set_batch_sizes or {})
         mixture = None
         if train_dataset is not None:
             self._check_augmentation()
             self._check_given(train_dataset)
             mixture = TaskMixture({name: self._view(name, train_dataset, training=True) for name in self._needed})
-        super().__init__(
-            model=model,
-            args=args,
-            processing_class=processing_class,
-            train_dataset=mixture,
-            eval_dataset=eval_dataset,
-            data_collator=TaskCollator({name: self._collator(name) for name in self._needed}),
-            **kwargs,
-        )
-        # Sums of the parts of the loss since the last log entry, and the number of batches in them.
-        self._sums, self._summed = {}, 0
+        return mixture, TaskCollator({name: self._collator(name) for name in self._needed})
 
     # ---- Data ----
 

@@ -216,44 +216,46 @@ class Rc3TaskTrainer(BabelensTrainer):
 
     def __init__(
         self,
-        model: nn.Module,
-        args: Rc3TaskTrainingArguments,
+        model: nn.Module | None = None,
+        args: Rc3TaskTrainingArguments | None = None,
         *,
-        processing_class: Any,
+        processing_class: Any = None,
         train_dataset: Dataset | TaskData | None = None,
         eval_dataset: Dataset | TaskData | dict[str, Dataset | TaskData] | None = None,
         regions: Regions | None = None,
         **kwargs: Any,
     ) -> None:
-        self.task, self.regions = task_of(model), regions
+        self.regions = regions
+        super().__init__(
+            model,
+            args,
+            processing_class=processing_class,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            **kwargs,
+        )
+
+    # ---- Training ----
+
+    def prepare(self, model: Any, train_dataset: Dataset | TaskData | None) -> tuple[Any, Any]:
+        self.task, args, processor = task_of(model), self.args, self.processing_class
+        if args.metric_for_best_model == "loss":  # transformers' default: tasks are measured by what they are for
+            args.metric_for_best_model, args.greater_is_better = self.task.metrics[0], True
         if args.max_text_length is not None:
-            processing_class.max_text_length = args.max_text_length
+            processor.max_text_length = args.max_text_length
         if args.generation is not None:
             if not isinstance(model, Rc3ForConditionalGeneration):
                 raise TrainingSetupError(
                     f"generation is an option of translation, and {type(model).__name__} generates no texts"
                 )
             model.generation_config.update(**args.generation)
-        super().__init__(
-            model=model,
-            args=args,
-            processing_class=processing_class,
-            eval_dataset=eval_dataset,
-            data_collator=TaskCollator({}),
-            **kwargs,
-        )
-        if train_dataset is not None:
-            self._set_training_data(_task_data(train_dataset), processing_class)
-
-    # ---- Training ----
-
-    def _set_training_data(self, data: TaskData, processor: Any) -> None:
-        inputs = TaskInputs(processor, self.model.config, self.regions, **self._augmented(processor))
-        examples = self.task.examples(data)
-        self.train_dataset = TaskMixture({self.task.name: examples})
+        if train_dataset is None:
+            return None, TaskCollator({})
+        inputs = TaskInputs(processor, model.config, self.regions, **self._augmented(processor))
+        examples = self.task.examples(_task_data(train_dataset))
         collate = self.task.collator(inputs, examples)
         collate(examples.__getitems__([0]), [0])  # raises the errors that concern all of the data before training
-        self.data_collator = TaskCollator({self.task.name: collate})
+        return TaskMixture({self.task.name: examples}), TaskCollator({self.task.name: collate})
 
     def _augmented(self, processor: Any) -> dict[str, Any]:
         """The arguments of `TaskInputs` by which images and regions are augmented in training."""

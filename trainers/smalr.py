@@ -17,13 +17,13 @@ class SmalrTrainer(WordDualEncoderTrainer):
     task_weights = {IMAGE_TEXT: 1.0, TEXT_TEXT: 1.0}
     arguments_class = SmalrTrainingArguments
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+    def train_model(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         embedding = getattr(self.model, "word_embedding", None)
         if embedding is None or IMAGE_TEXT in self.tasks:
-            return super().train(resume_from_checkpoint, **kwargs)
+            return super().train_model(resume_from_checkpoint, **kwargs)
         was_trained = embedding.specific.requires_grad
         embedding.specific.requires_grad_(False)
         try:
-            return super().train(resume_from_checkpoint, **kwargs)
+            return super().train_model(resume_from_checkpoint, **kwargs)
         finally:
             embedding.specific.requires_grad_(was_trained)

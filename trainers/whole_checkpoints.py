@@ -18,6 +18,7 @@ from .attention import fast_attention
 from .checkpoints import check_undamaged, mark_complete, newest_checkpoint, remove_torn_checkpoints
 from .finiteness import check_weights, is_finite, raise_for_gradient
 from .precision import ChosenPrecision, PrecisionState, PrecisionTrainingArguments, agree_on_precision, precision_of
+from .run_conditions import RunConditions, compare_conditions
 from .saving import atomic_directory, prepare_saving, removed_on_failure
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class WholeCheckpointTrainer(Trainer):
         agree_on_precision(args)
         super().__init__(model=model, args=args, **kwargs)
         self.add_callback(PrecisionState())
+        self.add_callback(RunConditions())
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Trains the model.
@@ -65,6 +67,7 @@ class WholeCheckpointTrainer(Trainer):
             resumed = Path(resume_from_checkpoint) if resume_from_checkpoint else None
             remove_torn_checkpoints(self.args.output_dir, resumed)
         if resume_from_checkpoint:
+            compare_conditions(resume_from_checkpoint, self.args)
             self._keep_precision(resume_from_checkpoint)
         if self.args.should_log:
             logger.info("Training in %s", self.args.chosen_precision)

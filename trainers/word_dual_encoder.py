@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 from datasets.utils.logging import tqdm
-from torch import nn
 
 from ..configuration.identity import code_of, settings_of
 from ..configuration.tasks import IMAGE_TEXT
@@ -17,7 +16,6 @@ from ..data.batching.task_data import TaskData
 from ..data.batching.views import Images
 from ..modeling.towers import pool_image
 from ..modeling.training_step import TrainingStep
-from .arguments import WordDualEncoderTrainingArguments
 from .contrastive import ContrastiveTrainer
 from .frozen_features import frozen_features
 
@@ -33,14 +31,14 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
         model, args, processing_class, train_dataset, eval_dataset, cache_dir, kwargs: as for `ContrastiveTrainer`.
     """
 
-    def __init__(self, model: nn.Module, args: WordDualEncoderTrainingArguments, **kwargs: Any) -> None:
+    def prepare(self, model: Any, train_dataset: Any) -> tuple[Any, Any]:
         # The frozen backbone, whose features are computed once; None if it is trained, or if the model has none.
-        self._backbone: Any = getattr(model, "vision_model", None) if args.cache_frozen_features else None
+        self._backbone: Any = getattr(model, "vision_model", None) if self.args.cache_frozen_features else None
         if self._backbone is not None:
             self._backbone.requires_grad_(False)
         # A batch may lack a language, whose projection and branch then get no gradient.
-        args.ddp_find_unused_parameters = True
-        super().__init__(model, args, **kwargs)
+        self.args.ddp_find_unused_parameters = True
+        return super().prepare(model, train_dataset)
 
     # ---- Data ----
 

@@ -23,8 +23,8 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Continue from the newest complete checkpoint, to the same weights as an uninterrupted run. The "
-            "data must be those that the run began with.",
+            help="Continue from the newest complete checkpoint. The data must be those that the run began with. The "
+            "weights are those of an uninterrupted run, unless a warning names what has changed.",
         ),
     ] = False,
     seeds: Annotated[

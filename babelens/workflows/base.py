@@ -15,7 +15,7 @@ from ..trainers.saving import atomic_directory
 from .loading import workflow_of
 from .parts import RunParts
 from .recipe import Recipe
-from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start
+from .recipe_checks import check_arguments_fit, check_data, check_recipe, check_start, warn_of_overlap
 from .reporting import EVALUATION as EVALUATION, write_evaluation
 from .resuming import record_start, resumed_processor
 from .seeds import is_finished_run
@@ -79,6 +79,8 @@ class RecipeRun(RunParts):
             if first.process_index == 0:
                 self.training.prepare_output()
         check_data(self, arguments)
+        if first.process_index == 0:
+            warn_of_overlap(self.data.overlaps)
         set_seed(first.seed)
         processor = (resumed_processor(self) if has_run else None) or self.builder.make_processor()
         model = self.builder.make_model(processor)

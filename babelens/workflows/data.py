@@ -12,6 +12,7 @@ from ..data.batching.added_translations import add_translations
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import image_text_pairs, translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
+from ..data.corpus.overlap import Overlap, corpus_overlaps
 from .recipe import Recipe, Stage
 from .record import corpus_digest
 
@@ -88,6 +89,16 @@ class RecipeData:
         if source is None or source.translated is None:
             return source and source.load()
         return source.translated.apply(source.load(), "validation")
+
+    @cached_property
+    def overlaps(self) -> list[Overlap]:
+        """What of the validation data is in the training data: of its images, and of its texts in the data of text
+        tasks. A stream is not compared."""
+        if self.validation is None:
+            return []
+        texts = {task: corpus for task, corpus in self.corpora.items() if task in self.translation_tasks}
+        images = {task: corpus for task, corpus in self.corpora.items() if task not in texts}
+        return corpus_overlaps(self.validation, images=images, texts=texts)
 
     def digests(self) -> dict[str, str]:
         """The digest of each corpus that is no stream, by the recipe's key: other data have other digests."""

@@ -13,19 +13,20 @@ from ..configuration.errors import ModelKindError, RecipeError
 from ..configuration.languages import language_id
 from ..configuration.pretrained import load_config, load_model, load_processor
 from ..data.batching.task_data import TaskData
+from ..data.corpus.overlap import Overlap, corpus_overlaps
 from ..evaluation.query_ranks import QueryRanks
 from ..evaluation.tasks import Ranks, Results
 from ..model_cards.emoji import emoji_sources
 from ..model_cards.facts import DataSource as CardSource, Result
 from ..model_cards.task_facts import TaskCardFacts
 from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
-from ..trainers.rc3_tasks import RC3_TASKS, EvaluatedModel, Rc3Task, Rc3TaskTrainer
+from ..trainers.rc3_tasks import RC3_TASKS, EvaluatedModel, Rc3Task, Rc3TaskTrainer, TranslationTask
 from .data import RecipeData
 from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions
 from .rc3_task_data import joined, languages_in, read_task_data, texts_of
 from .recipe import EMOJI, DataSource, Stage
 from .record import corpus_digest
-from .reporting import Reporting, validation_note, write_evaluation
+from .reporting import Reporting, write_evaluation
 from .workflow import Workflow
 
 TaskReport = dict[str, Results]  # by test set
@@ -75,6 +76,14 @@ class Rc3TaskData(RecipeData):
     def validation(self) -> TaskData | None:
         source = self.recipe.validation
         return None if source is None else joined(self._read("validation", source))
+
+    @cached_property
+    def overlaps(self) -> list[Overlap]:
+        if self.validation is None:
+            return []
+        data = {"train": self.training.corpus}
+        is_text_task = isinstance(self.recipe.rc3_task, TranslationTask)
+        return corpus_overlaps(self.validation.corpus, images=data, texts=data if is_text_task else {})
 
     def _read(self, key: str, source: DataSource) -> list[TaskData]:
         return read_task_data(self.recipe.rc3_task.name, source, key)
@@ -198,7 +207,7 @@ class Rc3TaskReporting(Reporting):
             return []
         name = f"Validation data ({self.recipe.validation.source})"
         results = self.report_results(self._evaluate({name: [self.data.validation]}))
-        return [replace(result, note=validation_note(trainer)) for result in results]
+        return [replace(result, note=self.validation_note(trainer)) for result in results]
 
     def card_facts(self, trainer: Any, report: TaskReport | None) -> TaskCardFacts:
         task = self.recipe.rc3_task

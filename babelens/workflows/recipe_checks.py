@@ -2,6 +2,7 @@
 the training, and not after hours of it."""
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..configuration.presets import list_presets, preset_facts
 from ..configuration.pretrained import load_config
 from ..configuration.suggestions import did_you_mean
 from ..data.corpus.corpus import languages_of
+from ..data.corpus.overlap import Overlap
 from ..data.emoji.benchmark import published_manifest
 from ..model_cards.facts import DataSource as CardSource
 from ..model_cards.licenses import check_hub_license, check_weights_license, weights_license
@@ -27,6 +29,8 @@ from .loading import workflow_of
 from .parts import RunParts
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, TokenizerSource, check_languages
 from .recipe_types import check_known, value_of
+
+logger = logging.getLogger(__name__)
 
 # ---- Before data is read ----
 
@@ -219,10 +223,10 @@ def check_arguments_fit(run: RunParts, arguments: Sequence[TrainingArguments]) -
         check_names((getattr(args, "text_augmentation", None) or {}).get("tasks"), tasks, f"{where}.text_augmentation")
         metric = args.metric_for_best_model
         by_recall = isinstance(args, ContrastiveTrainingArguments) and metric is not None
-        if by_recall and not metric.removeprefix("eval_").startswith("mean_recall"):
+        if by_recall and not metric.removeprefix("eval_").startswith(("mean_recall", "loss")):
             raise RecipeError(
-                f"{where}.metric_for_best_model={metric}: there is no such metric; there are mean_recall and, for a "
-                "language, such as mean_recall_de"
+                f"{where}.metric_for_best_model={metric}: there is no such metric; there are loss, mean_recall and, "
+                "for a language, such as mean_recall_de"
             )
         if args.eval_strategy != "no" and run.recipe.validation is None:
             raise RecipeError(
@@ -278,6 +282,12 @@ def check_data(run: RunParts, arguments: Sequence[TrainingArguments]) -> None:
                 )
     _check_evaluated_languages(run, arguments)
     _check_reported_languages(run)
+
+
+def warn_of_overlap(overlaps: Sequence[Overlap]) -> None:
+    """Logs what of the validation data is in the training data, as a warning where results may be too good."""
+    for overlap in overlaps:
+        logger.log(logging.WARNING if overlap.is_notable else logging.INFO, "validation: %s", overlap)
 
 
 def _check_evaluated_languages(run: RunParts, arguments: Sequence[TrainingArguments]) -> None:

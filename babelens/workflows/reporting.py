@@ -78,6 +78,7 @@ def write_evaluation(
             write_gallery(gallery_file(results), gallery, credits)
 
 
+<<<<<<< HEAD
 def evaluated_models(run: Path) -> dict[str, str]:
     """The identity of the model that each file of results in a run's folder is of; those of earlier versions, and of
     `babelens evaluate --output`, are not among them."""
@@ -108,6 +109,8 @@ def validation_note(trainer: Any) -> str:
     return "" if trainer.args.eval_strategy == "no" else _WATCHED
 
 
+=======
+>>>>>>> trainers
 def _example(embedder: Embedder, shown: LabelledImage) -> Example:
     """What the model answers about an image with labels in a language, which its own processor reads."""
 
@@ -190,7 +193,15 @@ class Reporting:
         write_evaluation(self.output, "validation", recalls, of_captions(ranks), gallery)
         described = filter(None, [self.recipe.validation.source, self.recipe.validation.translated])
         dataset = f"Validation data ({', '.join(map(str, described))})"
-        return list(retrieval_results(recalls, dataset=dataset, command=self.command, note=validation_note(trainer)))
+        return list(
+            retrieval_results(recalls, dataset=dataset, command=self.command, note=self.validation_note(trainer))
+        )
+
+    def validation_note(self, trainer: Any) -> str:
+        """What stands below the results on validation data: how much of them was trained on, and whether the model was
+        evaluated on them during training, too."""
+        overlaps = [f"{overlap}." for overlap in self.data.overlaps]
+        return " ".join([*overlaps, *([] if trainer.args.eval_strategy == "no" else [_WATCHED])])
 
     def card_sources(self) -> list[CardSource]:
         """The sources of the training data."""
@@ -268,6 +279,7 @@ class Reporting:
             "base_models": self.base_models,
             "license": self.recipe.license or (OTHER if is_unknown else None),
             "license_name": self.recipe.license_name,
+            "validation_overlap": [str(overlap) for overlap in self.data.overlaps],
             "run": training_run(trainer.args, trainer.state.log_history, command=self.command),
         }
 

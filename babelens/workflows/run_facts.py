@@ -28,6 +28,7 @@ _KEPT = (
     "unseen_languages",
     "parameters",
     "license_name",
+    "validation_overlap",
 )
 
 

@@ -11,6 +11,7 @@ from ..configuration.errors import RecipeError, TrainingSetupError
 from ..configuration.pretrained import load_model
 from ..registry import METHODS, imported
 from ..trainers.checkpoints import has_checkpoint, newest_checkpoint
+from ..trainers.run_conditions import compare_conditions
 from ..trainers.saving import atomic_directory, finish_saving, prepare_saving
 from ..trainers.tower_training import checked_training
 from ..trainers.trained_towers import check_towers
@@ -139,6 +140,8 @@ class StagedTraining:
                         model.save_pretrained(scratch)
                         trainer.state.save_to_json(str(scratch / TRAINER_STATE_NAME))  # its log is for the report
                 trainer.accelerator.wait_for_everyone()
+            else:
+                compare_conditions(finished, self.arguments(stage))
             attention = self.recipe.model.attn_implementation
             model = self.builder.next_model(load_model(type(model), finished, attn_implementation=attention))
         return self._train_stage(last, model, processor), model

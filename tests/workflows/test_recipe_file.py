@@ -1,10 +1,12 @@
-"""Single keys of a recipe that are set beside its file, as by the option --set."""
+"""Single keys of a recipe that are set beside its file, as by the option --set; and what the shipped recipes name."""
 
 import pytest
+from transformers import TrainingArguments
 
+from babelens import ContrastiveTrainingArguments
 from babelens.configuration.errors import RecipeError
 from babelens.workflows.loading import load_recipe
-from babelens.workflows.recipe_file import with_key
+from babelens.workflows.recipe_file import RECIPES, with_key
 
 
 def test_a_key_of_a_stage_is_set_by_its_name():
@@ -44,3 +46,35 @@ def test_what_was_given_is_not_changed():
 def test_a_key_that_names_no_stage_is_refused(stages, key, message):
     with pytest.raises(RecipeError, match=message):
         with_key({"stages": stages}, key, {})
+
+
+# The recipes that the papers train with LAMB, each with its stages' number; it is no default, so each names it.
+LAMB = {
+    "etcl/6lang": 1,
+    "etcl/base": 2,
+    "etcl/finetune-multi30k": 1,
+    "etcl/mural": 1,
+    "etcl/plus-one": 1,
+    "etcl/triplets": 1,
+    "mla/mural": 1,
+    "mural/align-base": 1,
+    "mural/align-en": 1,
+    "mural/align-l2": 1,
+    "mural/align-translate-train": 1,
+    "mural/base": 1,
+    "mural/finetune-multi30k-coco": 1,
+    "mural/finetune-wit": 1,
+    "mural/large": 1,
+}
+
+
+def test_the_recipes_of_the_papers_name_lamb_and_no_others_do(tmp_path):
+    found = {}
+    for path in sorted(RECIPES.rglob("*.yaml")):
+        recipe = load_recipe(path)
+        named = [(recipe.training | stage.training).get("optim") for stage in recipe.all_stages]
+        if "lamb" in named:
+            assert set(named) == {"lamb"}, path
+            found[path.relative_to(RECIPES).with_suffix("").as_posix()] = len(named)
+    assert found == LAMB
+    assert ContrastiveTrainingArguments(str(tmp_path), use_cpu=True).optim == TrainingArguments(str(tmp_path)).optim

@@ -8,6 +8,7 @@ from tiny_native import saved, tiny_clip
 from tiny_recipes import liwe, mla, smalr, student
 from tiny_training import write_shapes
 
+from babelens.reports.page import write_report
 from babelens.workflows.base import recipe_run
 from babelens.workflows.loading import load_recipe
 
@@ -35,6 +36,21 @@ def test_every_language_that_the_model_reads_is_evaluated(make, folder, tmp_path
     card = (tmp_path / "run" / "README.md").read_text()
     assert "Measured by `babelens train recipe.yaml`" in card
     assert "during its training" not in card  # which had no evaluations
+
+
+def test_validation_that_was_trained_on_is_counted_in_log_card_and_report(folder, tmp_path, caplog):
+    content = mla(folder)
+    content["train"] |= {"text_text": {"source": str(folder / "pairs.tsv")}, "image_text": {"source": str(folder)}}
+    validated(content, folder, tmp_path)
+    images = "16 of the 16 held-out images are also in the training data, and 0 more"
+    texts = "48 of the 48 held-out texts are also in the training data, and 0 more"
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    run = tmp_path / "run"
+    page = write_report(run).read_text(encoding="utf-8")
+    for sentence in (images, texts):
+        assert any(sentence in message for message in warned)
+        assert sentence in (run / "README.md").read_text(encoding="utf-8")
+        assert sentence in page
 
 
 def test_a_language_that_the_model_does_not_read_is_named_and_left_out(folder, tmp_path, caplog):

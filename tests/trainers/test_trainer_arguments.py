@@ -1,0 +1,200 @@
+"""What trainers take of transformers' `Trainer`: what they honour, and what they refuse by name."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from mla_training import clip_mla, make_mla_trainer  # noqa: F401
+from tiny_training import assert_same, shapes_corpus, shapes_trainer, weights
+from transformers import TrainingArguments, integrations, trainer as transformers_trainer
+from transformers.trainer_utils import BestRun, HPSearchBackend, default_hp_space_optuna
+
+from babelens import ContrastiveTrainingArguments, MuralTrainer
+from babelens.configuration.errors import TrainingSetupError
+from babelens.trainers.retrieval_evaluator import RetrievalEvaluator
+
+SEARCH = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "max_steps": 4}
+
+
+@pytest.fixture
+def given(tmp_path):
+    """The arguments of a trainer."""
+    plain = shapes_trainer(tmp_path)
+    parts = {"model": plain.model, "args": plain.args, "processing_class": plain.processing_class}
+    return parts | {"train_dataset": shapes_corpus(), "eval_dataset": shapes_corpus()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"data_collator": list}, "data_collator"),
+        ({"compute_loss_func": sum}, "compute_loss_func"),
+        ({"preprocess_logits_for_metrics": sum}, "preprocess_logits_for_metrics"),
+        ({"compute_metrics": dict, "evaluator": dict}, "compute_metrics"),
+        ({"args": None}, "ContrastiveTrainingArguments"),
+        ({"args": TrainingArguments("runs")}, "TrainingArguments"),
+        ({"processing_class": None}, "processing_class"),
+        ({"model": None}, "model_init"),
+        ({"model_init": dict}, "model_init"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused_by_name(given, changes, named):
+    with pytest.raises(TrainingSetupError, match=named):
+        MuralTrainer(**given | changes)
+
+
+def test_metrics_are_computed_of_embeddings_in_each_language(given):
+    seen = []
+
+    def first_image_similarity(prediction):
+        texts, images = prediction.predictions
+        seen.append((texts.shape, images.shape, prediction.label_ids.tolist()))
+        return {"cosine": float((texts * images[prediction.label_ids]).sum(1).mean())}
+
+    metrics = MuralTrainer(**given, compute_metrics=first_image_similarity).evaluate()
+    assert seen == [((16, 32), (16, 32), list(range(16)))] * 3
+    assert metrics["eval_cosine"] == pytest.approx(
+        np.mean([metrics[f"eval_cosine_{tag}"] for tag in ("en", "de", "fr")])
+    )
+    assert "eval_mean_recall_fr" in metrics
+
+
+def test_evaluators_take_the_place_of_retrieval(given):
+    def width(model, processor, data):
+        return {"width": model.config.projection_dim, "rows": len(data)}
+
+    trainer = MuralTrainer(**given, evaluator=width)
+    assert trainer.evaluate().keys() == {"eval_width", "eval_rows", "epoch"}
+    both = MuralTrainer(**given, evaluator=[width, RetrievalEvaluator(languages=["de"])]).evaluate()
+    assert {"eval_rows", "eval_mean_recall", "eval_mean_recall_de", "eval_loss"} <= both.keys()
+    assert "eval_mean_recall_en" not in both
+
+
+def test_the_evaluation_loss_is_that_of_one_batch(given):
+    """In float64 by the definition: pairs of the same image are positives, the others negatives."""
+    trainer = MuralTrainer(**given)
+    predicted = trainer.predict(shapes_corpus())
+    texts, images = (side.astype(np.float64) for side in predicted.predictions)
+    losses = []
+    for start in range(0, 48, 16):
+        own = predicted.label_ids[start : start + 16]
+        order = np.arange(16).reshape(8, 2).T  # batches of 8: every second caption
+        for rows in order:
+            logits = texts[start + rows] @ images[own[rows]].T / trainer.model.temperature.item()
+            for each in (logits, logits.T):
+                losses.append(np.mean(np.log(np.exp(each).sum(1)) - np.diag(each)))
+    assert trainer.args.per_device_eval_batch_size == 8
+    assert predicted.metrics["test_loss"] == pytest.approx(2 * np.mean(losses), rel=1e-5)
+
+
+def test_predictions_are_embeddings_with_the_image_of_each_caption(given):
+    trainer = MuralTrainer(**given)
+    predicted = trainer.predict(shapes_corpus())
+    assert [side.shape for side in predicted.predictions] == [(48, 32), (16, 32)]
+    assert predicted.label_ids.tolist() == [*range(16)] * 3
+    measured = trainer.evaluate()
+    assert predicted.metrics["test_mean_recall"] == measured["eval_mean_recall"]
+
+
+@pytest.mark.parametrize("metric", [None, "mean_recall", "loss"])
+def test_the_best_model_is_found_by_recall_unless_a_metric_is_named(tmp_path, metric):
+    chosen = {"metric_for_best_model": metric} if metric else {}
+    trainer = shapes_trainer(tmp_path, load_best_model_at_end=True, **SEARCH, **chosen)
+    trainer.train()
+    name = f"eval_{metric or 'mean_recall'}"
+    found = [entry[name] for entry in trainer.state.log_history if name in entry]
+    assert trainer.state.best_metric == (min(found) if metric == "loss" else max(found))
+
+
+def test_a_metric_that_is_not_measured_is_refused_by_name(tmp_path, given):
+    trainer = shapes_trainer(tmp_path, load_best_model_at_end=True, metric_for_best_model="accuracy", **SEARCH)
+    with pytest.raises(TrainingSetupError, match="accuracy"):
+        trainer.train()
+    with pytest.raises(TrainingSetupError, match="shapes_mean_recall"):
+        named = {"shapes": shapes_corpus()}
+        trainer.args.metric_for_best_model = "mean_recall"
+        MuralTrainer(**given | {"args": trainer.args, "eval_dataset": named})
+
+
+def test_languages_that_the_model_does_not_read_are_refused_before_the_training(make_mla_trainer):  # noqa: F811
+    trainer = make_mla_trainer(model={"languages": ["de"]}, languages=["de"])
+    with pytest.raises(TrainingSetupError, match=r"fr.*eval_languages"):
+        trainer.evaluate(shapes_corpus())
+    parts = {"model": trainer.model, "processing_class": trainer.processing_class, "eval_dataset": shapes_corpus()}
+    trainer.args.eval_strategy = "steps"
+    with pytest.raises(TrainingSetupError, match=r"fr.*eval_languages"):
+        type(trainer)(args=trainer.args, **parts)
+    trainer.args.eval_languages = ["de", "en"]
+    assert "eval_mean_recall_en" in type(trainer)(args=trainer.args, **parts).evaluate()
+
+
+# ---- A new model for each training ----
+
+
+class TwoRates:
+    """A search that tries two learning rates, as the backends of transformers do."""
+
+    default_hp_space = staticmethod(default_hp_space_optuna)
+
+    def ensure_available(self):
+        return
+
+    def run(self, trainer, n_trials, direction, **kwargs):
+        objectives = []
+        for number in range(n_trials):
+            trainer.objective = None
+            trainer.train(trial=SimpleNamespace(number=number, params={}))
+            objectives.append(trainer.compute_objective(trainer.evaluate()))
+            self.trained.append(weights(trainer.model))
+        best = int(np.argmax(objectives))
+        return BestRun(str(best), objectives[best], {})
+
+
+def test_a_search_trains_each_trial_as_a_run_of_its_own(tmp_path, monkeypatch):
+    """Frozen features and the views of the data are made anew for each model."""
+    rates, half = [1e-3, 1e-2], {"image": {"train": "none"}, "text": {"train": "lora"}}
+    settings = {"max_steps": 2, "towers": half, "cache_dir": str(tmp_path / "cache")}
+    plain = shapes_trainer(tmp_path, **settings)
+    start = {name: value.clone() for name, value in shapes_trainer(tmp_path, max_steps=2).model.state_dict().items()}
+
+    def fresh():
+        model = shapes_trainer(tmp_path, max_steps=2).model
+        model.load_state_dict(start)
+        return model
+
+    parts = {"processing_class": plain.processing_class, "eval_dataset": shapes_corpus()}
+    parts |= {"train_dataset": shapes_corpus(), "cache_dir": str(tmp_path / "cache")}
+    expected = []
+    for rate in rates:
+        args = ContrastiveTrainingArguments(**_settings(plain.args, rate))
+        alone = MuralTrainer(fresh(), args, **parts)
+        alone.train()
+        expected.append(weights(alone.model))
+    TwoRates.trained = []
+    # It knows the trials of its own backends alone.
+    monkeypatch.setattr(integrations, "hp_params", lambda trial: trial.params)
+    monkeypatch.setitem(transformers_trainer.ALL_HYPERPARAMETER_SEARCH_BACKENDS, HPSearchBackend.OPTUNA, TwoRates)
+    args = ContrastiveTrainingArguments(**_settings(plain.args, 0.5))
+    search = MuralTrainer(args=args, model_init=fresh, **parts)
+    best = search.hyperparameter_search(
+        lambda trial: {"learning_rate": rates[trial.number]}, n_trials=2, direction="maximize", backend="optuna"
+    )
+    assert isinstance(best, BestRun)
+    for found, wanted in zip(TwoRates.trained, expected, strict=True):
+        assert_same(found, wanted)
+
+
+def _settings(args, rate):
+    names = (
+        "output_dir",
+        "max_steps",
+        "towers",
+        "optim",
+        "save_strategy",
+        "report_to",
+        "use_cpu",
+        "precision",
+        "seed",
+    )
+    kept = {name: getattr(args, name) for name in names}
+    return kept | {"learning_rate": rate, "disable_tqdm": True, "per_device_train_batch_size": 8}

@@ -1,0 +1,133 @@
+"""The evaluation of dual encoders during their training: retrieval recall, a loss, and metrics of the user's own."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import EvalPrediction
+
+from ..configuration.errors import TrainingSetupError
+from ..configuration.languages import normalize_languages
+from ..data.corpus.corpus import languages_of
+from ..modeling.learned_temperature import MIN_TEMPERATURE
+from ..modeling.losses.contrastive import symmetric_contrastive_loss
+from .base import over_languages
+
+
+class RetrievalEvaluator:
+    """Measures retrieval between the images of a caption corpus and their captions in each language.
+
+    A trainer of dual encoders evaluates with it by default. Beside functions of your own it is given as
+    `evaluator=[RetrievalEvaluator(), mine]`.
+
+    Args:
+        languages: BCP-47 tags of the captions; default: all languages of the corpus.
+        batch_size: texts or images that are encoded at a time, and pairs in a batch of the loss.
+        compute_metrics: called for each language with an `EvalPrediction`, whose `predictions` are the embeddings of
+            the captions [T, d] and of all images [N, d], and whose `label_ids` [T] are the index of the image of each
+            caption. Returns metrics by name.
+    """
+
+    def __init__(
+        self,
+        *,
+        languages: Sequence[str] | None = None,
+        batch_size: int = 64,
+        compute_metrics: Callable[[EvalPrediction], Mapping[str, float]] | None = None,
+    ) -> None:
+        self.languages, self.batch_size, self.compute_metrics = languages, batch_size, compute_metrics
+
+    def __call__(self, model: Any, processor: Any, data: Dataset) -> dict[str, float]:
+        """Evaluates a model.
+
+        Args:
+            model: a dual encoder.
+            processor: its processor.
+            data: a caption corpus.
+
+        Returns:
+            `mean_recall` in percent, and what `compute_metrics` returns: each the mean over the languages, followed by
+            the value of each language, such as `mean_recall_de`; and `loss`, the mean over languages and batches of
+            the contrastive loss between captions and their images (MURAL, section 3.1: the sum of both directions).
+            It divides the cosines by the temperature of the model, or, for one that learns none, by CLIP's, 1/100.
+
+        Raises:
+            TrainingSetupError: for a language that the model does not read.
+        """
+        return self.metrics(model, *self.embed(model, processor, data))
+
+    def metrics(
+        self, model: Any, recalls: Mapping[str, Mapping[str, float]], predictions: Mapping[str, EvalPrediction]
+    ) -> dict[str, float]:
+        """The metrics of a call, from what `embed` returns."""
+        learned = getattr(model, "temperature", None)
+        temperature = MIN_TEMPERATURE if learned is None else max(learned.item(), MIN_TEMPERATURE)
+        by_metric: dict[str, dict[str, float]] = {}
+        for language, prediction in predictions.items():
+            values = {"mean_recall": recalls[language]["mean_recall"]}
+            if self.compute_metrics is not None:
+                values |= self.compute_metrics(prediction)
+            for name, value in values.items():
+                by_metric.setdefault(name, {})[language] = value
+        metrics = {"loss": fmean(self._loss(prediction, temperature) for prediction in predictions.values())}
+        for name, of in by_metric.items():
+            metrics |= over_languages(name, of)
+        return metrics
+
+    def embed(
+        self, model: Any, processor: Any, data: Dataset
+    ) -> tuple[dict[str, dict[str, float]], dict[str, EvalPrediction]]:
+        """Returns the recalls of `evaluate_retrieval`, and the embeddings as `compute_metrics` takes them, both by
+        language; arguments and errors as in a call."""
+        # Imported here, so that a trainer can be read and imported without what evaluates its model.
+        from ..evaluation.retrieval import evaluate_retrieval
+        from ..inference.embedder import Embedder
+
+        languages = evaluated_languages(processor, data, self.languages)
+        embeddings: dict[str, tuple[np.ndarray, np.ndarray, list[list[int]]]] = {}
+        embedder = Embedder(model, processor, batch_size=self.batch_size)
+        recalls = evaluate_retrieval(embedder, data, languages, embeddings=embeddings)
+        return recalls, {
+            language: EvalPrediction(predictions=(texts, images), label_ids=np.array([first for first, *_ in rows]))
+            for language, (texts, images, rows) in embeddings.items()
+        }
+
+    @torch.no_grad()
+    def _loss(self, prediction: EvalPrediction, temperature: float) -> float:
+        texts, images = (torch.from_numpy(side) for side in prediction.predictions)
+        labels = torch.from_numpy(prediction.label_ids)
+        batches = math.ceil(len(texts) / self.batch_size)
+        losses = []
+        for start in range(batches):
+            own = labels[start::batches]  # captions of one image follow each other: each goes to another batch
+            losses.append(symmetric_contrastive_loss(images[own], texts[start::batches], temperature, positives=own))
+        return torch.stack(losses).mean().item()
+
+
+def evaluated_languages(processor: Any, data: Any, languages: Sequence[str] | None = None) -> list[str]:
+    """The languages in which a model is evaluated.
+
+    Args:
+        processor: its processor.
+        data: a caption corpus.
+        languages: BCP-47 tags; default: all languages of the corpus.
+
+    Raises:
+        TrainingSetupError: for a language that the processor does not read.
+    """
+    wanted = normalize_languages(list(languages or languages_of(data)))
+    learned = getattr(processor, "languages", None)
+    if learned is None:  # it reads any language
+        return wanted
+    native = getattr(processor, "native_language", None)
+    known = [*([native] if native else []), *learned]
+    if unread := [tag for tag in wanted if tag not in known]:
+        raise TrainingSetupError(
+            f"eval_dataset: the model does not read {', '.join(unread)}, only {', '.join(known)}; name the languages "
+            "to evaluate in eval_languages"
+        )
+    return wanted
