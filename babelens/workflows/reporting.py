@@ -78,7 +78,6 @@ def write_evaluation(
             write_gallery(gallery_file(results), gallery, credits)
 
 
-<<<<<<< HEAD
 def evaluated_models(run: Path) -> dict[str, str]:
     """The identity of the model that each file of results in a run's folder is of; those of earlier versions, and of
     `babelens evaluate --output`, are not among them."""
@@ -109,8 +108,6 @@ def validation_note(trainer: Any) -> str:
     return "" if trainer.args.eval_strategy == "no" else _WATCHED
 
 
-=======
->>>>>>> trainers
 def _example(embedder: Embedder, shown: LabelledImage) -> Example:
     """What the model answers about an image with labels in a language, which its own processor reads."""
 
