@@ -230,11 +230,12 @@ class MlaTrainer(ContrastiveTrainer):
         """
         native = self._native.model
         weights = plain_state_dict(native)
-        # The code is that of the configuration: the modules of `native` would count the acquirers, which are off here.
+        # The code is the configuration's: the modules of `native` would count the acquirers, which are off here.
+        code = code_of(native.config)
         return frozen_features(
             self.frozen_towers.in_precision(compute),
             weights={name: value for name, value in weights.items() if not name.startswith(without)},
-            settings=f"{settings_of(native.config)}\n{reading} {self.frozen_towers.precision} {code_of(native.config)}",
+            settings=f"{settings_of(native.config)}\n{reading} {self.frozen_towers.precision} {code}",
             items=items,
             cache_dir=self.cache_dir,
         )
