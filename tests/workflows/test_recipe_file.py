@@ -56,7 +56,6 @@ LAMB = {
     "etcl/mural": 1,
     "etcl/plus-one": 1,
     "etcl/triplets": 1,
-    "mla/mural": 1,
     "mural/align-base": 1,
     "mural/align-en": 1,
     "mural/align-l2": 1,
