@@ -146,9 +146,7 @@ def shared_images(held_out: Dataset, training: Sequence[Dataset], *, unchecked: 
     everything = [ours, *theirs]
     count = sum(len(files.sizes) for files in everything)
     if count <= _DECODED and sum(files.sizes.clip(0).sum() for files in everything) <= _DECODED_BYTES:
-        trained = np.concatenate(
-            [np.empty((0, 3 * _SIDE**2), np.int16), *(files.thumbnails() for files in theirs)]
-        )
+        trained = np.concatenate([np.empty((0, 3 * _SIDE**2), np.int16), *(files.thumbnails() for files in theirs)])
         shown = ours.thumbnails(others)
         alike = sum(bool((np.abs(trained - each).max(1) <= _TOLERANCE).any()) for each in shown) if len(trained) else 0
     return Overlap("images", len(ours.sizes), len(ours.sizes) - len(others), alike, tuple(unchecked))
