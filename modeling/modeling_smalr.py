@@ -46,11 +46,15 @@ class SmalrOutput(WordDualEncoderOutput):
         sentence_embeds ([n_texts, width]): mean universal embeddings of the words of each text.
         masked_text_embeds, masked_sentence_embeds: `text_embeds` and `sentence_embeds` of the texts with some of their
             words masked; in training.
+        drift ([]): how far the vectors of words have moved, where it is a part of the loss; in training.
+        alignment ([]): zero, a sum over the weights with which the loss aligns the languages; in training.
     """
 
     sentence_embeds: Tensor | None = None
     masked_text_embeds: Tensor | None = None
     masked_sentence_embeds: Tensor | None = None
+    drift: Tensor | None = None
+    alignment: Tensor | None = None
 
 
 class SmalrModel(WordDualEncoderModel):
@@ -301,7 +305,24 @@ class SmalrModel(WordDualEncoderModel):
             adversarial_weight=self.config.adversarial_weight,
             neighborhood_weight=self.config.neighborhood_weight,
         )
-        return loss + self.config.vector_weight * self.word_embedding.drift() if self.config.vector_weight else loss
+        if output.alignment is not None:
+            loss = loss + output.alignment
+        if self.config.vector_weight:
+            drift = self.word_embedding.drift() if output.drift is None else output.drift
+            loss = loss + self.config.vector_weight * drift
+        return loss
+
+    def _weights_of_objective(self) -> dict[str, Tensor]:
+        config, found = self.config, {}
+        if config.vector_weight:
+            found["drift"] = self.word_embedding.drift()
+        layers = [self.alignment.classifier] if config.adversarial_weight else []
+        layers += [self.alignment.fill_sentence, self.alignment.fill_text] if config.mask_weight else []
+        if layers:
+            found["alignment"] = (
+                0 * torch.stack([weight.sum() for each in layers for weight in each.parameters()]).sum()
+            )
+        return found
 
     def _word_alignment(self, output: Any, labels: Tensor) -> Tensor:
         """Computes the loss of MULE's warm-up, as in its authors' code: the neighborhood constraints between every

@@ -208,9 +208,19 @@ class WordDualEncoderModel(DualEncoderPreTrainedModel):
             images = self.get_image_features(pixel_values, image_features, return_dict=True, **image_kwargs)
             embeds = normalize(images.pooler_output)
             output = replace(output, image_embeds=embeds, vision_model_output=images if keeps_states else None)
+            if self.training and input_ids is not None:
+                output = replace(output, **self._weights_of_objective())
         return self.with_logits_and_loss(
             output, return_logits=return_logits, return_loss=return_loss, positives=positives
         )
+
+    def _weights_of_objective(self) -> dict[str, Tensor]:
+        """Returns scalars of the output that depend on the weights which `contrastive_objective` reads itself.
+
+        DistributedDataParallel waits for the gradients of the weights that the output of `forward` depends on, and
+        takes the others to be unused.
+        """
+        return {}
 
     @staticmethod
     def labels(output: Any) -> tuple[Tensor, Tensor]:

@@ -58,6 +58,7 @@ class WordDualEncoderTrainer(ContrastiveTrainer):
             self.training_transform(),
             self.args.sentences_per_image,
             self.args.languages_per_batch,
+            self.args.world_size,
         )
 
     def objective_options(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ...configuration.errors import CorpusError
 from ...configuration.languages import normalize_languages
 from ..corpus.corpus import describe, languages_of
 from .identities import identity_label
+from .mixture import seed_of_step
 from .views import ImageFeatures, Images, images_of
 
 
@@ -89,6 +90,7 @@ class SentenceCollator:
         sentences: number of captions that are sampled for each image in each language. An image with fewer captions
             repeats them.
         languages: number of languages that are sampled for each batch; by default all languages.
+        num_processes: number of processes, which have the same languages in a step.
     """
 
     def __init__(
@@ -97,13 +99,14 @@ class SentenceCollator:
         transform: Callable[[list[Any], list[int]], Tensor],
         sentences: int,
         languages: int | None = None,
+        num_processes: int = 1,
     ) -> None:
         self.processor, self.transform, self.sentences = processor, transform, sentences
-        self.languages = languages
+        self.languages, self.num_processes = languages, num_processes
 
     def __call__(self, examples: list[dict[str, Any]], seeds: list[int]) -> dict[str, Tensor]:
         texts, languages, language_ids, labels = [], [], [], []
-        sampled = self._sample_languages(list(examples[0]["captions"]), seeds[0])
+        sampled = self._sample_languages(list(examples[0]["captions"]), seed_of_step(seeds, self.num_processes))
         for example, seed in zip(examples, seeds, strict=True):
             rng = np.random.Generator(np.random.PCG64(seed))
             orders: dict[int, np.ndarray] = {}  # by the number of captions
@@ -128,7 +131,7 @@ class SentenceCollator:
         return batch
 
     def _sample_languages(self, languages: list[str], seed: int) -> dict[int, str]:
-        """Index -> language of the languages in a batch, sampled with the seed of its first example."""
+        """Index -> language of the languages in a batch, sampled with the seed of the first example of its step."""
         if self.languages is None or self.languages >= len(languages):
             return dict(enumerate(languages))
         rng = np.random.default_rng([seed, len(languages)])

@@ -13,6 +13,8 @@ from torch.utils.data import Dataset, Sampler
 
 from ...configuration.errors import CorpusError
 
+_BATCH_BITS = 44  # of the seed of an example: they tell its place in the run
+
 
 class SizedView(Protocol):
     """A map-style dataset that returns several examples at once."""
@@ -142,8 +144,20 @@ def example_keys(task: str, task_index: int, positions: Sequence[int], batch: in
         seed: seed of the run.
     """
     # The seeds are neighboring numbers. numpy mixes the bits of a seed, so that their random numbers are unrelated.
-    first = (seed << 48) + (task_index << 44) + batch * len(positions)
+    first = (seed << 48) + (task_index << _BATCH_BITS) + batch * len(positions)
     return [ExampleKey(task, position, first + k) for k, position in enumerate(positions)]
+
+
+def seed_of_step(seeds: Sequence[int], num_processes: int) -> int:
+    """The seed of the first example that a step has of a task, in all processes: what is drawn for a batch as a whole
+    is drawn from it, and is the same in each of them.
+
+    Args:
+        seeds: the seeds of the examples of one process, as `example_keys` gives them.
+        num_processes: number of processes.
+    """
+    batch = seeds[0] % (1 << _BATCH_BITS) // len(seeds)
+    return seeds[0] - batch % num_processes * len(seeds)
 
 
 def batch_sizes(batch_size: int | Mapping[str, int], tasks: Iterable[str]) -> dict[str, int]:

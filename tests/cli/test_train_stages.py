@@ -1,6 +1,7 @@
 """`babelens train` with stages: each goes on from the one before, and a run that broke off from where it was."""
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -183,3 +184,17 @@ def test_the_report_has_the_curves_of_stages_without_checkpoints(recipe, tmp_pat
     assert done.exit_code == 0, done.output
     logs = json.loads((tmp_path / "run" / "evaluation" / "facts.json").read_text())["logs"]
     assert {log["stage"]: log["log"][-1]["step"] for log in logs} == {"transfer": 4, "exposure": 5}
+
+
+def test_a_stage_that_goes_on_from_another_machines_says_so(recipe, trained, tmp_path, caplog):
+    """The second stage begins anew: what the first was trained with is in the state of its end."""
+    output = tmp_path / "mla-shapes"
+    shutil.copytree(trained, output)
+    shutil.rmtree(output / "checkpoints" / "exposure")
+    file = output / "checkpoints" / "transfer" / "finished" / "trainer_state.json"
+    state = json.loads(file.read_text())
+    state["stateful_callbacks"]["RunConditions"]["attributes"]["conditions"]["number of processes"] = 2
+    file.write_text(json.dumps(state))
+    done = train(recipe, output, "--resume", "--no-report", catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "number of processes: 2, now 1" in caplog.text

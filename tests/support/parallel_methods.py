@@ -1,0 +1,100 @@
+"""Runs of MLA, SMALR and RC3 that are small enough to compare one process with several."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mla_training import SETTINGS
+from tiny_native import shapes_texts, tiny_clip
+from tiny_rc3 import rc3_trainer
+from tiny_training import shapes_corpus, shapes_processor, weights
+from transformers import set_seed
+
+from babelens import (
+    MlaModel,
+    MlaProcessor,
+    MlaTrainer,
+    MlaTrainingArguments,
+    SmalrConfig,
+    SmalrModel,
+    SmalrProcessor,
+    SmalrTrainer,
+    SmalrTrainingArguments,
+)
+from babelens.processing.tokenizer_training import train_wordpiece
+from babelens.processing.word_vocabulary import frequent_words
+
+# Steps that follow the gradient, which AdamW would divide by its own size, rounding errors included.
+DESCENT = {"optim": "sgd", "max_steps": 6, "weight_decay": 0.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
+
+
+def mla_trainer(output: Path, **changes: Any) -> MlaTrainer:
+    """On a tiny CLIP, both tasks."""
+    torch.manual_seed(0)
+    native, native_processor = tiny_clip()
+    tokenizer = train_wordpiece(shapes_texts(), 200, min_frequency=1)
+    sizes = {"vocab_size": len(tokenizer), "sep_token_id": tokenizer.sep_token_id}
+    sizes |= {"acquirer_size": 8, "embedding_size": 12}
+    model = MlaModel.from_native(native, languages=["de", "fr"], **sizes)
+    return MlaTrainer(
+        model,
+        MlaTrainingArguments(output_dir=str(output), **SETTINGS | DESCENT | {"learning_rate": 0.1} | changes),
+        processing_class=MlaProcessor.for_native(native.config, native_processor, tokenizer, languages=["de", "fr"]),
+        train_dataset=dict.fromkeys(["text_text", "image_text"], shapes_corpus()),
+        cache_dir=str(output / "cache"),
+    )
+
+
+def smalr_trainer(output: Path, *, mask: bool = False, **changes: Any) -> SmalrTrainer:
+    """With all losses but that of masked words, whose masks are random, unless `mask`."""
+    set_seed(1)
+    corpus = shapes_corpus()
+    words: dict[str, list[str]] = {}
+    for row in corpus.select_columns("captions"):
+        for caption in row["captions"]:
+            words.setdefault(caption["language"], []).append(caption["text"])
+    vocabularies = {language: frequent_words(texts, language) for language, texts in sorted(words.items())}
+    config = SmalrConfig(
+        languages=list(vocabularies),
+        vocabulary_sizes=[len(own) for own in vocabularies.values()],
+        word_size=8,
+        hidden_size=16,
+        image_hidden_size=16,
+        specific_words=3,
+        latent_tokens=4,
+        image_dropout=0.0,
+        exploration_probability=0.0,
+        mask_weight=1e-3 if mask else 0,
+        initializer_range=0.3,
+        vision_config={
+            "model_type": "resnet",
+            "embedding_size": 8,
+            "hidden_sizes": [8, 12],
+            "depths": [1, 1],
+            "layer_type": "basic",
+        },
+        image_feature_size=12,
+    )
+    settings = SETTINGS | DESCENT | {"learning_rate": 0.05, "max_grad_norm": 1.0}
+    model = SmalrModel(config)
+    # In training it would divide by the statistics of the images that its own process has.
+    norm = model.image_branch.norm.eval()
+    norm.train = lambda mode=True: norm
+    return SmalrTrainer(
+        model,
+        SmalrTrainingArguments(output_dir=str(output), **settings | changes),
+        processing_class=SmalrProcessor(shapes_processor(corpus).image_processor, vocabularies),
+        train_dataset={"image_text": corpus},
+        cache_dir=str(output / "cache"),
+    )
+
+
+TRAINERS = {"mla": mla_trainer, "smalr": smalr_trainer, "rc3": rc3_trainer}
+
+
+def train(method: str, output: Path, **changes: Any) -> tuple[list[float], dict[str, np.ndarray]]:
+    """The losses of the steps, and the final weights."""
+    trainer = TRAINERS[method](output, **changes)
+    trainer.train()
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry], weights(trainer.model)
