@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import PIL.Image
 import PIL.ImageMath
@@ -117,8 +118,9 @@ def _gray(image: PIL.Image.Image) -> PIL.Image.Image:
     """
     if image.mode.startswith("I;16"):  # of which Pillow knows no extrema
         image = image.convert("I")
-    darkest, brightest = image.getextrema()
-    if not (0 <= darkest and brightest <= 65535 and _is_number(image)):
+    extrema: Any = image.getextrema()
+    darkest, brightest = extrema
+    if not (darkest >= 0 and brightest <= 65535 and _is_number(image)):
         raise ImageError(
             f"its gray values range from {darkest:g} to {brightest:g}: scale them to 0 to 255, or to 0 to 65535"
         )

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..configuration.errors import BabelensError, ImageError, MissingExtraError, ServerBusyError
 from ..configuration.languages import normalize_language
+from ..processing.text_inputs import UNDETERMINED, default_language
 from .gate import UPLOAD_PATH, Application, Gate, cookie_of, is_token
 from .image_files import content_type, version_of
 from .service import ImageService
@@ -26,6 +27,7 @@ try:
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
     from pydantic import BaseModel, Field
+    from pydantic.json_schema import SkipJsonSchema
     from starlette.datastructures import UploadFile
     from starlette.exceptions import HTTPException as AnyHTTPException
 except ModuleNotFoundError as error:
@@ -74,7 +76,9 @@ class TextResults(Results):
     """The images that fit a text best, best first."""
 
     query: str
-    language: str = Field(description="The language of the query, as a BCP-47 tag in its canonical spelling.")
+    language: str | None = Field(
+        description="The language in which the query was read, as a BCP-47 tag in its canonical spelling."
+    )
 
 
 class Info(BaseModel):
@@ -86,6 +90,7 @@ class Info(BaseModel):
     skipped: int = Field(description="The number of images that could not be read.")
     languages: list[str] = Field(description="The languages that the model has learned, where they are known.")
     takes_any_language: bool = Field(description="Whether it takes queries in other languages too.")
+    needs_language: bool = Field(description="Whether its embeddings depend on the language that a query states.")
     query_characters: int = Field(description="The length of the longest query.")
     upload_bytes: int = Field(description="The size of the largest image file to search with.")
     top: int = Field(description="The largest number of results.")
@@ -200,6 +205,7 @@ def _add_searches(app: Any, service: ImageService) -> None:
             skipped=len(service.index.skipped),
             languages=service.languages,
             takes_any_language=service.takes_any_language,
+            needs_language=service.needs_language,
             query_characters=limits.query_characters,
             upload_bytes=limits.upload_bytes,
             top=limits.top,
@@ -208,15 +214,22 @@ def _add_searches(app: Any, service: ImageService) -> None:
     @app.get("/api/search", summary="Search by a text", response_model=TextResults)
     async def search(
         q: Annotated[str, Query(max_length=limits.query_characters, description="A description of the images.")],
-        language: Annotated[str, Query(max_length=64, description="Its language, as a BCP-47 tag such as `de`.")],
+        language: Annotated[
+            str | SkipJsonSchema[None],
+            Query(
+                max_length=64,
+                description="Its language, as a BCP-47 tag such as `de`; without it, texts are in the model's native "
+                "language, or the model must be one for which it does not matter.",
+            ),
+        ] = None,
         top: Top = 24,
     ) -> TextResults:
         """The language is never guessed; a model that has learned certain languages refuses others by name."""
         if not q.strip():
             raise HTTPException(400, "q: the description is empty: every image would fit it as well")
-        tag = normalize_language(language)
+        tag = normalize_language(language) if language else default_language(service.embedder.processor)
         results = await nearest(await service.text_embedding(q, tag), top)
-        return TextResults(query=q, language=tag, results=results)
+        return TextResults(query=q, language=tag if language or tag != UNDETERMINED else None, results=results)
 
     @app.post(UPLOAD_PATH, summary="Search by an image", response_model=Results, openapi_extra=_UPLOAD)
     async def search_by_image(

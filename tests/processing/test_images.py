@@ -51,8 +51,10 @@ def test_sixteen_bits_are_scaled_not_clipped(mode: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "scale", "offset"),
-    [("float32", 1 / 255, 0), ("float32", 1, 0), ("float32", 257, 0), ("int32", 1, 0), ("int32", 257, 0)]
-    + [("uint16", 1, 0), ("uint16", 16, 15), ("int32", 16, 15), ("uint16", 257, 0), (">u2", 16, 15)],
+    [
+        *(("float32", 1 / 255, 0), ("float32", 1, 0), ("float32", 257, 0), ("int32", 1, 0), ("int32", 257, 0)),
+        *(("uint16", 1, 0), ("uint16", 16, 15), ("int32", 16, 15), ("uint16", 257, 0), (">u2", 16, 15)),
+    ],
 )
 def test_gray_values_are_scaled_by_their_range(kind: str, scale: float, offset: int, tmp_path: Path) -> None:
     gray = np.arange(256).reshape(16, 16)

@@ -80,8 +80,10 @@ def test_bytes_that_are_no_text(server, q):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "", "[::1", "localhost:80@evil.com"]
-    + ["[::1]evil", "[::1]:80@evil", "localhost:", "localhost:80:80", "localhost/evil", "evil@localhost"],
+    [
+        *("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "", "[::1", "evil@localhost"),
+        *("localhost:80@evil.com", "[::1]evil", "[::1]:80@evil", "localhost:", "localhost:80:80", "localhost/evil"),
+    ],
 )
 def test_other_hosts_are_refused(server, host):
     for path in ("/", TEXT, "/health", "/images/x"):
