@@ -10,6 +10,7 @@ from .base_models import BaseModel
 from .card_text import CompactCard, CompactCardData
 from .cards import placeholder_repository
 from .licenses import check_weights_license, what_it_forbids
+from .public_names import paths_in, without_paths
 
 _TEMPLATE = Path(__file__).with_name("adapter.md.jinja")
 
@@ -64,6 +65,8 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
     Raises:
         PublishError: if the adapter's license is freer than that of its base model.
     """
+    is_local = bool(paths_in(facts.base_model))
+    facts = without_paths(facts)
     check_weights_license(facts.license, [facts.base] if facts.base else [])
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
@@ -75,8 +78,8 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
         license=facts.license,
         library_name="peft",
         pipeline_tag="zero-shot-image-classification",
-        base_model=facts.base_model,
-        base_model_relation="adapter",
+        base_model=None if is_local else facts.base_model,
+        base_model_relation=None if is_local else "adapter",
         tags=["babelens", "mla", "adapter", "vision-language", "multilingual"],
         model_name=facts.name,
         **({"language_bcp47": [facts.language]} if code != facts.language else {}),

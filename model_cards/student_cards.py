@@ -11,6 +11,7 @@ from .card_text import CompactCard, CompactCardData
 from .cards import placeholder_repository
 from .facts import PIPELINE_TAG
 from .licenses import check_weights_license, what_it_forbids
+from .public_names import without_paths
 
 _TEMPLATE = Path(__file__).with_name("student.md.jinja")
 
@@ -71,6 +72,7 @@ def write_student_card(folder: str | Path, facts: StudentCardFacts) -> Path:
     Raises:
         PublishError: if the model's license is freer than that of a model that it began with.
     """
+    facts = without_paths(facts)
     check_weights_license(facts.license, facts.base_models)
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(

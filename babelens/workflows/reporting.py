@@ -40,6 +40,7 @@ from ..model_cards.facts import (
     training_run,
 )
 from ..model_cards.licenses import OTHER
+from ..model_cards.public_names import public_name
 from ..registry import METHODS
 from ..trainers.saving import atomic_directory
 from .data import RecipeData
@@ -156,8 +157,10 @@ class Reporting:
         gallery: list[GalleryRow] = []
         recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks, gallery=gallery)
         write_evaluation(self.output, "validation", recalls, of_captions(ranks), gallery)
-        described = filter(None, [self.recipe.validation.source, self.recipe.validation.translated])
-        dataset = f"Validation data ({', '.join(map(str, described))})"
+        described = [public_name(self.recipe.validation.source)]
+        if self.recipe.validation.translated:
+            described.append(str(self.recipe.validation.translated))
+        dataset = f"Validation data ({', '.join(described)})"
         return list(retrieval_results(recalls, dataset=dataset, command=self.command, note=validation_note(trainer)))
 
     def card_sources(self) -> list[CardSource]:
@@ -172,9 +175,14 @@ class Reporting:
                 if source.translated is not None:
                     role = f"{role}, {source.translated}"
                 if source.translations is not None:
-                    role = f"{role}, with translations of {self.recipe.train[source.translations].source}"
+                    role = f"{role}, with translations of {public_name(self.recipe.train[source.translations].source)}"
                 sources.append(
-                    CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution)
+                    CardSource(
+                        name=public_name(source.source),
+                        license=source.license,
+                        role=role,
+                        attribution=source.attribution,
+                    )
                 )
         return list(dict.fromkeys(sources))
 

@@ -345,8 +345,8 @@ def test_texts(embedder, tmp_path):
         table = pa.concat_tables(map(pq.read_table, shard_files(output)))
         assert table["text"].to_pylist() == texts
         assert table["language"].to_pylist() == (["en"] * 4 if name == "t.txt" else languages)
-    with pytest.raises(BadTextError, match=r"t\.txt line 1: there is no language"):
-        run(embedder, tmp_path / "t.txt", tmp_path / "none", columns, what="texts")
+    counts, _, found = run(embedder, tmp_path / "t.txt", tmp_path / "none", columns, what="texts")
+    np.testing.assert_allclose(found, vectors, atol=1e-3)  # of a model for which it does not matter
     (tmp_path / "t.txt").write_text("a\n\nb\n")
     with pytest.raises(BadTextError, match=r"t\.txt line 2: there is no text"):
         run(embedder, tmp_path / "t.txt", tmp_path / "none", columns, what="texts", language="en")
