@@ -7,7 +7,7 @@ from pathlib import Path
 import jinja2
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData
+from .card_text import CompactCard, CompactCardData, cell, code
 from .cards import placeholder_repository
 from .licenses import check_weights_license, what_it_forbids
 from .public_names import paths_in, without_paths
@@ -69,12 +69,13 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
     facts = without_paths(facts)
     check_weights_license(facts.license, [facts.base] if facts.base else [])
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"cell": cell, "code": code}
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, what_it_forbids=what_it_forbids
     )
-    code = facts.language.partition("-")[0]
+    primary = facts.language.partition("-")[0]
     metadata = CompactCardData(
-        language=[code],
+        language=[primary],
         license=facts.license,
         library_name="peft",
         pipeline_tag="zero-shot-image-classification",
@@ -82,7 +83,7 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
         base_model_relation=None if is_local else "adapter",
         tags=["babelens", "mla", "adapter", "vision-language", "multilingual"],
         model_name=facts.name,
-        **({"language_bcp47": [facts.language]} if code != facts.language else {}),
+        **({"language_bcp47": [facts.language]} if primary != facts.language else {}),
     )
     path = Path(folder) / "README.md"
     CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}").save(path)

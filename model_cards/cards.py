@@ -17,7 +17,7 @@ from huggingface_hub import EvalResult, ModelCard
 
 from ..configuration.sentence_files import MODULES_FILE, add_prompts
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData
+from .card_text import CompactCard, CompactCardData, address, cell, code
 from .endpoint import write_endpoint
 from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
@@ -52,7 +52,7 @@ def _environment(texts: Path | None) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["cell"] = lambda value: " ".join(str(value).replace("|", "\\|").splitlines())
+    environment.filters |= {"cell": cell, "code": code, "address": address}
     environment.filters["base_link"] = _link
     environment.filters["counted"] = lambda tags: f"{len(tags)} languages" if len(tags) > 1 else "one language"
     environment.filters["searches"] = lambda tags: _SEARCHES if len(tags) > 1 else _SEARCHES_OF_ONE
@@ -60,7 +60,7 @@ def _environment(texts: Path | None) -> jinja2.Environment:
 
 
 def _link(base: BaseModel) -> str:
-    return f"[{base.name}](https://huggingface.co/{base.name})" if base.on_hub else f"`{base.name}`"
+    return f"[{base.name}](https://huggingface.co/{base.name})" if base.on_hub else code(base.name)
 
 
 def placeholder_repository(model_name: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import jinja2
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData
+from .card_text import CompactCard, CompactCardData, cell, code
 from .cards import placeholder_repository
 from .facts import PIPELINE_TAG
 from .licenses import check_weights_license, what_it_forbids
@@ -75,6 +75,7 @@ def write_student_card(folder: str | Path, facts: StudentCardFacts) -> Path:
     facts = without_paths(facts)
     check_weights_license(facts.license, facts.base_models)
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"cell": cell, "code": code}
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, what_it_forbids=what_it_forbids
     )
