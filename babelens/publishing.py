@@ -5,6 +5,7 @@ Of a training run only the result is published: no checkpoints, no logs, and no 
 
 import ast
 import json
+import logging
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -31,10 +32,13 @@ from .model_cards.base_models import base_model_facts
 from .model_cards.card_checks import card_problems
 from .model_cards.cards import placeholder_repository
 from .model_cards.licenses import check_weights_license
+from .model_cards.public_names import paths_in_files
 from .model_cards.published_results import EVAL_RESULTS
 from .modeling.peft_mla import MlaAdapterConfig
 from .registry import METHODS
 from .workflows.run_results import outdated_problems
+
+logger = logging.getLogger(__name__)
 
 # The first name of a path decides; everything else in a folder is published.
 _UNPUBLISHED = [
@@ -98,6 +102,11 @@ def folder_problems(folder: str | Path) -> list[str]:
         problems += _sentence_problems(folder)
     # The model is loaded last: the error would otherwise repeat which files are missing.
     return problems + always or [*_loading_problems(folder), *outdated_problems(folder)]
+
+
+def machine_paths(folder: str | Path) -> list[str]:
+    """The paths of this machine in the files that go to the Hub, one sentence each (`paths_in_files`)."""
+    return paths_in_files(Path(folder), files_to_publish(folder))
 
 
 def _link_problems(folder: Path) -> list[str]:
@@ -281,6 +290,8 @@ def push(
     """
     if problems := folder_problems(folder) or _license_problems(Path(folder)):
         raise PublishError(f"{folder} cannot be published:\n" + "\n".join(f"- {problem}" for problem in problems))
+    for sentence in machine_paths(folder):
+        logger.warning("%s", sentence)
     api = api or HfApi()
     with upload_errors_explained(str(folder), repo_id, api):
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id

@@ -46,7 +46,7 @@ def space_files(folder: str | Path, model: str) -> dict[str, bytes]:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
-    facts = {"model": model, "gradio": GRADIO, "count": len(languages), "languages": _python(languages)}
+    facts = {"model": model, "gradio": GRADIO, "count": _counted(languages), "languages": _python(languages)}
     facts |= {"title": model.partition("/")[2][:_MAX_TITLE], "examples": _python(examples)}
     written = {
         "README.md": environment.get_template("space.md.jinja").render(facts),
@@ -92,6 +92,10 @@ def _languages(metadata: dict[str, Any]) -> list[str]:
     """The tags of the card's languages."""
     given = metadata.get("language_bcp47") or metadata["language"]
     return [given] if isinstance(given, str) else list(given)
+
+
+def _counted(languages: list[str]) -> str:
+    return f"{len(languages)} languages" if len(languages) > 1 else "one language"
 
 
 def _examples(metadata: dict[str, Any], folder: Path, language: str) -> list[list[str]]:

@@ -60,7 +60,19 @@ def _normalized(tag: str) -> str:
 
 
 def _malformed(tag: object) -> LanguageTagError:
-    return LanguageTagError(f"{tag!r} is not a language tag; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'")
+    named = _code_of_name(tag) if isinstance(tag, str) else ""
+    hint = suggestion(named) if named else "; use BCP 47, such as 'de', 'zh-Hant' or 'pt-BR'"
+    return LanguageTagError(f"{tag!r} is not a language tag{hint}")
+
+
+def _code_of_name(name: str) -> str:
+    """Returns the tag of a language that is given by its English name; an empty string for any other word."""
+    try:
+        from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
+    except ImportError:
+        return ""
+    code = TO_LANGUAGE_CODE.get(name.strip().lower(), "")
+    return {"jw": "jv"}.get(code, code)  # as Whisper calls Javanese
 
 
 def _spoken_in(code: str) -> str:

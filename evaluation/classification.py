@@ -249,5 +249,5 @@ def _sklearn(module: str) -> Any:
         return import_module(f"sklearn.{module}")
     except ImportError as error:
         raise MissingExtraError(
-            "neighbors and linear probes are scikit-learn's: pip install babelens[analysis]"
+            "neighbors and linear probes are scikit-learn's: pip install 'babelens[analysis]'"
         ) from error

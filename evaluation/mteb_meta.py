@@ -20,7 +20,7 @@ try:
     from mteb.types import Licenses
 except ModuleNotFoundError as error:
     raise MissingExtraError(
-        "mteb is not installed, on whose tasks models are measured: pip install babelens[mteb]"
+        "mteb is not installed, on whose tasks models are measured: pip install 'babelens[mteb]'"
     ) from error
 
 _CODE = "https://github.com/babelens/babelens"

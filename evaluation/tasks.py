@@ -188,5 +188,7 @@ def sacrebleu_metrics() -> Any:
     try:
         from sacrebleu import metrics
     except ImportError as error:
-        raise MissingExtraError("translations are measured by sacrebleu: pip install babelens[translation]") from error
+        raise MissingExtraError(
+            "translations are measured by sacrebleu: pip install 'babelens[translation]'"
+        ) from error
     return metrics

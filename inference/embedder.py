@@ -26,7 +26,7 @@ from ..configuration.tasks import head_of_task
 from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_dual_encoder import as_output
 from ..processing.image_inputs import as_rgb_image
-from ..processing.text_inputs import as_texts, counting_cut_texts, note_cut_texts, takes_language
+from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, note_cut_texts, takes_language
 from .linear_layers import fast_linear_layers
 from .loading import load_encoder
 from .lookahead import results_ahead, spare_threads
@@ -156,7 +156,7 @@ class Embedder:
         self,
         texts: str | Sequence[str],
         *,
-        language: str | Sequence[str],
+        language: str | Sequence[str] | None = None,
         task: str | None = None,
         show_progress: bool | None = None,
         normalize: bool = True,
@@ -165,7 +165,9 @@ class Embedder:
 
         Args:
             texts: texts of any length. Texts that are longer than the model reads are cut, and counted in the log.
-            language: the BCP-47 tag of all texts, or a list with one tag for each text.
+            language: the BCP-47 tag of all texts, or a list with one tag for each text. It may be left out where the
+                embeddings do not depend on it, and for a model of one language; a model that was extended from a
+                native language then reads texts in that one, which is logged once.
             task: the head of a model that has one for each task: MURAL's `"text_text"` gives the space in which it
                 compares texts with texts. By default, texts are in the space of the images.
             show_progress: whether to show a progress bar; by default only on a terminal and only for long jobs.
@@ -173,6 +175,7 @@ class Embedder:
 
         Raises:
             LanguageTagError: for an unknown language.
+            MissingLanguageError: without a language, for a model that reads several, each in its own way.
             InputError: when a list of languages is not as long as `texts`.
             NonFiniteError: for a text whose embedding is not finite.
             InputError: for a value that is not a text, or a text that is not valid Unicode.
@@ -180,7 +183,7 @@ class Embedder:
         """
         head = head_of_task(self.model, task)
         texts = as_texts(texts, "texts", none_is_fine=True)
-        languages = language_for_each(language, len(texts))
+        languages = language_for_each(default_language(self.processor) if language is None else language, len(texts))
         with counting_cut_texts() as cut:
             tokenized = self._tokenized(texts, languages)
             # Texts of similar length share a batch, so that little of it is padding. The longest come first: a batch

@@ -15,11 +15,11 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.pipelines.feature_extraction import FeatureExtractionPipeline
 from transformers.pipelines.image_feature_extraction import ImageFeatureExtractionPipeline
 
-from ..configuration.errors import InputError, MissingLanguageError, ModelFolderError
+from ..configuration.errors import InputError, ModelFolderError
 from ..configuration.languages import language_for_each
 from ..configuration.tasks import head_of_task
 from ..modeling.modeling_dual_encoder import as_output, normalize
-from ..processing.text_inputs import takes_language
+from ..processing.text_inputs import default_language, takes_language
 from .pipeline_inputs import Rows, as_rows, fetched, stated
 
 
@@ -27,10 +27,10 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
     """Embeds texts in any language.
 
     It takes what transformers' pipeline takes, and `language`: the BCP-47 tag of all texts, or a list with one tag for
-    each. Items of data sets and generators may be `{"text": "…", "language": "de"}`. With a language, texts are
-    prepared by the model's own processor, in batches: MLA reads acquired languages, SMALR and LIWE read words, and
-    prompts such as E5's are not left out. Without one, it is transformers' own pipeline. `task` chooses the head of a
-    model that has one for each task.
+    each. Items of data sets and generators may be `{"text": "…", "language": "de"}`. Texts are prepared by the model's
+    own processor, in batches: MLA reads acquired languages, SMALR and LIWE read words, and prompts such as E5's are
+    not left out. A language may be left out as in `Embedder.encode_text`. For models whose processor reads no language
+    it is transformers' own pipeline. `task` chooses the head of a model that has one for each task.
     """
 
     hub_task: ClassVar[tuple[str, str]] = ("feature-extraction", "AutoModel")
@@ -62,7 +62,7 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
         Raises:
             InputError: when there are not as many languages as texts.
             LanguageTagError: for a tag that names no language.
-            MissingLanguageError: for a model without a tokenizer, which needs the language of every text.
+            MissingLanguageError: without a language, for a model that reads several, each in its own way.
             ModelKindError: for a task, when the model has one head for all of them, or none for this one.
             UnknownLanguageError: for a language that the model has not learned.
         """
@@ -85,15 +85,13 @@ class MultilingualFeatureExtractionPipeline(FeatureExtractionPipeline):
     def preprocess(
         self, inputs: Any, language: str | None = None, tokenize_kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """A text with its language, for the processor; or a model's inputs where there is no language."""
+        """A text with its language, for the processor; or a model's inputs where the processor reads no language."""
         if isinstance(inputs, Mapping):
             inputs, language = inputs["text"], stated(inputs, "language", language)
         if language is not None:
             (language,) = language_for_each(language, 1)
-            if takes_language(self.processor):
-                return {"text": inputs, "language": language}
-        if self.tokenizer is None:
-            raise MissingLanguageError("this model reads each language in its own way: give language='de'")
+        if takes_language(self.processor):
+            return {"text": inputs, "language": language or default_language(self.processor)}
         return super().preprocess(inputs, **tokenize_kwargs or {})
 
     def _forward(

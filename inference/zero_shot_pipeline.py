@@ -4,8 +4,8 @@
     classify("cat.jpg", candidate_labels=["猫", "犬"], language="ja")  # "これは猫の写真です。", …
     classify("cat.jpg", candidate_labels=["eine Katze"], language="de", hypothesis_template="{}")
 
-Without `language`, it is transformers' own pipeline, whose template is English. Saved models hold its code, so that it
-runs where babelens is not installed too.
+Without `language`, the template is transformers' own, which is English, or that of the model's native language. Saved
+models hold its code, so that it runs where babelens is not installed too.
 """
 
 import logging
@@ -13,13 +13,15 @@ from typing import Any, ClassVar
 
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
-from ..configuration.errors import InputError, MissingLanguageError
+from ..configuration.errors import InputError
 from ..configuration.languages import language_for_each
-from ..processing.text_inputs import takes_language
+from ..processing.text_inputs import UNDETERMINED, default_language, takes_language
 from .photo_templates import LABEL_ALONE, check_templates, filled, photo_template
 from .pipeline_inputs import fetched
 
 logger = logging.getLogger(__name__)
+
+_TEMPLATE = "This is a photo of {}."  # that of transformers' pipeline
 
 
 class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
@@ -60,13 +62,15 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
             InputError: for labels that are no list, for a template without `{}`, and for a list of languages that is
                 not as long as the labels.
             LanguageTagError: for a tag that names no language.
-            MissingLanguageError: for a model without a tokenizer, which needs the language of every text.
+            MissingLanguageError: without a language, for a model that reads several, each in its own way.
             UnknownLanguageError: for a language that the model has not learned.
         """
         options = {"timeout": timeout, "tokenizer_kwargs": tokenizer_kwargs}
+        if language is None and takes_language(self.processor):
+            language = default_language(self.processor)
+            if language == UNDETERMINED and hypothesis_template is None:
+                hypothesis_template = _TEMPLATE
         if language is None:
-            if self.tokenizer is None:
-                raise MissingLanguageError("this model reads each language in its own way: give language='de'")
             given = {} if hypothesis_template is None else {"hypothesis_template": hypothesis_template}
             return super().preprocess(image, candidate_labels, **given, **options)
         if isinstance(candidate_labels, str):  # its characters would be the labels

@@ -7,9 +7,10 @@ from pathlib import Path
 import jinja2
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, save_card
+from .card_text import CompactCard, CompactCardData, cell, code, save_card
 from .cards import placeholder_repository
 from .licenses import check_weights_license, what_it_forbids
+from .public_names import paths_in, without_paths
 
 _TEMPLATE = Path(__file__).with_name("adapter.md.jinja")
 
@@ -64,21 +65,24 @@ def write_adapter_card(folder: str | Path, facts: AdapterCardFacts) -> Path:
     Raises:
         PublishError: if the adapter's license is freer than that of its base model.
     """
+    is_local = bool(paths_in(facts.base_model))
+    facts = without_paths(facts)
     check_weights_license(facts.license, [facts.base] if facts.base else [])
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"cell": cell, "code": code}
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, what_it_forbids=what_it_forbids
     )
-    code = facts.language.partition("-")[0]
+    primary = facts.language.partition("-")[0]
     metadata = CompactCardData(
-        language=[code],
+        language=[primary],
         license=facts.license,
         library_name="peft",
         pipeline_tag="zero-shot-image-classification",
-        base_model=facts.base_model,
-        base_model_relation="adapter",
+        base_model=None if is_local else facts.base_model,
+        base_model_relation=None if is_local else "adapter",
         tags=["babelens", "mla", "adapter", "vision-language", "multilingual"],
         model_name=facts.name,
-        **({"language_bcp47": [facts.language]} if code != facts.language else {}),
+        **({"language_bcp47": [facts.language]} if primary != facts.language else {}),
     )
     return save_card(CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}"), folder)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
@@ -19,6 +20,24 @@ _MODEL_INDEX = "model-index"
 # A list with more texts than this is folded; a shorter one has one on each line.
 _LONG_LIST = 10
 _WIDTH = 119
+_IN_ADDRESSES = ":/?#@!$&'*+,;=%~-._"
+
+
+def cell(value: Any) -> str:
+    """Returns a text as plain words of Markdown, in a table or elsewhere: on one line, without markup or HTML."""
+    text = " ".join(str(value).splitlines()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"[\[\]|`]", lambda match: f"\\{match[0]}", text)
+
+
+def code(value: Any) -> str:
+    """Returns a text between backticks, of which it may have some itself."""
+    text = " ".join(str(value).splitlines())
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def address(url: Any) -> str:
+    """Returns an address of the web for a link; an empty text for any other, such as a script."""
+    return quote(str(url), safe=_IN_ADDRESSES) if str(url).startswith(("https://", "http://")) else ""
 
 
 class CompactCardData(ModelCardData):

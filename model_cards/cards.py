@@ -17,11 +17,13 @@ from huggingface_hub import EvalResult, ModelCard
 
 from ..configuration.sentence_files import MODULES_FILE, add_prompts
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, save_card
+from .card_text import CompactCard, CompactCardData, address, cell, code, save_card
 from .endpoint import write_endpoint
 from .facts import PIPELINE_TAG, Example, ModelCardFacts, Result
 from .licenses import check_weights_license, weights_license, what_it_forbids
+from .public_names import without_paths
 from .result_tables import RESULTS_FILE, MeanResult, Table, complete_tables, shown_tables
+from .saved_model import SavedModel
 
 # The scores that `model-index` has: the Hub's name of each metric, and a readable one.
 _METRICS = {
@@ -36,6 +38,10 @@ _METRICS = {
 }
 
 
+_SEARCHES = "search from text to image, image to text and text to text across languages"
+_SEARCHES_OF_ONE = "search from text to image and image to text"
+
+
 @cache  # with the templates that it has compiled; it compiles a changed file again
 def _environment(texts: Path | None) -> jinja2.Environment:
     folders = [Path(__file__).parent, *([texts] if texts else [])]
@@ -46,13 +52,15 @@ def _environment(texts: Path | None) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["cell"] = lambda value: " ".join(str(value).replace("|", "\\|").splitlines())
+    environment.filters |= {"cell": cell, "code": code, "address": address}
     environment.filters["base_link"] = _link
+    environment.filters["counted"] = lambda tags: f"{len(tags)} languages" if len(tags) > 1 else "one language"
+    environment.filters["searches"] = lambda tags: _SEARCHES if len(tags) > 1 else _SEARCHES_OF_ONE
     return environment
 
 
 def _link(base: BaseModel) -> str:
-    return f"[{base.name}](https://huggingface.co/{base.name})" if base.on_hub else f"`{base.name}`"
+    return f"[{base.name}](https://huggingface.co/{base.name})" if base.on_hub else code(base.name)
 
 
 def placeholder_repository(model_name: str) -> str:
@@ -75,7 +83,9 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
         PublishError: when the license of the weights cannot be told from those of the data and the base models, or is
             stated freer than that of a base model.
     """
-    card = model_card(facts, texts=texts)
+    facts = without_paths(facts)
+    made = SavedModel.from_folder(folder)
+    card = model_card(facts, texts=texts, made=made)
     for example in facts.examples:
         path = Path(folder) / example.file_name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,22 +97,30 @@ def write_card(folder: str | Path, facts: ModelCardFacts, *, texts: Path | None 
         add_prompts(folder, facts.languages)
     (Path(folder) / RESULTS_FILE).unlink(missing_ok=True)  # of an earlier evaluation
     if any(table.left_out for table in shown_tables(facts)):
-        text = _text(facts, card.data.license, texts, complete_tables(facts), only_results=True)
+        text = _text(facts, card.data.license, texts, complete_tables(facts), made, only_results=True)
         (Path(folder) / RESULTS_FILE).write_text(text, encoding="utf-8")
     return save_card(card, folder)
 
 
-def model_card(facts: ModelCardFacts, *, texts: Path | None = None) -> ModelCard:
-    """The card as an object of `huggingface_hub`; arguments and errors as in `write_card`."""
+def model_card(facts: ModelCardFacts, *, texts: Path | None = None, made: SavedModel | None = None) -> ModelCard:
+    """The card as an object of `huggingface_hub`; arguments and errors as in `write_card`. `made` are the settings of
+    the model, from which its method is described; without them, the card says less."""
+    facts = without_paths(facts)
     if facts.license:
         check_weights_license(facts.license, facts.base_models)
     license = facts.license or weights_license(facts.training_data, facts.base_models)
-    text = _text(facts, license, texts, shown_tables(facts))
+    text = _text(facts, license, texts, shown_tables(facts), made)
     return CompactCard(f"---\n{card_metadata(facts, license).to_yaml()}\n---\n\n{text}")
 
 
 def _text(
-    facts: ModelCardFacts, license: str, texts: Path | None, tables: list[Table], *, only_results: bool = False
+    facts: ModelCardFacts,
+    license: str,
+    texts: Path | None,
+    tables: list[Table],
+    made: SavedModel | None,
+    *,
+    only_results: bool = False,
 ) -> str:
     """The text below the metadata; with `only_results`, that of the file with all results."""
     try:
@@ -111,6 +129,7 @@ def _text(
         raise ValueError(f"there is no text for the cards of method {facts.method!r}") from error
     return template.render(
         facts=facts,
+        made=made,
         license=license,
         repo_id=placeholder_repository(facts.model_name),
         tables=tables,

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import PIL.Image
+import PIL.ImageMath
 from PIL.ImageOps import exif_transpose
 
 from ..configuration.errors import ImageError
@@ -74,22 +76,24 @@ def check_size(width: int, height: int) -> None:
 
 
 def to_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Converts an image to upright 8-bit RGB: EXIF orientation applied, transparency laid on white, 16 bits scaled to
-    8.
+    """Converts an image to upright 8-bit RGB: EXIF orientation applied, transparency laid on white, gray values of
+    more than 8 bits scaled by their range (`_gray`).
 
     Raises:
-        ImageError: if Pillow cannot convert the color mode, which is rare.
+        ImageError: if gray values are in no known range, or Pillow cannot convert the color mode, which is rare.
     """
     try:
         if image.getexif().get(PIL.Image.ExifTags.Base.Orientation, 1) != 1:
             image = exif_transpose(image)
         if image.mode.startswith("I;16"):  # Pillow converts big-endian ones incorrectly
             image = image.convert("I")
-        if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip at 255 instead of scaling
-            return image.point(lambda value: value * (1 / 257)).convert("L").convert("RGB")
+        if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+            return _gray(image).convert("RGB")
         if image.has_transparency_data:
             return _on_white(image)
         return image.copy() if image.mode == "RGB" else image.convert("RGB")
+    except ImageError:
+        raise
     except Exception as error:  # broken EXIF blocks and palettes raise half a dozen types
         raise ImageError(f"an image of mode {image.mode} cannot be turned into RGB: {error}") from error
 
@@ -104,6 +108,37 @@ def regular_file(path: str | Path) -> Path:
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise ImageError("not a file")
     return Path(path)
+
+
+def _gray(image: PIL.Image.Image) -> PIL.Image.Image:
+    """Scales integers or floats to 8 bits; Pillow would clip them at 255 instead.
+
+    Files do not say which range their values have: a camera's 12 bits are stored in 16, and integers or floats of 32
+    bits hold 8 bits, or 0 to 1. The smallest usual range that holds the brightest value is taken.
+    """
+    if image.mode.startswith("I;16"):  # of which Pillow knows no extrema
+        image = image.convert("I")
+    extrema: Any = image.getextrema()
+    darkest, brightest = extrema
+    if not (darkest >= 0 and brightest <= 65535 and _is_number(image)):
+        raise ImageError(
+            f"its gray values range from {darkest:g} to {brightest:g}: scale them to 0 to 255, or to 0 to 65535"
+        )
+    if image.mode == "F" and brightest <= 1:
+        return image.point(lambda value: value * 255 + 0.5).convert("L")
+    if brightest <= 255:
+        return image.convert("L")
+    if brightest <= 4095:
+        return image.point(lambda value: value * (1 / 16)).convert("L")
+    return image.point(lambda value: value * (1 / 257)).convert("L")
+
+
+def _is_number(image: PIL.Image.Image) -> bool:
+    """Whether no value is NaN, which extrema do not show: it alone differs from itself."""
+    if image.mode != "F":
+        return True
+    differs = PIL.ImageMath.lambda_eval(lambda bands: bands["gray"] != bands["gray"], gray=image)
+    return bool(differs.getextrema() == (0, 0))
 
 
 def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:

@@ -39,7 +39,6 @@ class DualEncoderProcessor(TextImageProcessor):
             of to the longest of the batch.
     """
 
-    # Whether the inputs of a text are those of `tokenizer` in any language, so that texts can be padded afterwards.
     one_tokenizer: ClassVar[bool] = True
     text_names: ClassVar[frozenset[str]] = frozenset(TextKwargs.__annotations__) - _NOT_OF_ONE_TEXT
 

@@ -9,11 +9,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import regex
+
 from ..configuration.configuration_liwe import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID
-from ..configuration.errors import VocabularyError
+from ..configuration.errors import MissingLanguageError, VocabularyError
 from .processing_word_level import WordLevelProcessor
 from .processor_settings import TextLayout
+from .text_inputs import UNDETERMINED, shown_briefly
 from .word_tokenizers import split_words
+
+# Scripts whose words `split_words` finds, or normalizes, by the rules of a language.
+_RULES_OF_A_LANGUAGE = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Arabic}]"
+)
 
 
 def frequent_characters(texts: Mapping[str, Iterable[str]], *, min_frequency: int = 1) -> str:
@@ -42,7 +50,8 @@ class LiweProcessor(WordLevelProcessor):
     """Prepares images and texts for a `LiweModel`: `pixel_values`, `input_ids` [N, W, C], `attention_mask` [N, W].
 
     The ids are those of characters, the same in all languages, which may be any: 0 is padding, 1 an unknown character.
-    A text without a word is read as one word with one unknown character.
+    A text without a word is read as one word with one unknown character. A text may come without its language, as
+    `und`: its words are then those between Unicode's word boundaries.
 
     Args:
         image_processor: such as a `MuralImageProcessor`.
@@ -77,11 +86,27 @@ class LiweProcessor(WordLevelProcessor):
         return SPECIAL_IDS + len(self.characters)
 
     def encode_texts(self, texts: list[str], languages: list[str], layout: TextLayout) -> dict[str, list[Any]]:
-        """As in `PerLanguageProcessor`."""
+        """As in `PerLanguageProcessor`.
+
+        Raises:
+            MissingLanguageError: if a text without a language is written without spaces, as in Chinese and Thai, or in
+                a script that a language's rules normalize (Arabic, Korean).
+        """
+        for text, language in zip(texts, languages, strict=True):
+            if language == UNDETERMINED and _RULES_OF_A_LANGUAGE.search(text):
+                raise MissingLanguageError(
+                    f"{shown_briefly(text)} came without its language, by whose rules its words are found: give "
+                    "language='zh'"
+                )
         whole = [self._words(text, language) for text, language in zip(texts, languages, strict=True)]
         rows = self.cut(texts, whole, layout)
         padding = [[PADDING_ID] * self.word_length] * len(rows)
         return {"input_ids": layout.padded(rows, padding)} | layout.mask(rows)  # [N, W, C], [N, W]
+
+    @property
+    def needs_language(self) -> bool:
+        """As in `TextImageProcessor`."""
+        return False
 
     def _words(self, text: str, language: str) -> list[list[int]]:
         """Returns the ids of the characters of each word, C for each."""

@@ -7,6 +7,7 @@ from transformers import BatchFeature
 
 from .processing_text_image import TextImageProcessor, as_batch, texts_and_languages
 from .processor_settings import TextLayout
+from .text_inputs import UNDETERMINED
 
 
 class PerLanguageProcessor(TextImageProcessor):
@@ -53,13 +54,14 @@ class PerLanguageProcessor(TextImageProcessor):
             InputError: if there is nothing to prepare, a list is empty, an item is not a Unicode text, there are not
                 as many languages as texts, there are languages without texts, or a keyword has a wrong value.
             LanguageTagError: if a tag names no language.
-            MissingLanguageError: if texts are given without a language.
+            MissingLanguageError: if texts are given without a language, and it matters (`needs_language`).
             UnknownLanguageError: if the model has not learned a language.
         """
         language, text_settings, image_settings = self.read_settings(language, kwargs)
         self.check_given(images, text, language)
         inputs: dict[str, Any] = {}
         if text is not None:
+            language = UNDETERMINED if language is None and not self.needs_language else language
             inputs |= self.encode_texts(*texts_and_languages(text, language), TextLayout.of(text_settings))
         if images is not None:
             inputs |= self.read_images(images, image_settings)

@@ -21,6 +21,13 @@ class TextImageProcessor(HubCodeMixin, ProcessorMixin):
     """
 
     text_names: ClassVar[frozenset[str]]
+    # Whether the inputs of a text are those of `tokenizer` in any language, so that texts can be padded afterwards.
+    one_tokenizer: ClassVar[bool] = False
+
+    @property
+    def needs_language(self) -> bool:
+        """Whether the inputs of a text depend on its language; where they do not, texts may come without one."""
+        return not self.one_tokenizer
 
     @property
     def least_length(self) -> int:

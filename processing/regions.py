@@ -129,7 +129,7 @@ class RegionFeatures(Mapping[str, np.ndarray]):
 
 
 class H5Regions(RegionFeatures):
-    """Reads IGLUE's `*_boxes36.h5`. It needs h5py: `pip install babelens[regions]`."""
+    """Reads IGLUE's `*_boxes36.h5`. It needs h5py: `pip install 'babelens[regions]'`."""
 
     def _open(self) -> Any:
         h5py = _library("h5py", self.path)
@@ -379,4 +379,4 @@ def _library(name: str, path: Path) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingExtraError(f"{path} needs {name}: pip install babelens[regions]") from error
+        raise MissingExtraError(f"{path} needs {name}: pip install 'babelens[regions]'") from error

@@ -18,7 +18,7 @@ from ..configuration.languages import normalize_language
 from ..configuration.sentence_files import SETTINGS_FILE, listed_languages
 from ..configuration.tasks import head_of_task
 from .image_inputs import as_rgb_image
-from .text_inputs import shown_briefly
+from .text_inputs import default_language, shown_briefly
 
 # As sentence-transformers tells the path of an image from a text.
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tiff", ".webp")
@@ -120,7 +120,8 @@ class SentenceModule(nn.Module):
         Raises:
             InputError: for inputs that the model does not read, or a prompt beside a language.
             LanguageTagError: if a tag, or a prompt, names no language.
-            MissingLanguageError: for texts without a language, unless the model has exactly one.
+            MissingLanguageError: for texts without a language, if it matters and the model has none for them
+                (`default_language`).
             UnknownLanguageError: if the model has not learned a language.
         """
         if kwargs.get("processing_kwargs"):
@@ -149,13 +150,17 @@ class SentenceModule(nn.Module):
         """Returns the arguments of the processor for texts, each with a language or without one."""
         languages = [own or language for _, own in given]
         if None in languages:
-            text = given[languages.index(None)][0]
-            listed = listed_languages(self.model.config)
-            known = f"; this model has {', '.join(listed)}" if listed else ""
-            raise MissingLanguageError(
-                f"{text!r} came without its language: name it by prompt_name='sw', or language='sw'; "
-                f"{_PER_TEXT}{known}"
-            )
+            try:
+                default = default_language(self.processor)
+            except MissingLanguageError as error:
+                text = given[languages.index(None)][0]
+                listed = listed_languages(self.model.config)
+                known = f"; this model has {', '.join(listed)}" if listed else ""
+                raise MissingLanguageError(
+                    f"{text!r} came without its language: name it by prompt_name='sw', or language='sw'; "
+                    f"{_PER_TEXT}{known}"
+                ) from error
+            languages = [default if each is None else each for each in languages]
         return {"text": [text for text, _ in given], "language": languages}
 
     def on_device(self, features: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
-from ..configuration.errors import InputError
+from ..configuration.errors import InputError, MissingLanguageError
 
+# BCP 47's tag of a text in no stated language.
+UNDETERMINED = "und"
 _SHOWN = 60  # number of characters of a text in a message
 
 logger = logging.getLogger(__name__)
@@ -22,6 +24,41 @@ logger = logging.getLogger(__name__)
 def takes_language(processor: Any) -> bool:
     """Returns whether a processor reads the language of texts."""
     return processor is not None and "language" in inspect.signature(type(processor).__call__).parameters
+
+
+def needs_language(processor: Any) -> bool:
+    """Returns whether the inputs that a processor makes of a text depend on its language."""
+    return takes_language(processor) and bool(getattr(processor, "needs_language", True))
+
+
+def default_language(processor: Any) -> str:
+    """Returns the tag of texts that came without their language.
+
+    It is `und` for a model whose vectors do not depend on the language, and the language of a model that has only one.
+    For a model that was extended from a native language, it is that one, which is logged once in each process.
+
+    Args:
+        processor: the processor of the model.
+
+    Raises:
+        MissingLanguageError: if the model reads several languages, each in its own way.
+    """
+    if not needs_language(processor):
+        return UNDETERMINED
+    native = getattr(processor, "native_language", None)
+    others = list(getattr(processor, "languages", None) or [])
+    if native is not None:
+        _warn_of_native_texts(native)
+        return str(native)
+    if len(others) == 1:
+        return str(others[0])
+    known = f"; the model has {', '.join(others)}" if others else ""
+    raise MissingLanguageError(f"this model reads each language in its own way: give language='de'{known}")
+
+
+@cache
+def _warn_of_native_texts(native: str) -> None:
+    logger.warning("texts without a language are read as %s, the model's native language; this is logged once", native)
 
 
 def as_texts(given: Any, name: str = "text", *, none_is_fine: bool = False) -> list[str]:

@@ -138,5 +138,5 @@ def _korean_segmenter() -> Callable[[str], list[str]]:
 
 def _missing(primary: str, packages: str) -> MissingExtraError:
     return MissingExtraError(
-        f"finding words in texts in {primary!r} needs {packages}: pip install babelens[segmenters]"
+        f"finding words in texts in {primary!r} needs {packages}: pip install 'babelens[segmenters]'"
     )

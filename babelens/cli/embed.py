@@ -124,7 +124,7 @@ def embed(
             "shard-size": shard_size,
             "workers": workers,
         }
-        _check_file(output, images, texts, language, of_shards | {"engine": None if engine == "local" else engine})
+        _check_file(output, images, texts, of_shards | {"engine": None if engine == "local" else engine})
     elif output.is_file():
         raise typer.BadParameter(f"{output} is a file: shards are written to a folder", param_hint="--output")
     from ..inference.streaming.job import EmbeddingJob
@@ -162,13 +162,11 @@ def embed(
     )
     if images:
         embed_images(embedder, Path(images), output, precision=precision, skip_bad_images=skip_bad_images)
-    elif texts and language:
+    elif texts:
         embed_texts(embedder, Path(texts), language, output, precision=precision, task=task)
 
 
-def _check_file(
-    output: Path, images: str | None, texts: str | None, language: str | None, of_shards: dict[str, object]
-) -> None:
+def _check_file(output: Path, images: str | None, texts: str | None, of_shards: dict[str, object]) -> None:
     """Checks the options of an output that is one file."""
     if output.suffix not in _FORMATS:
         raise typer.BadParameter(
@@ -186,7 +184,5 @@ def _check_file(
         raise typer.BadParameter(
             f"there is no folder {images}; other sources are embedded into a folder of shards", param_hint="--images"
         )
-    if texts and language is None:
-        raise typer.BadParameter("--texts and --language go together: no language is guessed", param_hint="--language")
     if texts and (not Path(texts).exists() or Path(texts).is_dir()):  # a pipe will do
         raise typer.BadParameter(f"there is no file {texts}", param_hint="--texts")

@@ -94,7 +94,8 @@ def _missing_package(error: ImportError) -> str | None:
     if package in ("", "babelens"):
         return None
     extra = _extra_with(package)
-    return f"the package {package} is not installed: pip install {f'babelens[{extra}]' if extra else package}"
+    installed = f"'babelens[{extra}]'" if extra else package
+    return f"the package {package} is not installed: pip install {installed}"
 
 
 def _extra_with(package: str) -> str | None:

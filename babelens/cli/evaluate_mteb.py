@@ -69,7 +69,7 @@ def mteb(
     """Measure a model on tasks of mteb, on which embedding models are compared.
 
     The processor is told the language of each subset. mteb fetches its data from the Hub. It needs the package mteb:
-    `pip install babelens[mteb]`.
+    `pip install 'babelens[mteb]'`.
     """
     names = split_tags(tasks)
     tags = None if languages is None else split_tags(languages)

@@ -205,7 +205,10 @@ def search(
     ] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option(help="The language of all descriptions, or of each in their order, as a BCP-47 tag."),
+        typer.Option(
+            help="The language of all descriptions, or of each in their order, as a BCP-47 tag. It may be left out as "
+            "in `babelens search`."
+        ),
     ] = None,
     image: Annotated[
         list[Path] | None,
@@ -235,7 +238,7 @@ def search(
         raise typer.BadParameter("give a description or --image", param_hint="QUERY")
     if any(not each.strip() for each in texts):
         raise typer.BadParameter("a description is empty: every image would fit it as well", param_hint="QUERY")
-    if texts and len(languages) not in (1, len(texts)):
+    if texts and languages and len(languages) not in (1, len(texts)):
         raise typer.BadParameter(
             f"{len(languages)} languages for {len(texts)} descriptions: give one for all, or one for each",
             param_hint="--language",
@@ -247,11 +250,11 @@ def search(
     from ..search.vector_index import SearchSettings
     from .jobs.index import search_for
 
-    languages = languages * len(texts) if len(languages) == 1 else languages
     search_for(
         index,
         model,
-        list(zip(texts, languages, strict=True)),
+        texts,
+        languages * len(texts) if len(languages) == 1 else languages,
         image or [],
         merge=merge,
         top=top,

@@ -28,6 +28,7 @@ from .features import features
 from .index import index
 from .info import info
 from .memory import keep_freed_memory
+from .option_names import CommandGroup
 from .push import push
 from .report import report
 from .search import search
@@ -36,6 +37,7 @@ from .train import train
 from .trim import trim
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Teach vision-language models new languages, and search images in any of them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",

@@ -29,7 +29,13 @@ def search(
         Path,
         typer.Option(help="The folder of images, searched with its subfolders.", exists=True, file_okay=False),
     ],
-    language: Annotated[str, typer.Option(help="The language of QUERY, as a BCP-47 tag: `de`, `ja`, `zh-Hant`.")],
+    language: Annotated[
+        str | None,
+        typer.Option(
+            help="The language of QUERY, as a BCP-47 tag: `de`, `ja`, `zh-Hant`. It may be left out where it does not "
+            "matter (MURAL, ETCL, LIWE); otherwise QUERY is in the model's native language, if it has one."
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(help="Number of images to show.", min=1)] = 10,
     sheet: Annotated[
         Path | None, typer.Option(help="Draw the images that were found into this PNG file.", dir_okay=False)
@@ -60,19 +66,20 @@ def search(
             f"--top {top} needs at least as many candidates for the cross-encoder", param_hint="--top-k"
         )
     check_reranking(rerank, regions, grid)
-    language = normalize_language(language)
+    if rerank and language is None:
+        raise typer.BadParameter("the cross-encoder reads the language of QUERY", param_hint="--language")
+    language = None if language is None else normalize_language(language)
     from .quick_search import searched_quickly
     from .search_results import show_images
     from .search_server import asked_server
 
     shown: dict[str, Any] = {"folder": images, "sheet": sheet, "as_json": as_json}
-    needs_model = bool(rerank) or whole_jpegs  # what is kept for the next search, and the server, have drafts
-    if not needs_model and asked_server(
-        model, query=query, language=language, top=top, skip_bad_images=skip_bad_images, **shown
-    ):
-        return
-    if not needs_model and searched_quickly(model, query=query, language=language, top=top, **shown):
-        return
+    # What is kept for the next search, and the server, have drafts; and a model is asked which language it reads.
+    if language is not None and not rerank and not whole_jpegs:
+        if asked_server(model, query=query, language=language, top=top, skip_bad_images=skip_bad_images, **shown):
+            return
+        if searched_quickly(model, query=query, language=language, top=top, **shown):
+            return
     from ..inference.file_states import model_states
     from .jobs.models import load_cross_encoder, load_embedder
     from .jobs.search import remember, search_images
@@ -80,8 +87,9 @@ def search(
     states = model_states(model)
     cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
     embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
-    index, found = search_images(
+    index, found, language = search_images(
         embedder,
+        model,
         images,
         query,
         language,

@@ -16,7 +16,7 @@ Found = list[tuple[Path, float]]
 def show_images(
     found: Found,
     query: str,
-    language: str,
+    language: str | None,
     *,
     folder: Path,
     n_images: int,
@@ -28,7 +28,7 @@ def show_images(
 
     Args:
         found: the images with their scores, best first.
-        query, language: what was searched for.
+        query, language: what was searched for; None where the language did not matter.
         folder: the folder of images.
         n_images: the number of images that were searched.
         skipped: the images that could not be read, each with the reason.
@@ -43,7 +43,7 @@ def show_images(
         facts = {"query": query, "language": language, "results": results, "skipped": left_out}
         typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
         return
-    table = Table(title=f"{query} [{language}]", caption=f"{n_images} images searched")
+    table = Table(title=f"{query} [{language}]" if language else query, caption=f"{n_images} images searched")
     table.add_column("score", justify="right")
     table.add_column("image", overflow="fold")
     for path, score in found:

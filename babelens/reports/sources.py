@@ -12,6 +12,7 @@ from yaml import YAMLError
 from ..configuration.errors import ComparisonError
 from ..evaluation.comparison import RunResults
 from ..evaluation.found_images import Gallery, gallery_file, read_gallery
+from ..model_cards.public_names import without_paths
 from ..workflows.reporting import EVALUATION, outdated_results
 from ..workflows.run_facts import FACTS, stage_log
 from ..workflows.run_results import finished_runs, read_file, result_files
@@ -110,7 +111,7 @@ def _run(folder: Path) -> Run:
     name, facts = folder.resolve().name, folder / EVALUATION / f"{FACTS}.json"
     if facts.is_file() and facts.name not in outdated_results(folder):
         try:
-            return Run(name=name, **json.loads(facts.read_text(encoding="utf-8")))
+            return Run(name=name, **without_paths(json.loads(facts.read_text(encoding="utf-8"))))
         except (ValueError, TypeError) as error:
             raise ComparisonError(
                 f"{facts} is damaged, so that the facts of the run cannot be read: {error}"

@@ -16,20 +16,23 @@ import numpy as np
 
 from ..configuration.errors import BabelensError, ImageError, MissingExtraError, ServerBusyError
 from ..configuration.languages import normalize_language
-from .gate import Application, Gate, cookie_of, is_token
+from ..processing.text_inputs import UNDETERMINED, default_language
+from .gate import UPLOAD_PATH, Application, Gate, cookie_of, is_token
 from .image_files import content_type, version_of
 from .service import ImageService
 
 try:
     import python_multipart as python_multipart  # FastAPI imports it when it reads a form
-    from fastapi import FastAPI, File, Form, HTTPException, Query, Request, UploadFile
+    from fastapi import FastAPI, Form, HTTPException, Query, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
     from pydantic import BaseModel, Field
+    from pydantic.json_schema import SkipJsonSchema
+    from starlette.datastructures import UploadFile
     from starlette.exceptions import HTTPException as AnyHTTPException
 except ModuleNotFoundError as error:
     raise MissingExtraError(
-        "FastAPI is not installed, by which images are served: pip install babelens[serve]"
+        "FastAPI is not installed, by which images are served: pip install 'babelens[serve]'"
     ) from error
 
 _TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -38,6 +41,13 @@ _CHUNK = 1 << 18
 # A response with the content of others, such as an image file, may do nothing.
 _INERT = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
 _NOT_KEPT = {"cache-control": "no-store"}
+_FILE = {
+    "type": "string",
+    "contentMediaType": "application/octet-stream",
+    "description": "An image file: JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.",
+}
+_FORM = {"type": "object", "required": ["file"], "properties": {"file": _FILE}}
+_UPLOAD = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}}
 
 
 class Refusal(BaseModel):
@@ -66,7 +76,9 @@ class TextResults(Results):
     """The images that fit a text best, best first."""
 
     query: str
-    language: str = Field(description="The language of the query, as a BCP-47 tag in its canonical spelling.")
+    language: str | None = Field(
+        description="The language in which the query was read, as a BCP-47 tag in its canonical spelling."
+    )
 
 
 class Info(BaseModel):
@@ -78,6 +90,7 @@ class Info(BaseModel):
     skipped: int = Field(description="The number of images that could not be read.")
     languages: list[str] = Field(description="The languages that the model has learned, where they are known.")
     takes_any_language: bool = Field(description="Whether it takes queries in other languages too.")
+    needs_language: bool = Field(description="Whether its embeddings depend on the language that a query states.")
     query_characters: int = Field(description="The length of the longest query.")
     upload_bytes: int = Field(description="The size of the largest image file to search with.")
     top: int = Field(description="The largest number of results.")
@@ -192,6 +205,7 @@ def _add_searches(app: Any, service: ImageService) -> None:
             skipped=len(service.index.skipped),
             languages=service.languages,
             takes_any_language=service.takes_any_language,
+            needs_language=service.needs_language,
             query_characters=limits.query_characters,
             upload_bytes=limits.upload_bytes,
             top=limits.top,
@@ -200,24 +214,32 @@ def _add_searches(app: Any, service: ImageService) -> None:
     @app.get("/api/search", summary="Search by a text", response_model=TextResults)
     async def search(
         q: Annotated[str, Query(max_length=limits.query_characters, description="A description of the images.")],
-        language: Annotated[str, Query(max_length=64, description="Its language, as a BCP-47 tag such as `de`.")],
+        language: Annotated[
+            str | SkipJsonSchema[None],
+            Query(
+                max_length=64,
+                description="Its language, as a BCP-47 tag such as `de`; without it, texts are in the model's native "
+                "language, or the model must be one for which it does not matter.",
+            ),
+        ] = None,
         top: Top = 24,
     ) -> TextResults:
         """The language is never guessed; a model that has learned certain languages refuses others by name."""
         if not q.strip():
             raise HTTPException(400, "q: the description is empty: every image would fit it as well")
-        tag = normalize_language(language)
+        tag = normalize_language(language) if language else default_language(service.embedder.processor)
         results = await nearest(await service.text_embedding(q, tag), top)
-        return TextResults(query=q, language=tag, results=results)
+        return TextResults(query=q, language=tag if language or tag != UNDETERMINED else None, results=results)
 
-    @app.post("/api/search-by-image", summary="Search by an image", response_model=Results)
+    @app.post(UPLOAD_PATH, summary="Search by an image", response_model=Results, openapi_extra=_UPLOAD)
     async def search_by_image(
-        file: Annotated[UploadFile, File(description="An image file: JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF.")],
+        request: Request,
         top: Top = 24,
     ) -> Results:
         """The image is not kept."""
+        # As a parameter, the file would be received before this function is called, however many others wait.
         async with uploads:
-            data = await file.read()
+            data = await _file_of(request)
             if len(data) > limits.upload_bytes:
                 raise HTTPException(413, f"the file is too large: {limits.upload_bytes >> 20} MiB are allowed")
             image = await _in_thread(decoding, service.opened_upload, data)
@@ -277,6 +299,20 @@ def _add_identity(app: Any, service: ImageService, identity: dict[str, Any]) -> 
         facts |= {"is_current": is_current, "images": len(service), "skipped": skipped}
         # json escapes what is no Unicode in the names of folders and files; FastAPI refuses it.
         return Response(json.dumps(facts), media_type="application/json")
+
+
+async def _file_of(request: Request) -> bytes:
+    """The bytes of the file of a form."""
+    try:
+        async with request.form(max_files=1) as form:
+            file = form.get("file")
+            if isinstance(file, UploadFile):
+                return await file.read()
+    except (AnyHTTPException, BabelensError):
+        raise
+    except Exception as error:  # what the parser of forms raises, and a client that is gone
+        raise HTTPException(400, "the form cannot be read") from error
+    raise HTTPException(400, "file: an image file is required, in a form")
 
 
 async def _in_thread(executor: ThreadPoolExecutor, function: Any, *arguments: Any) -> Any:

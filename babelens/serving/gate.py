@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, NoReturn
 
@@ -21,6 +22,9 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 COOKIE = "babelens-"  # how the names of all our cookies begin
 # What the login page needs, and what a monitor asks.
 _PUBLIC = ("/health", "/login", "/static/")
+# A name, an IPv4 address, or an IPv6 address in brackets; then a port, and nothing else.
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
+UPLOAD_PATH = "/api/search-by-image"
 # Beside the file, a form has its boundaries and the headers of its parts.
 _FORM_BYTES = 64 << 10
 
@@ -47,8 +51,9 @@ class Gate:
     """Lets requests through to an application, or refuses them.
 
     On loopback, the Host header must name this machine: otherwise a page of another site could reach the server
-    through a name that it controls (DNS rebinding). What browsers ask on behalf of a page of another site is refused
-    too, unless a person followed a link: the page could not read the answer, but keep the server at work.
+    through a name that it controls (DNS rebinding). What browsers ask on behalf of a page of another site, or of
+    another port of this machine, is refused too, unless a person followed a link: the page could not read the answer,
+    but keep the server at work.
 
     Args:
         application: the application.
@@ -73,7 +78,7 @@ class Gate:
         if scope["method"] == "HEAD":  # the answer to GET, whose body the server leaves out
             scope = {**scope, "method": "GET"}
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        body = _Body(headers, receive, self._limits)
+        body = _Body(headers, receive, self._limits, is_upload=scope["path"] == UPLOAD_PATH)
         own = _with_headers(send, body)
         try:
             self._check_host(headers)
@@ -91,9 +96,8 @@ class Gate:
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         if self._hosts is None:
             return
-        name = headers.get(b"host", b"").decode("latin-1").strip().lower()
-        name = name[1 : name.index("]")] if name.startswith("[") and "]" in name else name.partition(":")[0]
-        if name not in self._hosts:
+        match = _HOST.fullmatch(headers.get(b"host", b"").decode("latin-1").strip().lower())
+        if match is None or match[1].strip("[]") not in self._hosts:
             raise RefusedError(421, "this server answers to localhost and 127.0.0.1 alone: name it so")
 
     def _may_pass(self, path: str, headers: dict[bytes, bytes]) -> bool:
@@ -115,9 +119,9 @@ class Gate:
 
 
 def _check_site(method: str, headers: dict[bytes, bytes]) -> None:
-    """Refuses what a browser says that a page of another site asks; other programs say nothing about it."""
+    """Refuses what a browser says that a page of another site or port asks; other programs say nothing about it."""
     is_link = method == "GET" and headers.get(b"sec-fetch-dest") == b"document"
-    if headers.get(b"sec-fetch-site") == b"cross-site" and not is_link:
+    if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none") and not is_link:
         raise RefusedError(403, "this server does not answer to pages of other sites")
 
 
@@ -129,13 +133,23 @@ class _Body:
     Args:
         headers: the headers of the request.
         receive: reads the body.
-        limits: its largest size, and its time.
+        limits: its largest size, and its time, which begins when the application first reads it: an upload waits
+            until others are done.
+        is_upload: whether it may hold a file.
     """
 
-    def __init__(self, headers: dict[bytes, bytes], receive: Receive, limits: ServingLimits) -> None:
+    def __init__(
+        self, headers: dict[bytes, bytes], receive: Receive, limits: ServingLimits, *, is_upload: bool
+    ) -> None:
         self._receive, self._limits = receive, limits
         self._length = headers.get(b"content-length", b"0")
-        self._deadline = asyncio.get_running_loop().time() + limits.body_seconds
+        self._most = _FORM_BYTES + (limits.upload_bytes if is_upload else 0)
+        self._too_large = (
+            f"the file is too large: {limits.upload_bytes >> 20} MiB are allowed"
+            if is_upload
+            else f"the body of the request is too large: {_FORM_BYTES >> 10} KiB are allowed"
+        )
+        self._deadline: float | None = None
         self._read = 0
         # Whether nothing of it is left to be read.
         self.is_whole = self._length == b"0" and b"transfer-encoding" not in headers
@@ -151,6 +165,8 @@ class _Body:
         """The next part of the body, and afterwards the news that the client is gone."""
         if self.is_whole:
             return await self._receive()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._limits.body_seconds
         try:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
@@ -161,14 +177,6 @@ class _Body:
         if self._read > self._most:
             self._refuse(413, self._too_large)
         return message
-
-    @property
-    def _most(self) -> int:
-        return self._limits.upload_bytes + _FORM_BYTES
-
-    @property
-    def _too_large(self) -> str:
-        return f"the file is too large: {self._limits.upload_bytes >> 20} MiB are allowed"
 
     def _refuse(self, status: int, sentence: str) -> NoReturn:
         self.refused = RefusedError(status, sentence)

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
-from huggingface_hub import ModelCard
-from transformers.utils import cached_file
 
-from ..configuration.errors import BabelensError, LanguageTagError
-from ..configuration.languages import normalize_languages
 from ..data.corpus.images import refuse_mostly_bad
 from ..inference.embedder import Embedder
 from ..inference.file_states import FileStates, image_states, model_states
 from ..inference.fingerprint import image_fingerprint
 from ..inference.image_index import ImageIndex
+from ..inference.stated_languages import languages_of, warn_of_language
 from ..processing.images import open_image
+from ..processing.text_inputs import needs_language
 from .batching import QueryBatcher
 from .image_files import Thumbnails, leads_out, open_inside, version_of
 from .limits import ServingLimits
@@ -84,6 +82,7 @@ class ImageService:
         }
         self._ids = {index.paths[position]: image_id for image_id, position in self._positions.items()}
         self.languages, self.takes_any_language = languages_of(embedder.processor, model)
+        self.needs_language = needs_language(embedder.processor)
         self.fingerprint = image_fingerprint(embedder.model, embedder.processor)
         self._states, self._model_states = states, model_files
         # A model encodes one batch at a time, as it is in eval mode meanwhile.
@@ -132,6 +131,7 @@ class ImageService:
 
     async def text_embedding(self, query: str, language: str) -> np.ndarray:
         """The embedding [d] of a query in a language; raises what `Embedder.encode_text` and `QueryBatcher` raise."""
+        warn_of_language(language, self.languages, self.takes_any_language, self.model)
         return await self._texts.embedding((query, language))
 
     async def image_embedding(self, image: Any) -> np.ndarray:
@@ -188,42 +188,6 @@ class ImageService:
     def _encode_texts(self, queries: list[tuple[str, str]]) -> np.ndarray:
         texts, languages = zip(*queries, strict=True)
         return self.embedder.encode_text(list(texts), language=list(languages), show_progress=False)
-
-
-def languages_of(processor: Any, model: str) -> tuple[list[str], bool]:
-    """The languages of a model, and whether it takes texts in any other language.
-
-    A model that refuses other languages has them in its processor. The languages of another model are those that its
-    card names; none when there is no card.
-    """
-    known = getattr(processor, "languages", None)
-    if known is not None:
-        native = getattr(processor, "native_language", None)
-        return normalize_languages([*([native] if native else []), *known]), False
-    named = _card_languages(model)
-    try:
-        return normalize_languages(named), True
-    except LanguageTagError as error:
-        logger.warning("the card of %s names a language that is none: %s", model, error)
-        return [], True
-
-
-def _card_languages(model: str) -> list[str]:
-    """The languages that the card of a model names, where the card is on this machine."""
-    try:
-        file = cached_file(
-            model,
-            "README.md",
-            local_files_only=True,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
-        named = None if file is None else ModelCard.load(file).data.get("language")
-    except (BabelensError, OSError, ValueError) as error:
-        logger.warning("the card of %s cannot be read: %s", model, error)
-        return []
-    return [named] if isinstance(named, str) else [str(tag) for tag in named or []]
 
 
 def _id_of(path: Path, folder: Path) -> str:

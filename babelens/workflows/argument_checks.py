@@ -18,7 +18,7 @@ from transformers.integrations import get_available_reporting_integrations
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from ..configuration.errors import ModelKindError, RecipeError
-from ..configuration.suggestions import did_you_mean
+from ..configuration.suggestions import did_you_mean, nearest_first
 from ..processing.image_augmentation import ImageAugmentation
 from ..processing.text_augmentation import TextAugmentation
 from ..trainers.arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
@@ -166,9 +166,8 @@ def _check_choice(arguments_class: type, kind: Any, name: str, value: Any, key: 
         return
     for choice in value if isinstance(value, list) else [value]:
         if choice not in choices:
-            raise RecipeError(
-                f"{key}: there is no {choice!r}{did_you_mean(choice, choices)}; there are: {', '.join(choices)}"
-            )
+            listed = ", ".join(nearest_first(choice, choices))
+            raise RecipeError(f"{key}: there is no {choice!r}{did_you_mean(choice, choices)}; there are: {listed}")
 
 
 def _is_enumeration(kind: Any) -> bool:
@@ -224,7 +223,8 @@ def check_names(names: Iterable[str] | None, known: Iterable[str], key: str) -> 
     """Raises a `RecipeError` for a name that is none of those known, such as a task's."""
     for name in names or ():
         if name not in known:
-            raise RecipeError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")
+            listed = ", ".join(nearest_first(name, known))
+            raise RecipeError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {listed}")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import yaml
 
 from ..configuration.errors import RecipeError
 from ..configuration.merging import merged
-from ..configuration.suggestions import did_you_mean
+from ..configuration.suggestions import did_you_mean, nearest_first, wrong_encoding
 
 RECIPES = Path(str(files("babelens.recipes")))
 
@@ -84,9 +84,8 @@ def find_recipe(name: str | Path) -> Path:
     if shipped.is_file():
         return shipped
     known = sorted(str(path.relative_to(RECIPES).with_suffix("")) for path in RECIPES.rglob("*.yaml"))
-    raise RecipeError(
-        f"there is no recipe {str(name)!r}{did_you_mean(name, known)}; the package has {', '.join(known)}"
-    )
+    listed = ", ".join(nearest_first(name, known))
+    raise RecipeError(f"there is no recipe {str(name)!r}{did_you_mean(name, known)}; the package has {listed}")
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -109,7 +108,7 @@ def _read_extended(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: a recipe is a text in UTF-8, and this file is none: {error}") from error
+        raise RecipeError(f"{path}: {wrong_encoding(error)}") from error
     except RecipeError as error:
         raise RecipeError(f"{path}: {error}") from error
     if not isinstance(content, dict):

@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from huggingface_hub.dataclasses import type_validator
 
 from ..configuration.errors import RecipeError
-from ..configuration.suggestions import did_you_mean
+from ..configuration.suggestions import did_you_mean, nearest_first
 from .recipe_file import abbreviated
 
 # Words that stand for true and false where nothing else can be meant. YAML 1.2, which recipes are written in, reads
@@ -56,7 +56,9 @@ def build(cls: type, content: Any, where: str = "") -> Any:
 def check_known(key: object, known: Any, place: str = "") -> None:
     """Raises a `RecipeError`, with the nearest known key, for a key that is not among those known."""
     if key not in known:
-        raise RecipeError(f"unknown key {place}{key}{did_you_mean(key, known)}; there are: {', '.join(known)}")
+        raise RecipeError(
+            f"unknown key {place}{key}{did_you_mean(key, known)}; there are: {', '.join(nearest_first(key, known))}"
+        )
 
 
 def value_of(kind: Any, value: Any, where: str) -> Any:

@@ -42,6 +42,7 @@ from ..model_cards.facts import (
     training_run,
 )
 from ..model_cards.licenses import OTHER
+from ..model_cards.public_names import public_name
 from ..registry import METHODS
 from ..trainers.saving import atomic_directory
 from .data import RecipeData
@@ -101,11 +102,6 @@ def outdated_results(run: Path) -> list[str]:
     """The names of the files of results in a run's folder that are of another model than the one in it."""
     models, identity = evaluated_models(run), folder_identity(run)
     return [] if identity is None else [name for name, other in models.items() if other != identity]
-
-
-def validation_note(trainer: Any) -> str:
-    """The sentence below the results on validation data on which the model was evaluated during training, too."""
-    return "" if trainer.args.eval_strategy == "no" else _WATCHED
 
 
 def _example(embedder: Embedder, shown: LabelledImage) -> Example:
@@ -188,8 +184,10 @@ class Reporting:
         gallery: list[GalleryRow] = []
         recalls = evaluate_retrieval(embedder, self.data.validation, languages, ranks=ranks, gallery=gallery)
         write_evaluation(self.output, "validation", recalls, of_captions(ranks), gallery)
-        described = filter(None, [self.recipe.validation.source, self.recipe.validation.translated])
-        dataset = f"Validation data ({', '.join(map(str, described))})"
+        described = [public_name(self.recipe.validation.source)]
+        if self.recipe.validation.translated:
+            described.append(str(self.recipe.validation.translated))
+        dataset = f"Validation data ({', '.join(described)})"
         return list(
             retrieval_results(recalls, dataset=dataset, command=self.command, note=self.validation_note(trainer))
         )
@@ -212,9 +210,14 @@ class Reporting:
                 if source.translated is not None:
                     role = f"{role}, {source.translated}"
                 if source.translations is not None:
-                    role = f"{role}, with translations of {self.recipe.train[source.translations].source}"
+                    role = f"{role}, with translations of {public_name(self.recipe.train[source.translations].source)}"
                 sources.append(
-                    CardSource(name=source.source, license=source.license, role=role, attribution=source.attribution)
+                    CardSource(
+                        name=public_name(source.source),
+                        license=source.license,
+                        role=role,
+                        attribution=source.attribution,
+                    )
                 )
         return list(dict.fromkeys(sources))
 

@@ -14,6 +14,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..model_cards.facts import ModelCardFacts
 from ..model_cards.licenses import weights_license
+from ..model_cards.public_names import without_paths
 from ..trainers.checkpoints import checkpoints
 from .recipe import Stage
 from .training import FINISHED
@@ -53,7 +54,7 @@ def run_facts(facts: ModelCardFacts, stages: Sequence[Stage], trainer: Any) -> d
     logs = [stage_log(stage.name, Path(trainer.args.output_dir).parent / stage.name) for stage in earlier]
     logs.append({"stage": last.name, "log": trainer.state.log_history})
     content = {"card": card, "memory": _memory(), "logs": logs}
-    return json.loads(json.dumps(content, default=str))
+    return without_paths(json.loads(json.dumps(content, default=str)))
 
 
 def stage_log(name: str, folder: Path) -> dict[str, Any]:

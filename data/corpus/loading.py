@@ -227,6 +227,8 @@ def _read(
             f"a folder of images needs a {METADATA} with their captions, a line for each image, such as "
             '{"file_name": "a.jpg", "captions": {"en": ["a cat"]}}'
         )
+    if path.is_dir() and path.name == source:  # `datasets` takes some names, such as `csv`, for kinds of files
+        source = str(Path.cwd() / source)
     cache = {"cache_dir": _cache_of(source, name)} if (path / "README.md").is_file() else {}
     split = _one_of(datasets.get_dataset_split_names(source, name, **cache), split)
     return datasets.load_dataset(source, name, split=split, streaming=streaming, **cache), None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...configuration.errors import BadTextError, CorpusError
+from ...configuration.suggestions import wrong_encoding
 
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
 MAX_BYTES = 1 << 25
@@ -68,6 +69,8 @@ def read_json(file: Path) -> Any:
     try:
         with open_plain(file) as stream:
             return parse_json(stream.read().decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{file}: {wrong_encoding(error)}") from error
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise CorpusError(f"{file}: {error}") from error
 
@@ -98,7 +101,9 @@ def parse_file(file: str | Path) -> dict[str, Any]:
     """
     try:
         return parse_object(Path(file).read_text("utf-8-sig"))
-    except (CorpusError, OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{file}: {wrong_encoding(error)}") from error
+    except (CorpusError, OSError) as error:
         raise CorpusError(f"{file}: {error}") from error
 
 
@@ -163,9 +168,11 @@ def numbered_lines(
             for number, line in enumerate(iter(partial(stream.readline, MAX_BYTES), b""), first):
                 if len(line) == MAX_BYTES:
                     raise CorpusError(f"{file} line {number}: more than the {MAX_BYTES:,} bytes that a line may have")
+                if number == 1 and b"\0" in line:
+                    raise CorpusError(f"{file} line 1: not UTF-8, but UTF-16: save the file as UTF-8")
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise CorpusError(f"{file} line {number}: not UTF-8: {error}") from error
+        raise CorpusError(f"{file} line {number}: {wrong_encoding(error)}") from error
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise CorpusError(f"{file} after line {number}: {error}") from error
 

@@ -83,13 +83,16 @@ def tsv_records(file: Path, key: str = "image_id") -> Iterator[tuple[int, dict[s
     """
     lines = read_lines(file)
     header = next(lines, (1, "en"))[1].split("\t")
+    if len(header) == 1 and (other := next((each for each in ";,|" if each in header[0]), "")):
+        raise CorpusError(f"{file} line 1: cells are divided by {other!r}: tabs are needed between them")
     _check_header(header, key, f"{file} line 1")
     for line, text in lines:
         cells = text.split("\t")
         if len(cells) < len(header):
             missing = header[len(cells)]
+            tabs = ": tabs are needed between cells" if any(each in text for each in ";,|") else ""
             raise CorpusError(
-                f"{file} line {line}: {len(cells)} of {len(header)} cells; column {missing!r} is missing"
+                f"{file} line {line}: {len(cells)} of {len(header)} cells; column {missing!r} is missing{tabs}"
             )
         if len(cells) > len(header):
             raise CorpusError(f"{file} line {line}: {len(cells)} cells, where the header has {len(header)} columns")

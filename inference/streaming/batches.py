@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 from transformers import BatchFeature
 
-from ...configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError
+from ...configuration.errors import BadImageError, BadTextError, CorpusError, LanguageTagError, MissingLanguageError
 from ...configuration.languages import normalize_language
 from ...data.corpus.images import read_image
+from ...processing.text_inputs import default_language
 from ..embedder import Embedder
 from .columns import as_type
 from .job import EmbeddingJob
@@ -144,13 +145,17 @@ class Preparation:
                 raise BadTextError(f"{record.place}: there is no text")
             language = record.metadata.get(LANGUAGE)
             language = self.job.language if language is None else language
-            if language is None:
-                raise BadTextError(f"{record.place}: there is no language, and none is guessed")
             try:
-                record.metadata[LANGUAGE] = normalize_language(language)
+                record.metadata[LANGUAGE] = normalize_language(language or self._default_language)
+            except MissingLanguageError as error:
+                raise BadTextError(f"{record.place}: there is no language, and none is guessed: {error}") from error
             except LanguageTagError as error:
                 raise LanguageTagError(f"{record.place}: {error}") from error
         return Batch(records, [self._row(record) for record in records], [])
+
+    @cached_property
+    def _default_language(self) -> str:
+        return default_language(self.embedder.processor)
 
     def _row(self, record: Record) -> list[Any]:
         try:

@@ -7,9 +7,14 @@ import sys
 import time
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from babelens.cli.errors import _missing_package
 from babelens.cli.extras import packages_of_extras
+from babelens.cli.main import app
+from babelens.cli.option_names import with_options
+from babelens.configuration.errors import CorpusError
 
 START = [sys.executable, "-m", "babelens"]
 # Runs the command line without one of the packages.
@@ -128,7 +133,7 @@ def test_any_other_missing_package_is_named():
 
 def test_which_imports_are_the_users_to_mend():
     missing = ModuleNotFoundError("No module named 'h5py'", name="h5py")
-    assert _missing_package(missing) == "the package h5py is not installed: pip install babelens[regions]"
+    assert _missing_package(missing) == "the package h5py is not installed: pip install 'babelens[regions]'"
     assert _missing_package(ImportError("A needs B: pip install B")) == "A needs B: pip install B"
     assert _missing_package(ModuleNotFoundError("No module named 'babelens.x'", name="babelens.x")) is None
     assert _missing_package(ImportError("cannot import name 'a'", name="torch")) is None
@@ -145,3 +150,21 @@ def test_a_mistake_of_ours_keeps_its_traceback():
     program = WITHOUT.replace("from babelens.cli.main", f"{broken}from babelens.cli.main")
     done = ended("nothing", "info", "mural-base", program=[sys.executable, "-c", program])
     assert done.returncode == 1 and "Traceback" in done.stderr and "TypeError" in done.stderr
+
+
+def test_errors_name_the_options_of_the_command():
+    sentence = "choose a split, as in split='train', with trust_remote_code=True, top=3 and other='x'; a.split='b'"
+    named = with_options(sentence, {"split": "--split", "trust_remote_code": "--trust-remote-code", "top": "--top"})
+    assert named == (
+        "choose a split, as in --split train, with --trust-remote-code, --top 3 and other='x'; a.split='b'"
+    )
+
+
+@pytest.mark.parametrize("error", [CorpusError, typer.BadParameter])
+def test_errors_of_a_command_name_its_options(monkeypatch, error, tmp_path):
+    def refuse(*arguments, **options):
+        raise error("choose a split, as in split='train'")
+
+    monkeypatch.setattr("babelens.cli.jobs.models.load_retrieval_embedder", refuse)
+    found = CliRunner().invoke(app, ["evaluate", "captions", "m", "--data", str(tmp_path)], env={"COLUMNS": "300"})
+    assert "--split train" in f"{found.output} {found.exception}"

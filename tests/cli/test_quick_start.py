@@ -101,7 +101,7 @@ def test_neither_do_version_and_completion():
         ["evaluate", "MODEL", "--benchmark", "none", "--root", "."],
         ["benchmarks", "none"],
         ["index", "build", "--output", "photos.index"],
-        ["index", "search", "photos.index", "a", "--query", "b", "--model", "m"],
+        ["index", "search", "photos.index", "a", "--query", " ", "--model", "m"],
         ["evaluate", "MODEL", "--mteb", ","],
         ["evaluate", "MODEL", "--texts", "x.tsv", "--languages", "de"],
         ["evaluate", "classes", "MODEL", "--data", "."],

@@ -95,3 +95,9 @@ def test_without_langcodes_form_and_case_are_still_put_right(monkeypatch: pytest
     assert {spelled: normalize_language(spelled) for spelled in SPELLINGS} == SPELLINGS
     with pytest.raises(LanguageTagError):
         normalize_language("english")
+
+
+@pytest.mark.parametrize(("name", "tag"), [("Ukrainian", "uk"), ("german", "de"), ("Javanese", "jv")])
+def test_the_name_of_a_language_suggests_its_tag(name, tag):
+    with pytest.raises(LanguageTagError, match=f"did you mean '{tag}'"):
+        normalize_language(name)

@@ -24,7 +24,7 @@ from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
 from babelens.modeling.peft_mla import save_embedding
 from babelens.modeling.peft_mla.conversion import save_adapter
-from babelens.publishing import Published, files_to_publish, folder_problems, push
+from babelens.publishing import Published, files_to_publish, folder_problems, machine_paths, push
 
 
 class RecordingHub:
@@ -333,3 +333,18 @@ def test_a_page_in_the_place_of_an_answer_is_one_sentence(finished):
     server.shutdown()
     server.server_close()
     assert "\n" not in str(caught.value)
+
+
+def test_paths_of_the_machine_are_warned_of(folder, caplog):
+    clean = machine_paths(folder)
+    assert clean == []
+    with (folder / "README.md").open("a") as card:
+        card.write("\nTrained on `/home/jane/photos/train`.\n")
+    (folder / "evaluation").mkdir(exist_ok=True)
+    (folder / "evaluation" / "x.json").write_text('{"data": "/srv/jane/photos"}')
+    assert machine_paths(folder) == [
+        "README.md names a path of this machine: /home/jane/photos/train",
+        "evaluation/x.json names a path of this machine: /srv/jane/photos",
+    ]
+    push(folder, "owner/name", api=RecordingHub())
+    assert "README.md names a path of this machine" in caplog.text

@@ -104,11 +104,11 @@ def test_similarities_are_cosines(folder, model):
 
 
 def test_a_language_is_named_and_known(folders):
-    mla = loaded(folders("mla"))
+    smalr, mla = loaded(folders("smalr")), loaded(folders("mla"))
     for ask in (
-        lambda: mla.encode(TEXTS),
-        lambda: mla.encode_query(TEXTS),
-        lambda: mla.encode(TAGGED[:1] + TEXTS[:1]),
+        lambda: smalr.encode(TEXTS),
+        lambda: smalr.encode_query(TEXTS),
+        lambda: smalr.encode(TAGGED[:1] + TEXTS[:1]),
     ):
         with pytest.raises(WRONG, match=r"without its language.*this model has en, de, fr"):
             ask()
@@ -122,8 +122,15 @@ def test_a_language_is_named_and_known(folders):
         mla.encode(TEXTS, language=LANGUAGES)
     with pytest.raises(WRONG, match="give one"):
         mla.encode(TEXTS, prompt_name="de", language="en")
-    with pytest.raises(WRONG, match="without its language: name it by prompt_name"):
-        loaded(folders("mural")).encode(TEXTS)
+
+
+@pytest.mark.parametrize("name", ["mural", "etcl", "liwe", "mla", "mla_student"])
+def test_a_language_may_be_left_out_where_one_is_known_or_none_matters(folders, name):
+    model, text = loaded(folders(name)), "a red car"
+    expected = Embedder.from_pretrained(folders(name), device="cpu").encode_text(text, language="en")
+    close(model.encode([text]), expected)
+    close(model.encode_query([text]), expected)
+    close(model.encode([text, TAGGED[1]])[:1], expected)
 
 
 def test_a_model_of_one_language_needs_no_language(make_smalr, tmp_path):

@@ -49,6 +49,33 @@ def test_sixteen_bits_are_scaled_not_clipped(mode: str) -> None:
     assert [to_rgb(image).getpixel((x, 0)) for x in range(3)] == [(0, 0, 0), (128, 128, 128), (255, 255, 255)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "scale", "offset"),
+    [
+        *(("float32", 1 / 255, 0), ("float32", 1, 0), ("float32", 257, 0), ("int32", 1, 0), ("int32", 257, 0)),
+        *(("uint16", 1, 0), ("uint16", 16, 15), ("int32", 16, 15), ("uint16", 257, 0), (">u2", 16, 15)),
+    ],
+)
+def test_gray_values_are_scaled_by_their_range(kind: str, scale: float, offset: int, tmp_path: Path) -> None:
+    gray = np.arange(256).reshape(16, 16)
+    image = PIL.Image.fromarray((gray * scale + offset).astype(kind))
+    image.save(tmp_path / "gray.tiff")
+    for source in (image, tmp_path / "gray.tiff"):
+        assert np.array_equal(np.asarray(open_image(source))[..., 1], gray)
+
+
+@pytest.mark.parametrize("value", [-1.0, 65536.0, np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["float32", "int32"])
+def test_gray_values_in_no_known_range_are_refused(value: float, kind: str, tmp_path: Path) -> None:
+    if kind == "int32" and not np.isfinite(value):
+        value = 2.0**31 - 1
+    image = PIL.Image.fromarray(np.array([[0.5, value, 1]]).astype(kind))
+    image.save(tmp_path / "gray.tiff")
+    for source in (image, tmp_path / "gray.tiff"):
+        with pytest.raises(ImageError, match="gray values range"):
+            open_image(source)
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_sixteen_bits_of_a_tiff_are_read_in_either_order_of_bytes(order: str, tmp_path: Path) -> None:
     values = np.array([[0, 128 * 257, 65535]], dtype=f"{order}u2")

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from report_runs import QUERIES
+from report_runs import QUERIES, write_run
 
 from babelens.configuration.errors import ComparisonError
 from babelens.evaluation.comparison import image_contributions
@@ -236,3 +236,24 @@ def test_a_chart_leaves_out_what_is_not_finite():
 def test_names_of_languages(tag, name, script):
     facts = language_facts(tag)
     assert (facts.name, facts.script) == (name, script)
+
+
+@pytest.mark.parametrize(
+    "evil", ["<img src=x onerror=alert(1)>", "</title><script>alert(1)</script>", '" onload=alert(1) x="']
+)
+def test_markup_in_names_is_text(tmp_path, evil):
+    """Of the run, its stages, settings, data, models and images, in the facts that a stranger's folder may hold."""
+    folder = write_run(tmp_path / "run", 1)
+    facts = json.loads((folder / "evaluation/facts.json").read_text())
+    card = facts["card"]
+    card |= {"model_name": evil, "method": evil, "license": evil, "license_name": evil}
+    card["run"] |= {"command": evil, "hyperparameters": {evil: evil}, "hardware": evil, "versions": evil}
+    card["training_data"] = [dict.fromkeys(card["training_data"][0], evil)]
+    card["base_models"] = [{"name": evil, "license": evil, "license_name": evil, "role": evil, "on_hub": True}]
+    facts["logs"] = [{"stage": evil, "log": facts["logs"][0]["log"]}]
+    (folder / "evaluation/facts.json").write_text(json.dumps(facts))
+    page = Page(report_page(read_sources(folder)))
+    assert page.all("script") == [] and {tag for tag, _ in page.elements} & {"iframe", "object", "form"} == set()
+    assert all(not name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert all(each["src"].startswith("data:") for each in page.all("img"))
+    assert evil in "".join(page.texts)

@@ -13,9 +13,10 @@ from PIL import Image
 from served import LIMITS, serving
 from tiny_native import tiny_clip
 
+from babelens.inference.stated_languages import languages_of
 from babelens.serving.image_files import Thumbnails
 from babelens.serving.limits import ServingLimits
-from babelens.serving.service import ImageService, languages_of
+from babelens.serving.service import ImageService
 
 TEXT = "/api/search?q=ein%20rotes%20Quadrat&language=de"
 
@@ -110,7 +111,6 @@ def test_thumbnails_are_small_and_few_are_kept():
 @pytest.mark.parametrize(
     ("path", "status", "sentence"),
     [
-        ("/api/search?q=a", 400, "language: Field required"),
         ("/api/search?language=de", 400, "q: Field required"),
         ("/api/search?q=%20&language=de", 400, "is empty"),
         ("/api/search?q=a&language=tlh", 400, "has not learned 'tlh'"),
@@ -138,14 +138,17 @@ def test_every_answer_has_the_headers_of_security(server):
         assert "access-control-allow-origin" not in headers and "server" not in headers
 
 
-@pytest.mark.parametrize("site", ["same-origin", "same-site", "none"])
+@pytest.mark.parametrize("site", ["same-origin", "none"])
 def test_the_page_and_typed_addresses_are_answered(server, site):
     assert server.ask(TEXT, Sec_Fetch_Site=site, Sec_Fetch_Dest="empty").status == 200
 
 
-def test_pages_of_other_sites_are_not_answered(server):
+@pytest.mark.parametrize(
+    ("site", "origin"), [("cross-site", "https://example.org"), ("same-site", "http://localhost:3000")]
+)
+def test_pages_of_other_sites_and_ports_are_not_answered(server, site, origin):
     """They could not read an answer, but keep the server at work. Browsers name the site in these headers."""
-    asking = {"Origin": "https://example.org", "Sec_Fetch_Site": "cross-site"}
+    asking = {"Origin": origin, "Sec_Fetch_Site": site}
     for path in (TEXT, "/", "/health", "/images/none", "/api/info"):
         for kind in ("empty", "image", "script", "iframe"):
             assert server.ask(path, Sec_Fetch_Dest=kind, **asking).status == 403, (path, kind)

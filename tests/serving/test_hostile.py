@@ -6,12 +6,13 @@ import struct
 import threading
 import time
 import zlib
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from urllib.parse import quote
 
 import pytest
 from PIL import Image
 from served import LIMITS
+from starlette.formparsers import MultiPartParser
 
 pytestmark = pytest.mark.live
 
@@ -78,7 +79,11 @@ def test_bytes_that_are_no_text(server, q):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "", "[::1"]
+    "host",
+    [
+        *("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "", "[::1", "evil@localhost"),
+        *("localhost:80@evil.com", "[::1]evil", "[::1]:80@evil", "localhost:", "localhost:80:80", "localhost/evil"),
+    ],
 )
 def test_other_hosts_are_refused(server, host):
     for path in ("/", TEXT, "/health", "/images/x"):
@@ -132,6 +137,39 @@ def test_a_body_that_is_announced_as_too_large_is_refused_unread(server):
         connection.sendall(f"{head}Content-Length: 1000000000000\r\n\r\n".encode())
         answer = connection.recv(4096)
         assert b" 413 " in answer.partition(b"\r\n")[0] and b"connection: close" in answer.lower()
+
+
+def test_only_some_uploads_are_received_at_a_time(server, monkeypatch):
+    """Further ones wait before they take memory or disk; each may be large."""
+    receiving, most = set(), []
+    parse = MultiPartParser.parse
+
+    async def counted(parser):
+        receiving.add(parser)
+        most.append(len(receiving))
+        try:
+            return await parse(parser)
+        finally:
+            receiving.remove(parser)
+
+    monkeypatch.setattr(MultiPartParser, "parse", counted)
+    head = f"POST /api/search-by-image HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\n"
+    body = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n' + bytes(50_000)
+    end = b"\r\n--x--\r\n"
+    with ExitStack() as stack:
+        clients = [stack.enter_context(server.connect()) for _ in range(3 * LIMITS.uploads)]
+        for client in clients:
+            client.sendall(f"{head}Content-Length: {len(body + end)}\r\n\r\n".encode() + body)
+        time.sleep(0.5)
+        for client in clients:
+            client.sendall(end)
+        assert all(b" 400 " in client.recv(4096).partition(b"\r\n")[0] for client in clients)
+    assert len(most) == len(clients) and max(most) == LIMITS.uploads
+
+
+def test_a_form_without_a_file_is_small(server):
+    body = b"token=" + bytes(200_000)
+    assert server.ask("/login", "POST", body, Content_Type="application/x-www-form-urlencoded").status == 413
 
 
 @pytest.mark.parametrize("path", ["/api/search-by-image", "/login"])

@@ -369,3 +369,21 @@ def test_a_token_is_asked_for_once(page, service):
         page.type("Hund")
         assert len(settled(page)) == 24
         assert page.run("[...document.querySelectorAll('#results img[loading=eager]')].every(i => i.naturalWidth)")
+
+
+def test_names_of_files_are_text(page, embedder, tmp_path):
+    """Nothing in them is read as markup, nor in queries and in errors that repeat them."""
+    evil = "<img src=x onerror=document.title='run'>"
+    for name in (f"{evil}.png", "<script>document.title='run'<\\script>.png"):
+        Image.new("RGB", (8, 8), "red").save(tmp_path / name)
+    with serving(ImageService.of_folder(embedder, tmp_path, model=evil)) as server:
+        open_page(page, f"{server.address}?q={quote(evil)}&language=en")
+        names = settled(page)
+        assert f"{evil}.png" in names and len(names) == 2
+        page.run("document.querySelector('#results button').click()")
+        settled(page)
+        open_page(page, f"{server.address}?q=a&language={quote(evil)}")
+        page.wait_for("!problem.hidden || !results.hasAttribute('aria-busy')")
+        assert page.run("document.title") == "Image search"
+        assert page.run("document.querySelectorAll('[onerror], main script').length") == 0
+    page.problems.clear()

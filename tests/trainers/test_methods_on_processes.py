@@ -11,7 +11,7 @@ from babelens.data.batching.mixture import example_keys, seed_of_step
 from babelens.data.batching.task_data import TaskData
 
 # Two processes with halves of the batches of one. R-XVtCL and ITM contrast the examples of one process alone: RC3 is
-# compared with batches of that size whose gradients are accumulated, without XTCL (see test_rc3_trainer.py), and in one
+# compared with batches of that size whose gradients are accumulated, without XTCL (see test_rc3_trainer.py), in one
 # pair of languages, which the batches of a step have in common.
 HALVES = ({"per_device_train_batch_size": 8}, {"per_device_train_batch_size": 4})
 ACCUMULATED = ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, HALVES[1])

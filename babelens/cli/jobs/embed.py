@@ -27,6 +27,7 @@ from ...inference.streaming.columns import parse_columns
 from ...inference.streaming.counts import Counts
 from ...inference.streaming.job import EmbeddingJob
 from ...inference.streaming.machine import distributed_state, embed_source
+from ...processing.text_inputs import default_language
 from ..options import split_tags
 from .models import load_embedder
 
@@ -50,13 +51,14 @@ def _embed_images(embedder: Embedder, folder: Path, output: Path, skip_bad_image
 
 
 def embed_texts(
-    embedder: Embedder, file: Path, language: str, output: Path, *, precision: Precision, task: str | None
+    embedder: Embedder, file: Path, language: str | None, output: Path, *, precision: Precision, task: str | None
 ) -> None:
     """Writes the embeddings of the lines of a text file, by the head of a task if one is given."""
     lines = read_texts(file)
     if not lines:
         raise CorpusError(f"{file} holds no text")
-    columns = {"text": lines, "language": [normalize_language(language)] * len(lines)}
+    language = default_language(embedder.processor) if language is None else normalize_language(language)
+    columns = {"text": lines, "language": [language] * len(lines)}
     with locked_path(output), _computing_in(precision, embedder):
         _write(output, columns, embedder.encode_text(lines, language=language, task=task))
 

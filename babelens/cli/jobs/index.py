@@ -12,6 +12,8 @@ from rich.table import Table
 from ...data.corpus.text_files import read_texts
 from ...inference.embedding_shards import EmbeddingsInfo
 from ...inference.fingerprint import image_fingerprint
+from ...inference.stated_languages import languages_of, warn_of_language
+from ...processing.text_inputs import default_language
 from ...search.engines import EngineName, build_index, open_index
 from ...search.queries import Merge, search_index
 from ...search.recall import measured_recall
@@ -72,7 +74,8 @@ def delete_from(address: str, ids: list[str], ids_file: Path | None, where: str 
 def search_for(
     address: str,
     model: str,
-    texts: list[tuple[str, str]],
+    texts: list[str],
+    languages: list[str],
     images: list[Path],
     *,
     merge: Merge,
@@ -83,14 +86,18 @@ def search_for(
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
-    """Prints what is found for texts, each with its language, and images, together."""
+    """Prints what is found for texts, each with its language unless there are none, and images, together."""
     index = open_index(address)
     embedder = load_embedder(model, hint="--model", draft_jpegs=draft_jpegs, trust_remote_code=trust_remote_code)
+    stated = languages_of(embedder.processor, model)
+    for language in dict.fromkeys(languages):
+        warn_of_language(language, *stated, model)
+    languages = languages or [default_language(embedder.processor)] * len(texts)
     hits = search_index(
         index,
         embedder,
-        [text for text, _ in texts],
-        language=[language for _, language in texts],
+        texts,
+        language=languages,
         images=images,
         merge=merge,
         top=top,
@@ -99,13 +106,14 @@ def search_for(
     )
     if as_json:
         facts = {
-            "queries": [{"text": text, "language": language} for text, language in texts],
+            "queries": [{"text": text, "language": tag} for text, tag in zip(texts, languages, strict=True)],
             "images": [str(path) for path in images],
             "results": [asdict(hit) for hit in hits],
         }
         typer.echo(json.dumps(facts, ensure_ascii=False, indent=2, default=str))
         return
-    title = " + ".join([*(f"{text} [{language}]" for text, language in texts), *(str(path) for path in images)])
+    described = [f"{text} [{tag}]" for text, tag in zip(texts, languages, strict=True)]
+    title = " + ".join([*described, *(str(path) for path in images)])
     table = Table(title=title, caption=f"{index.stat().vectors} vectors in {address}")
     table.add_column("score", justify="right")
     table.add_column("id", overflow="fold")

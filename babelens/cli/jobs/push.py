@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from ...publishing import Published, files_to_publish, folder_problems, push as push_folder
+from ...publishing import Published, files_to_publish, folder_problems, machine_paths, push as push_folder
 from ...spaces import push_space, space_files
 from ..console import plain_console
 
@@ -37,6 +37,8 @@ def publish(
         page = {path: len(content) for path, content in space_files(folder, repository).items()}
         _show(console, f"A page to try it → {space}", page)
     if dry_run:
+        for sentence in machine_paths(folder):
+            console.print(f"Warning: {sentence}", style="yellow")
         console.print("The folder is fit to be published. Nothing was uploaded.")
         return
     with console.status("Uploading …"):

@@ -25,6 +25,11 @@ function nameOf(tag) {
   }
 }
 
+function isStated(tag) {
+  const primary = (each) => each.toLowerCase().split(/[-_]/)[0];
+  return !info.takes_any_language || info.languages.map(primary).includes(primary(tag));
+}
+
 function fillLanguages() {
   const option = (tag) => {
     const made = new Option(nameOf(tag), tag);
@@ -43,6 +48,7 @@ function fillLanguages() {
     group("Languages of this browser", mine);
     language.append(new Option("Another language …", OTHER));
   }
+  if (!info.needs_language) language.options[0].text = "Any language";
   if (info.languages.length === 1 && !info.takes_any_language) language.value = info.languages[0];
 }
 
@@ -86,7 +92,8 @@ function request(search, top) {
     return [`api/search-by-image?top=${top}`, { method: "POST", body: form }];
   }
   if (search.kind === "similar") return [`api/similar/${encodeURIComponent(search.id)}?top=${top}`, {}];
-  return [`api/search?${new URLSearchParams({ q: search.q, language: search.language, top })}`, {}];
+  const stated = search.language ? { language: search.language } : {};
+  return [`api/search?${new URLSearchParams({ q: search.q, ...stated, top })}`, {}];
 }
 
 // Asks, and shows the answer unless a later search has begun meanwhile.
@@ -120,7 +127,7 @@ function askText() {
     if (asked?.kind === "text" || !asked) stop();
     return;
   }
-  if (!tag) {
+  if (!tag && (info.needs_language || language.value === OTHER)) {
     stop();
     status.textContent = "Choose the language of the description: it is never guessed.";
     return;
@@ -157,6 +164,9 @@ function show(found, search, top) {
   const count = found.length === 1 ? "1 image" : `${found.length} images`;
   const of = { text: () => `“${search.q}”`, image: () => "the image", similar: () => search.file }[search.kind]();
   status.textContent = found.length ? `${count} for ${of}, best first` : `No image for ${of}`;
+  if (search.language && !isStated(search.language)) {
+    status.textContent += `. The model does not state that it reads ${nameOf(search.language)}: the results may mean nothing.`;
+  }
   status.dir = "auto";
   const most = Math.min(info.top, search.kind === "similar" ? info.images - 1 : info.images);
   element("more").hidden = found.length < top || top >= most;
@@ -244,7 +254,7 @@ function clearAll() {
 function remember(search) {
   const kept = new URLSearchParams();
   if (search?.kind === "text") kept.set("q", search.q);
-  if (search?.kind === "text") kept.set("language", search.language);
+  if (search?.language) kept.set("language", search.language);
   if (search?.kind === "similar") kept.set("like", search.id);
   const address = kept.size ? `?${kept}` : location.pathname;
   history.replaceState(null, "", address);

@@ -400,3 +400,13 @@ def test_images_without_captions_are_refused_with_the_file_that_is_missing(tmp_p
     PIL.Image.new("RGB", (4, 4)).save(tmp_path / "photos" / "a.jpg")
     with pytest.raises(CorpusError, match=r"photos: a folder of images needs a metadata\.jsonl .*\"captions\""):
         load_captions(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("name", ["csv", "json", "imagefolder"])
+def test_a_folder_of_this_name_is_no_kind_of_files(name, tmp_path, monkeypatch):
+    """`datasets` reads `csv` as the name of a builder, also where a folder is called so."""
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    captions = [{"captions": {"en": ["a cat"], "de": ["eine Katze"]}}]
+    Dataset.from_list(captions).to_parquet(f"{name}/train.parquet")
+    assert load_translations(name)[0]["captions"] == load_translations(tmp_path / name)[0]["captions"]

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from babelens.configuration.errors import BadTextError, CorpusError
+from babelens.configuration.errors import BadTextError, CorpusError, LanguageTagError
 from babelens.data.corpus import text_files
 from babelens.data.corpus.text_files import parse_json, parse_object, read_json_lines, read_lines, read_texts
+from babelens.data.corpus.translation_files import tsv_records
 
 # All that `str.splitlines` takes for the end of a line, but line feeds and carriage returns.
 SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -105,3 +106,21 @@ class TestJson:
     def test_what_is_no_object_is_refused(self, text: str, message: str) -> None:
         with pytest.raises(CorpusError, match=message):
             parse_object(text)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("en;uk\na cat;кіт\n".encode(), "line 1: cells are divided by ';': tabs are needed"),
+        ("en,uk\na cat,кіт\n".encode(), "line 1: cells are divided by ',': tabs are needed"),
+        ("en\tuk\na cat;кіт\n".encode(), "line 2: 1 of 2 cells; .*tabs are needed"),
+        ("en\tuk\na cat\tкіт\n".encode("utf-16"), "line 1: .*UTF-16.*save the file as UTF-8"),
+        ("en\tuk\na cat\tкіт\n".encode("utf-16-le"), "line 1: .*UTF-16.*save the file as UTF-8"),
+        ("en\tuk\na cat\tкіт\n".encode("cp1251"), "line 2: not UTF-8 .*save the file as UTF-8"),
+        ("English\tuk\na cat\tкіт\n".encode(), "column 1 of the header: .*did you mean 'en'"),
+    ],
+)
+def test_errors_of_tables_say_what_to_do(data, reason, tmp_path):
+    (tmp_path / "pairs.tsv").write_bytes(data)
+    with pytest.raises((CorpusError, LanguageTagError), match=reason):
+        list(tsv_records(tmp_path / "pairs.tsv"))
