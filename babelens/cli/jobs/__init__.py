@@ -2,7 +2,8 @@
 
 These modules import torch, transformers and datasets, which takes seconds. A command imports its own when its
 arguments have been checked. Importing any of them first imports this package, which registers the models of babelens
-with transformers, as `import babelens` does in other programs; by then the load of the machine is known, which decides about threads.
+with transformers, as `import babelens` does in other programs; by then it is known how busy the
+machine is, which decides about threads.
 """
 
 from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
