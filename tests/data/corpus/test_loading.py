@@ -400,3 +400,11 @@ def test_images_without_captions_are_refused_with_the_file_that_is_missing(tmp_p
     PIL.Image.new("RGB", (4, 4)).save(tmp_path / "photos" / "a.jpg")
     with pytest.raises(CorpusError, match=r"photos: a folder of images needs a metadata\.jsonl .*\"captions\""):
         load_captions(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("settings", ["[]", '{"features": {"de": "text"}}'])
+def test_damaged_settings_of_a_saved_data_set_are_one_sentence(tmp_path, settings):
+    Dataset.from_dict({"en": ["a"], "de": ["b"]}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "dataset_info.json").write_text(settings)
+    with pytest.raises(CorpusError, match="saved: it cannot be read"):
+        load_translations(tmp_path / "saved")
