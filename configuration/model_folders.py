@@ -63,6 +63,12 @@ def is_finite(tensor: torch.Tensor) -> bool:
     return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
 
 
+def is_of_a_file(error: BaseException) -> bool:
+    """Returns whether an error may come from what is in a file: any `Exception`, and a panic of tokenizers' code in
+    Rust, which is none."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
 def named(names: list[str]) -> str:
     """Joins names for a message; of many names, it gives the first few and the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -77,7 +83,9 @@ def _damaged_json(path: Path) -> str | None:
     if path.name == "tokenizer.json":
         try:
             Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises the bare class for any error
+        except BaseException as error:  # tokenizers raises the bare `Exception` for any error
+            if not is_of_a_file(error):
+                raise
             return f"{path} is not a tokenizer ({error})"
     elif path.name in _SETTINGS and not isinstance(content, dict):
         return f"{path} holds no settings: they must be a JSON object"

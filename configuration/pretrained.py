@@ -22,7 +22,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import BabelensError, HubUnreachableError, ModelFolderError, ModelKindError, UntrustedCodeError
-from .model_folders import damaged_files, is_finite, misplaced_shards, named
+from .model_folders import damaged_files, is_finite, is_of_a_file, misplaced_shards, named
 
 # Arguments that `from_pretrained` of configurations and processors has too; others concern models alone.
 _WHERE = (
@@ -167,7 +167,9 @@ def explained(source: str, loading: dict[str, Any], *, weights: bool = False) ->
         yield
     except (BabelensError, MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_of_a_file(error):
+            raise
         raise _explanation(source, error, loading, weights) from error
 
 
@@ -234,7 +236,7 @@ def _cached(repository: str, loading: dict[str, Any]) -> Path | None:
 # ---- What went wrong ----
 
 
-def _explanation(source: str, error: Exception, loading: dict[str, Any], weights: bool) -> BabelensError:
+def _explanation(source: str, error: BaseException, loading: dict[str, Any], weights: bool) -> BabelensError:
     message = str(error)
     folder = Path(source) if Path(source).is_dir() else _cached(source, loading)
     if "trust_remote_code=True" in message:
@@ -266,7 +268,7 @@ def _together(problems: list[str]) -> str:
     return "; ".join(problems)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Returns the first line of an error's message, without the advice that libraries add in further lines."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

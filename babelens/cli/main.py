@@ -33,6 +33,7 @@ from .push import push
 from .report import report
 from .search import search
 from .serve import serve
+from .threads import start_measuring
 from .train import train
 from .trim import trim
 
@@ -80,6 +81,7 @@ def main() -> None:
     What the package logs, such as the precision that it trains in, goes to the standard error stream.
     """
     keep_freed_memory()
+    start_measuring()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the name of a file need not be UTF-8
             stream.reconfigure(errors="backslashreplace")

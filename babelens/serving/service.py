@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
+from torch import nn
 
 from ..data.corpus.images import refuse_mostly_bad
 from ..inference.embedder import Embedder
@@ -116,6 +117,7 @@ class ImageService:
             ModelKindError: for an encoder of texts alone.
         """
         embedder.check_takes_images()
+        _keep_weights(embedder.model)
         # Before the index, so that a change in between is noticed.
         states, model_files = image_states(folder), model_states(model)
         index = ImageIndex.of_folder(
@@ -188,6 +190,16 @@ class ImageService:
     def _encode_texts(self, queries: list[tuple[str, str]]) -> np.ndarray:
         texts, languages = zip(*queries, strict=True)
         return self.embedder.encode_text(list(texts), language=list(languages), show_progress=False)
+
+
+def _keep_weights(model: nn.Module) -> None:
+    """Copies the weights of a model into memory of this process.
+
+    Loaded weights may lie in the file itself, of which the system reads a page when it is needed: a file that is
+    overwritten would change answers in part, and one that is cut off would end the process.
+    """
+    for weight in (*model.parameters(), *model.buffers()):
+        weight.data = weight.data.clone()
 
 
 def _id_of(path: Path, folder: Path) -> str:

@@ -1,25 +1,31 @@
-"""Fitting a recipe into a given time: some steps are timed, and the schedule is shortened in proportion."""
+"""Fitting a recipe into a given time: some steps are timed, and the schedule is shortened in proportion; once more if
+steps become ten times slower than they were."""
 
 import copy
 import dataclasses
 import math
+import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback, set_seed
+from transformers.trainer_utils import SaveStrategy
 
 from .base import RecipeRun
 from .recipe import Recipe, Stage
-from .training import StagedTraining
+from .training import CHECKPOINTS, StagedTraining
 
 # The arguments that count steps, all but the number of steps itself.
 _COUNTS = ("warmup_steps", "eval_steps", "save_steps", "logging_steps")
 # Of the steps that are timed: the first ones wait for the processes that load data, and for memory.
 _UNTIMED, _FEWEST, _MOST, _SECONDS = 2, 4, 40, 10.0
 _ROUND = 10
+# Steps are timed anew when the median of so many of them is so many times what was planned.
+_RECENT, _SLOW = 5, 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +87,14 @@ def seconds_of(times: Sequence[StageTime], steps: int) -> float:
     return sum(share * stage.steps * stage.step + stage.evaluation for stage in times)
 
 
+def planned_pace(recipe: Recipe, times: Sequence[StageTime]) -> dict[str, StageTime]:
+    """The planned times of the stages of a shortened recipe, by the names of their folders of checkpoints."""
+    return {
+        Path(CHECKPOINTS, stage.name).name: dataclasses.replace(each, steps=stage.training["max_steps"])
+        for stage, each in zip(stages_of(recipe), times, strict=True)
+    }
+
+
 def stage_times(run: RecipeRun) -> list[StageTime]:
     """Times some steps of each stage of a run, on copies of its model that are then thrown away."""
     stages = stages_of(run.recipe)
@@ -137,3 +151,58 @@ class _Timer(TrainerCallback):
     def seconds_per_step(self) -> float:
         timed = self.ends[_UNTIMED - 1 :]
         return (timed[-1] - timed[0]) / (len(timed) - 1)
+
+
+class Pace(TrainerCallback):
+    """Ends each stage in its planned time, though steps have become ten times slower than planned.
+
+    From then on it goes through the rest of the learning rate's schedule in as many steps as still fit: each passes
+    over some of the schedule's. Evaluations and checkpoints are where the remaining steps meet them, and at the end.
+
+    Args:
+        planned: the times of the stages, as `planned_pace` gives them.
+        on_slow: called once in a stage, with the measured and the planned seconds of a step, before the schedule is
+            shortened; what it does about the cause shows in the steps that follow.
+    """
+
+    def __init__(self, planned: Mapping[str, StageTime], on_slow: Callable[[float, float], None]) -> None:
+        self.planned, self.on_slow = planned, on_slow
+        self.is_shortened = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.plan = self.planned[Path(args.output_dir).name]
+        self.last = time.perf_counter()
+        self.end = self.last + self.plan.steps * self.plan.step + self.plan.evaluation
+        self.recent: deque[float] = deque(maxlen=_RECENT)
+        self.position, self.is_slow = state.global_step, False
+
+    def _restart_clock(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.last = time.perf_counter()  # what lies between is no part of a step
+
+    on_evaluate = on_save = _restart_clock
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        now = time.perf_counter()
+        self.recent.append(now - self.last)
+        self.last, self.position = now, self.position + 1
+        step = statistics.median(self.recent)
+        if not self.is_slow and len(self.recent) == _RECENT and step >= _SLOW * self.plan.step:
+            self.is_slow = True
+            self.on_slow(step, self.plan.step)
+            self.recent.clear()
+            self.last = time.perf_counter()
+        elif self.is_slow:
+            self._keep_time(step, args, state, control, kwargs["lr_scheduler"])
+
+    def _keep_time(self, step: float, args: Any, state: Any, control: Any, scheduler: Any) -> None:
+        left, fitting = state.max_steps - self.position, max(int((self.end - self.last) / step), 0)
+        if fitting < left:
+            self.is_shortened = True
+            passed_over = math.ceil(left / fitting) - 1 if fitting else left
+            for _ in range(passed_over):
+                scheduler.step()
+            self.position += passed_over
+        if self.position >= state.max_steps > state.global_step:
+            state.max_steps = state.global_step
+            control.should_training_stop = True
+            control.should_save = args.save_strategy == SaveStrategy.STEPS

@@ -4,7 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, ProcessorMixin
+from transformers import PreTrainedModel, ProcessorMixin, TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..configuration.errors import RecipeError, TrainingSetupError
@@ -44,6 +44,7 @@ class StagedTraining:
         self.data: Any = data
         self.builder: Any = builder
         self.output = output
+        self.callbacks: list[TrainerCallback] = []  # of the trainer of every stage
 
     # ---- Parts that a method may define ----
 
@@ -99,6 +100,7 @@ class StagedTraining:
             processing_class=processor,
             train_dataset=self.data.stage_data(stage),
             eval_dataset=self.data.validation,
+            callbacks=[*self.callbacks],
             **self.trainer_options(),
         )
 

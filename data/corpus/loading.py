@@ -281,6 +281,8 @@ def _datasets_errors(source: str | Path) -> Iterator[None]:
         raise SourceUnavailableError(message) from error
     except FileNotFoundError as error:
         raise CorpusError(f"{source}: no such file or folder, or nothing to read in it") from error
+    except (AttributeError, LookupError, RecursionError, TypeError) as error:  # of settings with other contents
+        raise CorpusError(f"{source}: it cannot be read ({type(error).__name__}: {error})") from error
     except (DatasetsError, ValueError) as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno in _DISK_FULL:

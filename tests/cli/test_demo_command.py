@@ -1,12 +1,14 @@
 """How the demo comes to its number of steps, on shapes: timed, kept, and the same run when asked for by number."""
 
 import json
+import time
 
 import pytest
 import typer
 import yaml
 from rich.console import Console
 from tiny_training import TEXT, VISION, write_shapes
+from transformers import TrainerCallback
 
 from babelens.cli.demo import DEMOS
 from babelens.cli.jobs import demo
@@ -15,7 +17,9 @@ from babelens.workflows import time_budget
 from babelens.workflows.base import recipe_run
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.time_budget import (
+    Pace,
     StageTime,
+    planned_pace,
     seconds_of,
     stage_times,
     stages_of,
@@ -132,7 +136,7 @@ def test_what_is_timed_is_thrown_away(recipe_file, tmp_path, quick):
 def begun(recipe_file, output, asked=None, minutes=0.01):
     recipe = load_recipe(recipe_file, {"training.max_steps": 35, "training.save_steps": 5, "training.eval_steps": 50})
     run = recipe_run(recipe, output, "")
-    steps = demo._steps(run, 60 * minutes, asked, Console(quiet=True))
+    steps, _ = demo._steps(run, 60 * minutes, asked, Console(quiet=True))
     return recipe_run(with_steps(recipe, steps), output, ""), steps
 
 
@@ -162,3 +166,52 @@ def test_a_run_of_earlier_versions_has_all_steps(recipe_file, tmp_path, monkeypa
     assert newest_checkpoint(tmp_path / "checkpoints")
     monkeypatch.setattr(demo, "stage_times", None)
     assert begun(recipe_file, tmp_path)[1] == 35
+
+
+class Slowdown(TrainerCallback):
+    """Makes steps slower, as other processes do."""
+
+    def __init__(self, begins):
+        self.begins = begins
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step >= self.begins:
+            time.sleep(0.3)
+
+
+def slow_run(recipe_file, output, begins, planned, said):
+    """A run of 60 steps that are slow from some step on."""
+    recipe = load_recipe(recipe_file, {"training.max_steps": 60, "training.warmup_steps": 5})
+    run = recipe_run(recipe, output, "")
+    pace = Pace(planned_pace(recipe, [planned]), lambda *seconds: said.append(seconds))
+    run.training.callbacks += [Slowdown(begins), pace]
+    return run.train(), pace
+
+
+def test_a_run_whose_steps_become_ten_times_slower_ends_in_its_time(recipe_file, tmp_path):
+    said = []
+    trainer, pace = slow_run(recipe_file, tmp_path, 10, StageTime(700, 0.03, 5.0), said)
+    # From step 15 on, the rest of 6.8 seconds holds fewer than the 45 steps that are left of the schedule.
+    done = trainer.state.global_step
+    assert pace.is_shortened and 5 < done < 40 and trainer.state.max_steps == done
+    ((slow, planned),) = said
+    assert slow >= 10 * planned == 0.3
+    assert trainer.lr_scheduler.get_last_lr()[0] == 0  # the schedule was passed through, not broken off
+    assert newest_checkpoint(tmp_path / "checkpoints").name == f"checkpoint-{done}"
+    # The same command again has nothing left to do.
+    chosen = demo._keep(demo._steps_done(load_recipe(recipe_file, {"training.max_steps": 60}), trainer), tmp_path)
+    assert chosen == done
+    again = recipe_run(with_steps(load_recipe(recipe_file, {"training.max_steps": 60}), chosen), tmp_path, "")
+    assert again.train(resume=True).state.global_step == done
+
+
+def test_a_run_that_keeps_its_pace_keeps_its_schedule(recipe_file, tmp_path):
+    said = []
+    trainer, pace = slow_run(recipe_file, tmp_path, 61, StageTime(700, 60.0), said)
+    assert (trainer.state.global_step, pace.is_shortened, said) == (60, False, [])
+
+
+def test_a_run_without_time_left_stops(recipe_file, tmp_path):
+    said = []
+    trainer, _ = slow_run(recipe_file, tmp_path, 0, StageTime(700, 0.001), said)
+    assert len(said) == 1 and trainer.state.global_step == 6

@@ -114,6 +114,10 @@ FAULTS = {
     "a shard anywhere": (as_shards("/etc/passwd"), "names weights in '/etc/passwd'"),
     "truncated tokenizer": (truncate("tokenizer.json"), "tokenizer.json is truncated or damaged"),
     "other tokenizer": (write("tokenizer.json", b'{"a": 1}'), "tokenizer.json is not a tokenizer"),
+    "a tokenizer that panics": (
+        change_json("tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+        "tokenizer.json is not a tokenizer",
+    ),
     "truncated processor": (truncate("processor_config.json"), "processor_config.json is truncated or damaged"),
     "truncated config": (truncate("config.json"), r"/config.json is truncated or damaged"),
     "a list for a config": (write("config.json", b"[]"), "config.json holds no settings"),

@@ -1,13 +1,20 @@
 """Publishing to a server that speaks the Hub's protocol: commits, large files, branches, tokens, broken uploads."""
 
+import itertools
+import os
+import random
 import shutil
+import signal
+import time
 from functools import partial
 
 import pytest
 import typer
 from fastapi.responses import JSONResponse, Response
+from forks import forked
 from hub_store import Refusal
 from huggingface_hub import CommitOperationAdd, HfApi, constants
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 from typer.testing import CliRunner
 
@@ -16,6 +23,7 @@ from babelens.configuration.errors import HubUnreachableError, PublishError
 from babelens.publishing import files_to_publish, push
 
 NAME = "ada/mural-tiny"
+KILLS = int(os.environ.get("BABELENS_KILLS", "2"))
 # huggingface_hub 2.4 uploads files by an argument that httpx2 deprecates.
 pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 
@@ -181,3 +189,44 @@ def test_the_command_tells_what_it_did(hub, finished, monkeypatch):
     assert f"Nothing has changed since: {address}" in run("--private").output
     assert f"Published: {address}" not in run("--revision", "v2").output
     assert set(hub.repository(NAME).branches) == {"main", "v2"}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the killed process is a fork, which starts at once")
+@pytest.mark.timeout(300 if KILLS <= 2 else 0)
+def test_a_killed_push_leaves_the_repository_as_it_was_and_the_next_one_completes_it(hub, api, folder):
+    """Killed at random moments; `BABELENS_KILLS=50` kills it more often."""
+    push(folder, NAME, api=api)
+    draw, kills, broken_off = random.Random(0), 0, 0
+    began = time.perf_counter()
+    _change(folder, "first")
+    push(folder, NAME, api=api)
+    duration = time.perf_counter() - began
+    for life in itertools.count():
+        if kills == KILLS:
+            break
+        before = hub.repository(NAME).at("main")
+        _change(folder, str(life))
+        child = forked()
+        if child == 0:
+            try:
+                push(folder, NAME, api=HfApi(endpoint=hub.endpoint, token="hf_ada"))
+            finally:
+                os._exit(0)
+        time.sleep(draw.uniform(0, 1.2) * duration)
+        os.kill(child, signal.SIGKILL)
+        kills += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        head = hub.repository(NAME).at("main")
+        broken_off += head.oid == before.oid
+        assert push(folder, NAME, api=api).changed == (head.oid == before.oid)
+        assert set(hub.repository(NAME).at("main").files) == {".gitattributes", *files_to_publish(folder)}
+        for path in ("model.safetensors", "notes.txt"):
+            assert hub.file(NAME, path) == (folder / path).read_bytes()
+    print(f"{kills} kills, of which {broken_off} before the commit; a push takes {duration:.2f} s")
+
+
+def _change(folder, text):
+    """A large file and a small one."""
+    (folder / "notes.txt").write_text(text)
+    weights = load_file(folder / "model.safetensors")
+    name = min(weights)
+    save_file(weights | {name: weights[name] + 1}, folder / "model.safetensors", metadata={"format": "pt"})

@@ -8,8 +8,9 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from served import serving
-from tiny_native import tiny_clip
+from tiny_native import saved, tiny_clip
 
 from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.inference.embedder import Embedder
@@ -136,3 +137,18 @@ def test_bad_images_are_an_error_or_counted(clip, images):
 def test_an_empty_folder(clip, tmp_path):
     with pytest.raises(CorpusError, match="no images"):
         ImageService.of_folder(clip, tmp_path, model="m")
+
+
+def test_a_model_that_is_overwritten_changes_no_answer(images, tmp_path):
+    """Loaded weights lie in their file; what is written into it in place, or cut off, is not read any more."""
+    weights = saved(tiny_clip(), tmp_path / "clip") / "model.safetensors"
+    other = {name: 2 * weight + 1 for name, weight in load_file(weights).items()}
+    save_file(other, tmp_path / "other.safetensors", metadata={"format": "pt"})
+    service = ImageService.of_folder(Embedder.from_pretrained(tmp_path / "clip"), images, model=str(tmp_path / "clip"))
+    kept = {name: weight.clone() for name, weight in service.embedder.model.state_dict().items()}
+    with weights.open("r+b") as file:
+        file.write((tmp_path / "other.safetensors").read_bytes())
+    now = service.embedder.model.state_dict()
+    assert kept.keys() == now.keys() and all(kept[name].equal(now[name]) for name in kept)
+    weights.write_bytes(b"")
+    assert service.found(service.embedder.encode_text("a dog", language="en")[0], 2)

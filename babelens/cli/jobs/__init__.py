@@ -2,7 +2,8 @@
 
 These modules import torch, transformers and datasets, which takes seconds. A command imports its own when its
 arguments have been checked. Importing any of them first imports this package, which registers the models of babelens
-with transformers, as `import babelens` does in other programs.
+with transformers, as `import babelens` does in other programs; by then it is known how busy the
+machine is, which decides about threads.
 """
 
 from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
@@ -10,6 +11,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from ... import quiet_start
 from ...registry import register
+from ..threads import take_fair_share
 
 
 def _hide_loading_bars() -> None:
@@ -22,4 +24,5 @@ def _hide_loading_bars() -> None:
 
 register()
 _hide_loading_bars()
+take_fair_share()
 quiet_start.raise_interrupts()

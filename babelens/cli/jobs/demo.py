@@ -1,9 +1,12 @@
 """The demo, for `babelens demo`: the whole way on the emoji benchmark, in a few minutes on two cores of any speed."""
 
 import json
+import math
 import shlex
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -22,13 +25,26 @@ from ...trainers.checkpoints import newest_checkpoint
 from ...trainers.saving import atomic_directory
 from ...workflows.base import CHECKPOINTS, EVALUATION, RecipeRun, recipe_run
 from ...workflows.loading import load_recipe
-from ...workflows.time_budget import seconds_of, stage_times, stages_of, steps_of, steps_within, with_steps
+from ...workflows.recipe import Recipe
+from ...workflows.time_budget import (
+    Pace,
+    StageTime,
+    planned_pace,
+    seconds_of,
+    stage_times,
+    stages_of,
+    steps_of,
+    steps_within,
+    with_steps,
+)
 from ..console import plain_console
+from ..threads import start_measuring, take_fair_share
 from .tables import print_run
 
 _CHOSEN = "steps.json"
 # The smallest share of a recipe's steps with which a model learns enough to be asked anything.
 _LEAST = 2 / 7
+_LOOK = 0.5  # seconds in which the load of the machine is measured
 
 
 def run_demo(recipe_name: str, output: Path, query: str, language: str, *, minutes: float, steps: int | None) -> None:
@@ -48,11 +64,14 @@ def run_demo(recipe_name: str, output: Path, query: str, language: str, *, minut
     run.check()
     language = _known_language(language, run.data.readable_languages)
     with locked(output):
-        chosen = _steps(run, 60 * minutes, steps, console)
-        if steps is None:  # the command on the card repeats the run
-            command += f" --steps {chosen}"
-        run = recipe_run(with_steps(recipe, chosen), output, command)
+        chosen, times = _steps(run, 60 * minutes, steps, console)
+        run = _run_of(recipe, chosen, output, command, steps)
+        pace = _pace(run, times, console)
         trainer = run.train(resume=True)
+        if pace is not None and pace.is_shortened:
+            chosen = _keep(_steps_done(recipe, trainer), output)
+            console.print(f"Trained {chosen} steps.", highlight=False)
+            run = _run_of(recipe, chosen, output, command, steps)
         report = run.report()
         run.write_card(trainer, report)
         write_report(output)
@@ -60,8 +79,44 @@ def run_demo(recipe_name: str, output: Path, query: str, language: str, *, minut
     _search(output, query, language, console)
 
 
-def _steps(run: RecipeRun, seconds: float, asked: int | None, console: Console) -> int:
-    """The number of steps: as many as the run was begun with, or as were asked for, or as fit into the time."""
+def _run_of(recipe: Recipe, chosen: int, output: Path, command: str, asked: int | None) -> RecipeRun:
+    """The run of so many steps, with the command that repeats it."""
+    repeating = command if asked is not None else f"{command} --steps {chosen}"
+    return recipe_run(with_steps(recipe, chosen), output, repeating)
+
+
+def _pace(run: RecipeRun, times: list[StageTime], console: Console) -> Pace | None:
+    """What keeps a run in its time; None for one whose steps were not timed."""
+    if not times:
+        return None
+
+    def take_less(step: float, planned: float) -> None:
+        console.print(
+            f"A step takes {step:.1f} s now, and took {planned:.2f} s: the schedule is shortened to end in time.",
+            highlight=False,
+        )
+        start_measuring()
+        time.sleep(_LOOK)
+        take_fair_share()
+
+    run.training.callbacks.append(pace := Pace(planned_pace(run.recipe, times), take_less))
+    return pace
+
+
+def _steps_done(recipe: Recipe, trainer: Any) -> int:
+    """The steps of a shortened run: a recipe of so many has no more in its last stage than were taken."""
+    return math.floor(trainer.state.global_step * steps_of(recipe) / stages_of(recipe)[-1].training["max_steps"])
+
+
+def _keep(steps: int, output: Path) -> int:
+    with atomic_directory(output / CHECKPOINTS) as scratch:
+        (scratch / _CHOSEN).write_text(json.dumps({"steps": steps}), encoding="utf-8")
+    return steps
+
+
+def _steps(run: RecipeRun, seconds: float, asked: int | None, console: Console) -> tuple[int, list[StageTime]]:
+    """The number of steps: as many as the run was begun with, or as were asked for, or as fit into the time; with the
+    times by which they were chosen, if they were."""
     kept, own = run.output / CHECKPOINTS / _CHOSEN, steps_of(run.recipe)
     begun = None
     if kept.is_file():
@@ -74,20 +129,22 @@ def _steps(run: RecipeRun, seconds: float, asked: int | None, console: Console) 
                 f"{run.output} was begun with {begun} steps: choose another --output", param_hint="--steps"
             )
         console.print(f"{run.output} was begun with {begun} steps, and keeps to them.", highlight=False)
-        return begun
-    steps = asked or _fitting_steps(run, seconds, own, console)
-    with atomic_directory(run.output / CHECKPOINTS) as scratch:
-        (scratch / _CHOSEN).write_text(json.dumps({"steps": steps}), encoding="utf-8")
-    return steps
+        return begun, []
+    times = [] if asked else _timed(run, console)
+    steps = asked or _fitting_steps(run, times, seconds, own, console)
+    return _keep(steps, run.output), times
 
 
-def _fitting_steps(run: RecipeRun, seconds: float, own: int, console: Console) -> int:
+def _timed(run: RecipeRun, console: Console) -> list[StageTime]:
     console.print("Timing some steps, to see how many fit …")
-    times = stage_times(run)
+    return stage_times(run)
+
+
+def _fitting_steps(run: RecipeRun, times: list[StageTime], seconds: float, own: int, console: Console) -> int:
     steps = steps_within(seconds, times, fewest=round(_LEAST * own))
     each = ", ".join(
-        f"{time.step:.2f} s" + (f" ({stage.name})" if stage.name else "")
-        for stage, time in zip(stages_of(run.recipe), times, strict=True)
+        f"{timed.step:.2f} s" + (f" ({stage.name})" if stage.name else "")
+        for stage, timed in zip(stages_of(run.recipe), times, strict=True)
     )
     expected = seconds_of(times, steps)
     console.print(

@@ -410,3 +410,11 @@ def test_a_folder_of_this_name_is_no_kind_of_files(name, tmp_path, monkeypatch):
     captions = [{"captions": {"en": ["a cat"], "de": ["eine Katze"]}}]
     Dataset.from_list(captions).to_parquet(f"{name}/train.parquet")
     assert load_translations(name)[0]["captions"] == load_translations(tmp_path / name)[0]["captions"]
+
+
+@pytest.mark.parametrize("settings", ["[]", '{"features": {"de": "text"}}'])
+def test_damaged_settings_of_a_saved_data_set_are_one_sentence(tmp_path, settings):
+    Dataset.from_dict({"en": ["a"], "de": ["b"]}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "dataset_info.json").write_text(settings)
+    with pytest.raises(CorpusError, match="saved: it cannot be read"):
+        load_translations(tmp_path / "saved")
