@@ -42,9 +42,9 @@ class ImageStore:
 
     def load(self) -> dict[str, np.ndarray]:
         """The embeddings by the states of their images; none when the file is missing, or damaged, with a warning."""
-        if not self.file.exists():
-            return {}
         try:
+            if not self.file.exists():
+                return {}
             with np.load(self.file, allow_pickle=False) as arrays:
                 states, embeddings = arrays["states"].tolist(), arrays["embeddings"]
             if embeddings.dtype != np.float32 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():

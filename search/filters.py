@@ -152,7 +152,7 @@ def _typed(kind: pa.DataType, value: Any) -> str:
         return "'" + value.replace("'", "''") + "'"
     if types.is_integer(kind) and is_number:
         limits = np.iinfo(kind.to_pandas_dtype())
-        if value != int(value) or not limits.min <= value <= limits.max:
+        if not limits.min <= value <= limits.max or value != int(value):
             raise ValueError(f"its values are whole numbers from {limits.min} to {limits.max}")
         return _integer(int(value))
     if types.is_floating(kind) and is_number:

@@ -27,7 +27,6 @@ MARKUP = "[/b] [bold]:cat:"
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("babelens.cli.jobs.search.remember", lambda *given: None)  # test_quick_search.py
 
 
 def babelens(*arguments, **environment):

@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from full_disk import full_disk
 from index_vectors import source_of, unit
@@ -13,6 +15,7 @@ from index_vectors import source_of, unit
 from babelens.configuration.errors import SaveError, SearchIndexError
 from babelens.configuration.locks import locked_folder
 from babelens.search import build_index, open_index
+from babelens.search.lance_table import connect, rows_of
 
 VECTORS = unit(np.random.default_rng(0), 60)
 CHANGES = {
@@ -127,3 +130,20 @@ def test_indexes_of_former_engines_are_named(engine, tmp_path):
         open_index(tmp_path)
     with pytest.raises(SaveError, match="has an index already"):
         build_index(tmp_path, source_of(VECTORS))
+
+
+def test_an_index_of_lancedb_of_an_earlier_version_opens(tmp_path):
+    parameters = {"neighbors": None, "ef_construction": None, "lists": 7, "sub_vectors": None}
+    parameters |= {"search": {"ef_search": None, "nprobe": 3, "refine": None, "exact": False}}
+    source = source_of(VECTORS)
+    stated = {"info": asdict(source.info), "parameters": parameters}
+    schema = source.schema.append(pa.field("embedding", pa.list_(pa.float16(), source.info.dimension)))
+    schema = schema.with_metadata({"babelens": json.dumps(stated)})
+    with rows_of(source, schema) as reader:
+        connect(tmp_path).create_table("vectors", reader, schema=schema)
+    manifest = {"format": 1, "engine": "lance", **stated, "rows": {}, "deleted": None, "graph": None, "change": 1}
+    (tmp_path / "index.json").write_text(json.dumps(manifest))
+    index = open_index(tmp_path)
+    assert (index.engine, index.parameters.lists, index.stat().settings["nprobe"]) == ("ivf-pq", 7, 3)
+    assert index.search(VECTORS[5:6], 1)[0][0].id == "000005.jpg"
+    assert index.delete(["000005.jpg"]) == 1 and open_index(tmp_path).stat().vectors == 59
