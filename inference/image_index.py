@@ -5,9 +5,10 @@ images that are new or have changed (by name, size and time of modification) are
 embeddings in memory; `babelens.search` has indexes for more images than that.
 """
 
+import filecmp
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -16,11 +17,28 @@ import numpy as np
 from ..configuration.errors import BadImageError, CorpusError, ImageError
 from ..processing.images import FORMATS, check_image
 from .embedder import Embedder
-from .exact_scan import best_first
 from .fingerprint import image_fingerprint
 from .image_store import ImageStore, image_keys
+from .ranking import best_first
 
 logger = logging.getLogger(__name__)
+
+_EQUAL = 1e-5  # embeddings of one image in two batches differ by rounding
+
+
+@dataclass(frozen=True)
+class FoundImage:
+    """An image that a search found.
+
+    Args:
+        path: the image.
+        score: the cosine of its embedding and that of the query.
+        copies: other files of the folder with the same content.
+    """
+
+    path: Path
+    score: float
+    copies: list[Path] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -104,6 +122,41 @@ class ImageIndex:
         """The `top` images that are nearest to a query embedding [d], nearest first, with their cosines."""
         scores = self.embeddings @ query
         return [(self.paths[best], float(scores[best])) for best in best_first(scores, top)]
+
+    def search_distinct(self, query: np.ndarray, top: int, leave_out: Collection[Path] = ()) -> list[FoundImage]:
+        """As `search`, with files of the same content as one image.
+
+        Args:
+            query: the embedding of the query [d].
+            top: how many different images to find.
+            leave_out: images that are not found.
+        """
+        scores = self.embeddings @ query
+        found: list[FoundImage] = []
+        rows: list[np.ndarray] = []
+        for position in best_first(scores, len(scores)):
+            path, score, row = self.paths[position], float(scores[position]), self.embeddings[position]
+            if len(found) == top and score < found[-1].score - _EQUAL:
+                break
+            if path in leave_out:
+                continue
+            for image, other in zip(found, rows, strict=True):
+                is_equal = image.score - score <= _EQUAL and np.abs(row - other).max() <= _EQUAL
+                if is_equal and _same_content(path, image.path):
+                    image.copies.append(path)
+                    break
+            else:
+                if len(found) < top:
+                    found.append(FoundImage(path, score))
+                    rows.append(row)
+        return found
+
+
+def _same_content(one: Path, other: Path) -> bool:
+    try:
+        return filecmp.cmp(one, other, shallow=False)
+    except OSError:  # one of them is gone
+        return False
 
 
 def _defect(path: Path) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 from ..configuration.cache import cache_folder
 from ..configuration.files import atomic_file, made
 from ..configuration.locks import in_turn
-from .file_states import image_states
+from .image_files import image_entries
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ class ImageStore:
 
     def load(self) -> dict[str, np.ndarray]:
         """The embeddings by the states of their images; none when the file is missing, or damaged, with a warning."""
-        if not self.file.exists():
-            return {}
         try:
+            if not self.file.exists():
+                return {}
             with np.load(self.file, allow_pickle=False) as arrays:
                 states, embeddings = arrays["states"].tolist(), arrays["embeddings"]
             if embeddings.dtype != np.float32 or embeddings.ndim != 2 or not np.isfinite(embeddings).all():
@@ -79,4 +79,5 @@ class ImageStore:
 def image_keys(folder: Path) -> dict[str, str]:
     """The images of a folder and its subfolders, in the order of their paths: the path of each in the folder, and the
     state under which its embedding is kept."""
-    return {name: f"{name}|{size}|{modified}" for name, (size, modified) in image_states(folder).items()}
+    states = ((name, entry.stat()) for name, entry in image_entries(folder))
+    return {name: f"{name}|{state.st_size}|{state.st_mtime_ns}" for name, state in states}

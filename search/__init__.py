@@ -1,4 +1,4 @@
-"""Indexes of embeddings: exact, approximate and beyond memory, with one interface, filters by metadata and deletion.
+"""Indexes of embeddings in LanceDB: exact or approximate, in folders or object stores, with filters by metadata.
 
 The public names stand in `__init__.pyi`; each is imported when it is first used. None of them needs torch, except
 queries and images that a model encodes.

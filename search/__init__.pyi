@@ -1,15 +1,14 @@
-from .engines import build_index as build_index, open_index as open_index
 from .queries import search_index as search_index, search_merged as search_merged
 from .recall import measured_recall as measured_recall
+from .settings import (
+    Hit as Hit,
+    IndexParameters as IndexParameters,
+    IndexStat as IndexStat,
+    SearchSettings as SearchSettings,
+)
 from .sources import (
     VectorSource as VectorSource,
     embeddings_source as embeddings_source,
     images_source as images_source,
 )
-from .vector_index import (
-    Hit as Hit,
-    IndexParameters as IndexParameters,
-    IndexStat as IndexStat,
-    SearchSettings as SearchSettings,
-    VectorIndex as VectorIndex,
-)
+from .vector_index import VectorIndex as VectorIndex, build_index as build_index, open_index as open_index

@@ -1,280 +1,206 @@
-"""Filters by metadata, such as `width > 500 and license in ["cc0", "cc-by"]`: one syntax for all engines.
+"""Filters by metadata, such as `width > 500 and license in ["cc0", "cc-by"]`, as LanceDB's SQL.
 
-A filter is a Python expression, which Python's own parser reads, of
+A filter is a Python expression, which Python's own parser reads and nothing executes, of
 
-    comparisons     width > 500    license == "cc0"    100 <= width < 500    with == != < <= > >=
+    comparisons     width > 500    license == "cc0"    100 <= width < 500    width > height
     lists           license in ["cc0", "cc-by"]    license not in ["unknown"]
     missing values  author is None    author is not None
     logic           … and …    … or …    not …    ( … )
 
-whose names are columns of the metadata, or `id`, and whose values are numbers, texts, True and False. Nothing is
-executed: the parsed expression is translated for Arrow and into LanceDB's SQL. As in SQL, a comparison with a
-missing value is neither true nor false, and its row is left out, also below `not`. Numbers are compared by their
-values, whatever the type of the column: `width > 2.5` means `width >= 3`, and NaN is equal to nothing, greater than
-nothing and less than nothing.
+It is translated and not passed on, since SQL rounds numbers, reads `"cc0"` as a column and counts NaN among the
+numbers: here every value gets the type of its column, or the filter is refused. As in SQL, a comparison with a missing
+value is neither true nor false, and its row is left out, also below `not`. NaN is unequal to everything, as in Python.
 """
 
 import ast
 import datetime
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NoReturn
+import re
+from itertools import accumulate
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
+from pyarrow import types
 
 from ..configuration.errors import FilterError
 
 _SQL = {ast.Eq: "=", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _FLIPPED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Eq: ast.Eq, ast.NotEq: ast.NotEq}
-_ARROW = {
-    ast.Eq: lambda one, other: one == other,
-    ast.NotEq: lambda one, other: one != other,
-    ast.Lt: lambda one, other: one < other,
-    ast.LtE: lambda one, other: one <= other,
-    ast.Gt: lambda one, other: one > other,
-    ast.GtE: lambda one, other: one >= other,
-}
-_MOST_NAMES = 1000  # Arrow's own stack ends at some thousand, and the process with it
-_SYNTAX = 'such as `width > 500 and license in ["cc0", "cc-by"]`'
-
-Value = str | bool | int | float
+_MOST_NAMES, _MOST_NESTED = 1000, 40  # LanceDB refuses 45 pairs of parentheses, one inside the other
 
 
-@dataclass(frozen=True)
-class Filter:
-    """A filter that fits the columns of an index.
-
-    Args:
-        arrow: the filter as an expression of Arrow.
-        sql: the same filter in the SQL that LanceDB reads.
-    """
-
-    arrow: pc.Expression
-    sql: str
-
-
-def parse_filter(text: str, schema: pa.Schema) -> Filter:
-    """Reads a filter and checks it.
+def filter_sql(text: str, schema: pa.Schema) -> str:
+    """The SQL of a filter.
 
     Args:
         text: the filter.
         schema: the columns that it may name, with their types.
 
     Raises:
-        FilterError: for something that is no filter, a column that is not there, or a value of another type than that
-            of its column.
+        FilterError: if it is not a filter, or names an unknown column, or a value that its column cannot hold.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        named = sum(isinstance(node, ast.Name) for node in ast.walk(tree))
+        if named > _MOST_NAMES:
+            raise FilterError(
+                f"a filter that names columns {named:,} times, more than {_MOST_NAMES:,}: compare with lists of values"
+            )
+        sql = _Translator(text, schema).condition(tree)
+        if max(accumulate((each == "(") - (each == ")") for each in re.sub("'[^']*'", "", sql))) > _MOST_NESTED:
+            raise RecursionError
+    except (SyntaxError, ValueError, MemoryError) as error:
+        if isinstance(error, FilterError):
+            raise
         hint = "; equality is written `==`" if "=" in text and "==" not in text else ""
-        raise FilterError(f"{text!r} is no filter, {_SYNTAX}: {getattr(error, 'msg', error)}{hint}") from None
-    named = sum(isinstance(node, ast.Name) for node in ast.walk(tree))
-    if named > _MOST_NAMES:
         raise FilterError(
-            f"a filter that names columns {named:,} times, where {_MOST_NAMES:,} are allowed: compare with a list of "
-            'values, such as `license in ["cc0", "cc-by"]`'
-        )
-    try:
-        found = _Translator(text, schema).translate(tree)
+            f'{text!r} is not a filter, such as `width > 500 and license in ["cc0", "cc-by"]`: '
+            f"{getattr(error, 'msg', error)}{hint}"
+        ) from None
     except RecursionError:
         raise FilterError(f"a filter of {len(text)} characters is nested too deeply") from None
-    try:
-        ds.dataset(schema.empty_table()).scanner(columns={"keep": found.arrow}).to_table()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        types = ", ".join(f"{field.name} ({field.type})" for field in schema)
-        raise FilterError(f"{text!r} compares a column with a value of another type; the columns: {types}") from error
-    return found
+    return sql
 
 
 class _Translator:
-    """Translates the parsed expression of a filter."""
+    """Translates the parsed expression of a filter; each method returns SQL in parentheses."""
 
     def __init__(self, text: str, schema: pa.Schema) -> None:
-        self.text = text
-        self.schema = schema
+        self.text, self.schema = text, schema
 
-    def translate(self, node: ast.expr) -> Filter:
+    def condition(self, node: ast.expr, negated: bool = False) -> str:
+        """A condition or its negation, which is written at the comparisons: LanceDB is slow with nested NOT."""
         match node:
             case ast.BoolOp(op=op, values=values):
-                parts = [self.translate(value) for value in values]
-                return _joined(parts, _both if isinstance(op, ast.And) else _either)
+                joined = "AND" if isinstance(op, ast.And) != negated else "OR"
+                return _joined([self.condition(value, negated) for value in values], joined)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                inner = self.translate(operand)
-                return Filter(~inner.arrow, f"(NOT {inner.sql})")
+                return self.condition(operand, not negated)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 pairs = zip([left, *others[:-1]], ops, others, strict=True)
-                return _joined([self._comparison(one, op, other) for one, op, other in pairs], _both)
-            case ast.Name():  # a column of truth values
-                name = self._column(node)
-                if not pa.types.is_boolean(self.schema.field(name).type):
-                    self._refuse(node, f"a comparison, such as `{name} == …`")
-                return Filter(pc.field(name), _quoted_name(name))
-        self._refuse(node, "a comparison")
+                compared = [self._comparison(one, op, other) for one, op, other in pairs]
+                return _joined([_not(sql) if negated else sql for sql in compared], "OR" if negated else "AND")
+            case ast.Name() if types.is_boolean(self._type(node)):
+                return _not(f"`{node.id}`") if negated else f"(`{node.id}`)"
+        self._refuse(node, "a filter has a comparison there, such as `width > 500`")
 
-    def _comparison(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Filter:
-        if not isinstance(left, ast.Name):
-            if not isinstance(right, ast.Name) or type(op) not in _FLIPPED:
-                self._refuse(left, "the name of a column")
+    def _comparison(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> str:
+        if not isinstance(left, ast.Name) and isinstance(right, ast.Name) and type(op) in _FLIPPED:
             left, op, right = right, _FLIPPED[type(op)](), left
-        name = self._column(left)
-        column, sql = pc.field(name), _quoted_name(name)
+        if not isinstance(left, ast.Name):
+            self._refuse(left, "a comparison has the name of a column there")
+        kind, column = self._type(left), f"`{left.id}`"
         match op, right:
             case ast.Is() | ast.IsNot(), ast.Constant(value=None):
-                missing = isinstance(op, ast.Is)
-                return Filter(
-                    column.is_null() if missing else column.is_valid(), f"({sql} IS {'' if missing else 'NOT '}NULL)"
-                )
-            case ast.In() | ast.NotIn(), ast.List(elts=elements) | ast.Tuple(elts=elements) if elements:
-                among = self._among(name, right, [self._value(element) for element in elements])
-                return among if isinstance(op, ast.In) else Filter(~among.arrow, f"(NOT {among.sql})")
+                return f"({column} IS {'' if isinstance(op, ast.Is) else 'NOT '}NULL)"
+            case ast.In() | ast.NotIn(), ast.List(elts=[_, *_] as elements) | ast.Tuple(elts=[_, *_] as elements):
+                values = ", ".join(self._value(left.id, kind, element) for element in elements)
+                among = f"({_number(column, kind)} IN ({values}))"
+                return among if isinstance(op, ast.In) else _not(among)
             case ast.In() | ast.NotIn(), _:
-                self._refuse(right, 'a list of values, such as `["a", "b"]`')
+                self._refuse(right, 'a filter has a list of values there, such as `["a", "b"]`')
         if type(op) not in _SQL:
-            self._refuse(right, "None after `is`")
+            self._refuse(right, "a filter has None after `is`")
+        sql = _SQL[type(op)]
         if isinstance(right, ast.Name):
-            other = self._column(right)
-            return Filter(_ARROW[type(op)](column, pc.field(other)), self._sql(type(op), name, other))
-        return self._compared(name, type(op), self._value(right))
+            # LanceDB counts NaN and -0.0 among the numbers in their order when it compares two columns.
+            if types.is_floating(kind) or self._type(right) != kind or not _is_comparable(kind):
+                self._refuse(
+                    right, "two columns are compared only when both have whole numbers, texts or dates of one type"
+                )
+            return f"({column} {sql} `{right.id}`)"
+        compared = f"({_number(column, kind)} {sql} {self._value(left.id, kind, right)})"
+        is_ordered = types.is_floating(kind) and type(op) not in (ast.Eq, ast.NotEq)
+        return f"({compared} AND (NOT isnan({column})))" if is_ordered else compared
 
-    def _compared(self, name: str, op: type[ast.cmpop], value: Value) -> Filter:
-        """A comparison of a column with a value."""
-        kind = self.schema.field(name).type
-        if pa.types.is_integer(kind) and not isinstance(value, str | bool):
-            op, value = _among_integers(op, value, kind)
-        arrow, sql = self._typed(name, value)
-        return Filter(_ARROW[op](pc.field(name), arrow), self._sql(op, name, None, sql))
-
-    def _among(self, name: str, node: ast.expr, values: list[Value]) -> Filter:
-        """Whether the value of a column is one of these."""
-        kind, column = self.schema.field(name).type, pc.field(name)
-        if pa.types.is_integer(kind):
-            compared = [
-                (ast.Eq, each) if isinstance(each, str | bool) else _among_integers(ast.Eq, each, kind)
-                for each in values
-            ]
-            values = [value for op, value in compared if op is ast.Eq]
-            if not values:
-                return self._compared(name, ast.Lt, -math.inf)
-        typed = [self._typed(name, value) for value in values]
-        try:
-            among = column.isin(pa.array([arrow.as_py() for arrow, _ in typed], typed[0][0].type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            self._refuse(node, "a list of values of one type")
-        among = pc.if_else(column.is_valid(), among, pa.scalar(None, pa.bool_()))
-        return Filter(among, f"({_quoted_name(name)} IN ({', '.join(sql for _, sql in typed)}))")
-
-    def _sql(self, op: type[ast.cmpop], name: str, other: str | None, value: str = "") -> str:
-        """A comparison of a column with another one, or with a value. To SQL, NaN is the greatest number."""
-        sql = f"{_quoted_name(name)} {_SQL[op]} {_quoted_name(other) if other else value}"
-        for each in filter(None, (name, other)):
-            if pa.types.is_floating(self.schema.field(each).type):
-                nan = f"isnan({_quoted_name(each)})"
-                sql = f"({sql} OR {nan})" if op is ast.NotEq else f"({sql} AND NOT {nan})"
-        return f"({sql})"
-
-    def _typed(self, name: str, value: Value) -> tuple[pa.Scalar, str]:
-        """A value for Arrow and in SQL: a number beside a column of numbers, and a text beside one of dates or times,
-        is of the type of the column."""
-        kind = self.schema.field(name).type
-        is_number = not isinstance(value, str | bool)
-        try:
-            if is_number and pa.types.is_integer(kind):
-                # SQL reads a sign apart from its number, and the lowest one would have none of this size.
-                return pa.scalar(value, kind), "(-9223372036854775807 - 1)" if value == -(2**63) else repr(value)
-            if is_number and pa.types.is_floating(kind):
-                return pa.scalar(float(value)).cast(kind), repr(float(value))
-            if not isinstance(value, str) or not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-                return pa.scalar(value), _sql_value(value)
-        except OverflowError as error:
-            raise FilterError(f"{self.text!r}: no value of {name} ({kind}) can be as large as {value}") from error
-        try:
-            moment = datetime.datetime.fromisoformat(value)
-            sql = f"date '{moment.date()}'" if pa.types.is_date(kind) else f"timestamp '{moment.isoformat(' ')}'"
-            return pa.scalar(moment).cast(kind), sql
-        except (ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise FilterError(f"{self.text!r}: {value!r} is no {kind}, such as '2026-01-31'") from error
-
-    def _column(self, node: ast.Name) -> str:
-        if node.id not in self.schema.names:
-            columns = ", ".join(self.schema.names)
-            raise FilterError(
-                f"{self.text!r} names {node.id!r}, which is no column of the index; these are: {columns}"
-            )
-        return node.id
-
-    def _value(self, node: ast.expr) -> Value:
+    def _value(self, name: str, kind: pa.DataType, node: ast.expr) -> str:
+        """A value in SQL, of the type of its column."""
         sign = 1
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             node, sign = node.operand, -1
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, str | bool | int | float):
-            self._refuse(node, "a number, a text in quotation marks, True or False")
-        if isinstance(node.value, float) and not math.isfinite(node.value):
-            self._refuse(node, "a number that is finite")
-        if sign < 0:
-            if not isinstance(node.value, int | float):
-                self._refuse(node, "a number after the sign")
-            return -node.value
-        if isinstance(node.value, str) and not _is_unicode(node.value):
-            self._refuse(node, "a text without half characters")
-        return node.value
+        value: Any = node.value if isinstance(node, ast.Constant) else None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is None or isinstance(value, bytes) or (sign < 0 and not is_number):
+            self._refuse(node, "a filter has a number, a text in quotation marks, True or False there")
+        try:
+            return _typed(kind, sign * value if is_number else value)
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            raise FilterError(
+                f"{self.text!r}: {name} ({kind}) cannot be compared with {ast.unparse(node)}: {error}"
+            ) from None
 
-    def _refuse(self, node: ast.expr, wanted: str) -> NoReturn:
-        raise FilterError(f"{self.text!r}: where {ast.unparse(node)!r} stands, a filter has {wanted}")
+    def _type(self, node: ast.Name) -> pa.DataType:
+        if node.id not in self.schema.names:
+            columns = ", ".join(self.schema.names)
+            raise FilterError(
+                f"{self.text!r} names {node.id!r}, which is not a column of the index; these are: {columns}"
+            )
+        return self.schema.field(node.id).type
+
+    def _refuse(self, node: ast.expr, reason: str) -> NoReturn:
+        raise FilterError(f"{self.text!r}, at {ast.unparse(node)!r}: {reason}")
 
 
-def _both(one: Filter, other: Filter) -> Filter:
-    return Filter(one.arrow & other.arrow, f"({one.sql} AND {other.sql})")
+def _typed(kind: pa.DataType, value: Any) -> str:
+    """A value in SQL as one of a type; raises ValueError, OverflowError or Arrow's errors if it is not."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if types.is_boolean(kind) and isinstance(value, bool):
+        return str(value).lower()
+    if (types.is_string(kind) or types.is_large_string(kind)) and isinstance(value, str):
+        value.encode()  # half of a surrogate pair is no text
+        return "'" + value.replace("'", "''") + "'"
+    if types.is_integer(kind) and is_number:
+        limits = np.iinfo(kind.to_pandas_dtype())
+        if not limits.min <= value <= limits.max or value != int(value):
+            raise ValueError(f"its values are whole numbers from {limits.min} to {limits.max}")
+        return _integer(int(value))
+    if types.is_floating(kind) and is_number:
+        with np.errstate(over="ignore"):
+            held = float(kind.to_pandas_dtype()(value))
+        if not math.isfinite(held) or (isinstance(value, int) and held != value):
+            raise ValueError("its numbers are too coarse or too small for it")
+        return repr(held + 0.0)  # 0.0 for -0.0
+    if types.is_date(kind) and isinstance(value, str):
+        return _integer(_counted(pa.scalar(datetime.date.fromisoformat(value)), kind))
+    if types.is_timestamp(kind) and isinstance(value, str):
+        moment = datetime.datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            if kind.tz is None:
+                raise ValueError("its times have no time zone")
+            moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+        return _integer(_counted(pa.scalar(moment), pa.timestamp(kind.unit)))
+    raise ValueError("a value of another type")
 
 
-def _either(one: Filter, other: Filter) -> Filter:
-    return Filter(one.arrow | other.arrow, f"({one.sql} OR {other.sql})")
+def _counted(moment: pa.Scalar, kind: pa.DataType) -> int:
+    """A date or a time as the number that a column holds for it."""
+    return moment.cast(kind).cast(pa.int32() if types.is_date32(kind) else pa.int64()).as_py()
 
 
-def _joined(parts: list[Filter], join: Callable[[Filter, Filter], Filter]) -> Filter:
-    """Filters joined in pairs: a chain of hundreds would be nested more deeply than SQL is read."""
+def _number(column: str, kind: pa.DataType) -> str:
+    """A column as numbers, where it has dates or times."""
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return f"CAST({column} AS {'INT' if types.is_date32(kind) else 'BIGINT'})"
+    return column
+
+
+def _is_comparable(kind: pa.DataType) -> bool:
+    return types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_temporal(kind)
+
+
+def _integer(value: int) -> str:
+    # SQL reads a sign apart from its number, and the lowest one would have none of this size.
+    return f"({value + 1} - 1)" if value == -(2**63) else str(value)
+
+
+def _not(sql: str) -> str:
+    return f"(NOT {sql})"
+
+
+def _joined(parts: list[str], joined: str) -> str:
+    """Conditions joined in pairs: a chain of hundreds would be nested too deeply."""
     while len(parts) > 1:
         last = parts[len(parts) // 2 * 2 :]
-        parts = [join(one, other) for one, other in zip(parts[::2], parts[1::2], strict=False)] + last
+        parts = [f"({one} {joined} {other})" for one, other in zip(parts[::2], parts[1::2], strict=False)] + last
     return parts[0]
-
-
-def _among_integers(op: type[ast.cmpop], value: float, kind: pa.DataType) -> tuple[type[ast.cmpop], int]:
-    """A comparison with a number that integers of a type can have, which says the same of all of them.
-
-    A comparison that is true or false of all of them becomes one with the lowest or the highest.
-    """
-    limits = np.iinfo(kind.to_pandas_dtype())
-    low, high = int(limits.min), int(limits.max)
-    value = min(max(value, low - 1), high + 1)
-    if op in (ast.Eq, ast.NotEq):
-        if low <= value <= high and value == int(value):
-            return op, int(value)
-        return (ast.Lt if op is ast.Eq else ast.GtE), low
-    if op in (ast.Lt, ast.LtE):
-        last = math.ceil(value) - 1 if op is ast.Lt else math.floor(value)
-        return (ast.LtE, min(last, high)) if last >= low else (ast.Lt, low)
-    first = math.floor(value) + 1 if op is ast.Gt else math.ceil(value)
-    return (ast.GtE, max(first, low)) if first <= high else (ast.Gt, high)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, such as "\\ud83d"
-        return False
-    return True
-
-
-def _quoted_name(name: str) -> str:
-    return f"`{name}`"
-
-
-def _sql_value(value: Value) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)

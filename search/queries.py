@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..configuration.errors import InputError
-from .vector_index import DEFAULT_SETTINGS, Hit, SearchSettings, VectorIndex
+from .settings import DEFAULT_SETTINGS, Hit, SearchSettings
+from .vector_index import VectorIndex
 
 if TYPE_CHECKING:
     from ..inference.embedder import Embedder, ImageLike

@@ -3,7 +3,8 @@
 import numpy as np
 
 from ..configuration.errors import SearchIndexError
-from .vector_index import DEFAULT_SETTINGS, SearchSettings, VectorIndex
+from .settings import DEFAULT_SETTINGS, SearchSettings
+from .vector_index import VectorIndex
 
 
 def measured_recall(

@@ -1,157 +1,141 @@
-"""The interface that all engines of an index share, and what an index states about itself.
+"""An index of vectors with their ids and metadata, in a table of LanceDB.
 
-An index holds vectors of one model with their ids and metadata. Each change of it (`build`, `add`, `delete`,
-`compact`) is on disk when the method returns: all of it, or after an error or a kill, nothing of it.
+It is a folder, or any address that LanceDB takes (`s3://bucket/index`, `gs://…`, `az://…`). Its vectors are float16
+and of one model. The engine `exact` scans all of them. From some ten thousand vectors on, `ivf-pq` and `hnsw` search
+the nearest cells, and score candidates again by their whole vectors; vectors that were added are scanned until the
+index is compacted. Each change is on disk when its method returns: all of it, or after an error or a kill, nothing.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..configuration.errors import InputError, ModelMismatchError, SearchIndexError
+from ..configuration.errors import InputError, MissingExtraError, ModelMismatchError, SaveError, SearchIndexError
+from ..configuration.files import errors_naming
 from ..configuration.identity import is_same_model
-from ..inference.embedding_shards import EmbeddingsInfo
-from .sources import VectorSource
+from ..configuration.locks import locked_folder
+from ..inference.embedding_shards import EMBEDDING, ID, EmbeddingsInfo
+from ..inference.ranking import best_first
+from .filters import filter_sql
+from .index_folder import check_index, folder_bytes, new_index_folder
+from .lance_table import TABLE, as_vectors, connect, is_one_of, is_remote, lance_errors, rows_of
+from .settings import (
+    DEFAULT_PARAMETERS,
+    DEFAULT_SETTINGS,
+    READS_PARAMETERS,
+    READS_SETTINGS,
+    EngineName,
+    Hit,
+    IndexParameters,
+    IndexStat,
+    SearchSettings,
+    engine_named,
+)
+from .sources import Batch, VectorSource
+
+_FACTS = b"babelens"
+_SCORE, _QUERY = "_distance", "query_index"
+_SCANNED = 50_000  # fewer vectors are found as fast without cells
+_IDS_AT_ONCE = 4096
+_SPARE, _MOST_SPARE = 16, 64  # candidates beside those that are wanted; how many times more there may be
+_ROUNDS, _SAMPLE_RATE = 10, 64
+_KEPT_VERSIONS = timedelta(hours=1)  # for processes that still search an earlier one
 
 
-@dataclass(frozen=True)
-class Hit:
-    """What a search found.
-
-    Args:
-        id: the id of the vector, such as the path of an image.
-        score: the cosine of the vector and the query.
-        metadata: the values of the other columns.
-    """
-
-    id: str
-    score: float
-    metadata: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """How thoroughly an approximate engine searches: higher numbers find more and take longer.
-
-    Args:
-        ef_search: HNSW: the candidates that the walk through the graph keeps.
-        nprobe: IVF-PQ and LanceDB: the cells that are searched.
-        refine: IVF-PQ and LanceDB: how many times `top` candidates are scored again by their whole vectors.
-        exact: scan all vectors in the place of the approximate search.
-    """
-
-    ef_search: int | None = None
-    nprobe: int | None = None
-    refine: int | None = None
-    exact: bool = False
-
-    def over(self, defaults: "SearchSettings") -> "SearchSettings":
-        """These settings, and the defaults where these have none."""
-        missing = {
-            field.name: getattr(defaults, field.name) for field in fields(self) if getattr(self, field.name) is None
-        }
-        return replace(self, **missing)
-
-    def given(self) -> list[str]:
-        """The names of the numbers that are set."""
-        return [name for name, value in asdict(self).items() if name != "exact" and value is not None]
-
-
-@dataclass(frozen=True)
-class IndexParameters:
-    """How an approximate engine is built.
+def build_index(
+    address: str | Path,
+    source: VectorSource,
+    engine: EngineName = "exact",
+    parameters: IndexParameters = DEFAULT_PARAMETERS,
+) -> "VectorIndex":
+    """Makes an index of all vectors of a source.
 
     Args:
-        neighbors: HNSW: the links of a vector in each layer of the graph; twice as many in the lowest.
-        ef_construction: HNSW: the candidates for these links.
-        lists: IVF-PQ and LanceDB: the number of cells; by default twice the square root of the number of vectors.
-        sub_vectors: IVF-PQ and LanceDB: the pieces of a vector that are compressed to 4 bits each, a divisor of the
-            dimension; by default half of it.
-        search: the settings of searches that state none.
+        address: a folder that does not exist, or is empty; or the address of an object store.
+        source: the vectors.
+        engine: `exact`, `ivf-pq` (formerly `lance`) or `hnsw`.
+        parameters: how the engine is built.
+
+    Raises:
+        SaveError: if there is an index already, another process builds one there, or the disk is full.
+        SearchIndexError: for an unknown engine, parameters that it does not read, and a source without vectors.
+        InputError: as `VectorSource`.
+        MissingExtraError: without LanceDB.
+
+    Examples:
+        >>> index = build_index("photos.index", embeddings_source(Path("photos-embedded")), "ivf-pq")
     """
+    chosen = engine_named(engine)
+    parameters.check(chosen, READS_PARAMETERS[chosen])
+    parameters.search.check(chosen, set(READS_SETTINGS[chosen]))
+    _sub_vectors(source.info.dimension, parameters.sub_vectors)
+    info = replace(source.info, dtype="float16")
+    facts = json.dumps({"engine": chosen, "info": asdict(info), "parameters": asdict(parameters)})
+    vectors = pa.field(EMBEDDING, pa.list_(pa.float16(), info.dimension))
+    schema = source.schema.append(vectors).with_metadata({_FACTS: facts})
+    place: Any = nullcontext() if is_remote(address) else new_index_folder(Path(address))
+    with errors_naming(address), place, lance_errors(address, changes=True):
+        database = connect(address)
+        if TABLE in database.list_tables().tables:
+            raise SaveError(f"{address} has an index already: add to it, or choose another address")
+        with rows_of(source, schema) as reader:
+            table = database.create_table(TABLE, reader, schema=schema)
+        if not table.count_rows():
+            database.drop_table(TABLE)
+            raise SearchIndexError(f"{source.called} has no vectors to search")
+        index = VectorIndex(address, table)
+        index._make_cells()
+    return index
 
-    neighbors: int | None = None
-    ef_construction: int | None = None
-    lists: int | None = None
-    sub_vectors: int | None = None
-    search: SearchSettings = SearchSettings()
 
-    def given(self) -> list[str]:
-        """The names of the numbers that are set."""
-        return [name for name, value in asdict(self).items() if name != "search" and value is not None]
+def open_index(address: str | Path) -> "VectorIndex":
+    """Opens the index in a folder, or at an address that LanceDB takes.
+
+    Raises:
+        SearchIndexError: when there is none, a damaged one, or one of a former engine.
+        MissingExtraError: without LanceDB.
+    """
+    if not is_remote(address):
+        check_index(Path(address))
+    try:
+        return VectorIndex(address, connect(address).open_table(TABLE))
+    except MissingExtraError:
+        raise
+    except (ValueError, RuntimeError, OSError, KeyError, TypeError) as error:
+        raise SearchIndexError(f"{address} holds no index of LanceDB, or a damaged one: {error}") from error
 
 
-DEFAULT_SETTINGS, DEFAULT_PARAMETERS = SearchSettings(), IndexParameters()
-
-
-@dataclass(frozen=True)
-class IndexStat:
-    """What an index holds.
+class VectorIndex:
+    """An index; `build_index` and `open_index` make it.
 
     Args:
-        engine: `exact`, `hnsw`, `ivf-pq` or `lance`.
-        vectors: the number of vectors that a search can find.
-        deleted: the number of deleted vectors that still take space, until the index is compacted.
-        bytes: its size on disk.
-        dimension, model, fingerprint: as in `embeddings.json`.
-        columns: the columns of metadata with their types, which filters can name.
-        settings: the settings of searches that state none.
+        address: the folder, or the address.
+        table: LanceDB's table.
+
+    Attributes:
+        engine: `exact`, `ivf-pq` or `hnsw`.
+        info: the model that computed the vectors, and their width.
+        parameters: how it was built.
+        schema: the columns `id` and metadata.
     """
 
-    engine: str
-    vectors: int
-    deleted: int
-    bytes: int
-    dimension: int
-    model: str
-    fingerprint: str
-    columns: dict[str, str]
-    settings: dict[str, int]
+    def __init__(self, address: str | Path, table: Any) -> None:
+        self.address, self._table = address, table
+        facts = json.loads(table.schema.metadata[_FACTS])
+        self.engine = engine_named(facts.get("engine", "lance"))
+        self.info, self.parameters = EmbeddingsInfo(**facts["info"]), IndexParameters.from_json(facts["parameters"])
+        self.schema = pa.schema([field for field in table.schema if field.name != EMBEDDING])
 
+    # ---- Changes ----
 
-class VectorIndex(ABC):
-    """An index of vectors; `babelens.search.open_index` and `build_index` choose the class by the engine."""
-
-    engine: ClassVar[str]
-    reads_parameters: ClassVar[set[str]] = set()
-    reads_settings: ClassVar[set[str]] = set()
-    info: EmbeddingsInfo
-    schema: pa.Schema  # of `id` and the metadata
-    parameters: IndexParameters
-
-    @classmethod
-    @abstractmethod
-    def build(
-        cls, address: str | Path, source: VectorSource, parameters: IndexParameters = DEFAULT_PARAMETERS
-    ) -> Self:
-        """Makes an index of all vectors of a source.
-
-        Args:
-            address: a folder that does not exist, or is empty; LanceDB also takes the address of an object store.
-            source: the vectors.
-            parameters: how the engine is built.
-
-        Raises:
-            SaveError: if there is an index already, another process builds one there, or the disk is full.
-            SearchIndexError: for parameters that this engine does not read, and for a source without vectors.
-            InputError: as `VectorSource`.
-        """
-
-    @classmethod
-    @abstractmethod
-    def open(cls, address: str | Path) -> Self:
-        """Opens an index.
-
-        Raises:
-            SearchIndexError: when there is none, or a damaged one.
-        """
-
-    @abstractmethod
     def add(self, source: VectorSource) -> int:
         """Adds all vectors of a source, and returns their number.
 
@@ -161,8 +145,24 @@ class VectorIndex(ABC):
             SearchIndexError: when their metadata has other columns than the index.
             SaveError: if another process writes to the index, or the disk is full.
         """
+        self.check_model(source.info.fingerprint, f"{source.info.model} of {source.called}")
+        if source.schema != self.schema:
+            columns = [
+                ", ".join(f"{field.name} ({field.type})" for field in each) for each in (source.schema, self.schema)
+            ]
+            raise SearchIndexError(f"{source.called} has the columns {columns[0]}; the index has {columns[1]}")
 
-    @abstractmethod
+        def refuse_known(ids: list[str]) -> None:
+            for start in range(0, len(ids), _IDS_AT_ONCE):
+                if known := self._known(ids[start : start + _IDS_AT_ONCE]):
+                    raise InputError(f"{source.called}: the index has the id {min(known)} already; delete it first")
+
+        with self._changing():
+            before = self._table.count_rows()
+            with rows_of(source, self._table.schema, refuse_known) as reader:
+                self._table.add(reader)
+            return self._table.count_rows() - before
+
     def delete(self, ids: Sequence[str] = (), *, where: str | None = None) -> int:
         """Deletes the vectors with these ids and those that fit a filter, and returns their number.
 
@@ -171,15 +171,36 @@ class VectorIndex(ABC):
             FilterError: for a filter that cannot be read.
             SaveError: if another process writes to the index, or the disk is full.
         """
+        filters = [] if where is None else [filter_sql(where, self.schema)]
+        with self._changing():
+            for start in range(0, len(ids), _IDS_AT_ONCE):
+                chunk = list(dict.fromkeys(ids[start : start + _IDS_AT_ONCE]))
+                known = self._known(chunk)
+                if missing := [each for each in chunk if each not in known]:
+                    raise InputError(f"{self.address} has no vector with the id {missing[0]!r}")
+                filters.append(is_one_of(chunk))
+            before = self._table.count_rows()
+            if filters:
+                self._table.delete(" OR ".join(filters))
+            return before - self._table.count_rows()
 
-    @abstractmethod
     def compact(self) -> None:
-        """Writes the index anew without what was deleted, and with all that was added in one piece.
+        """Writes the index anew without what was deleted, and with cells for all that was added.
 
-        An index of which all is deleted stays as it is.
+        Files of earlier versions are removed when they are an hour old, so that searches that run can end.
         """
+        with self._changing():
+            self._table.optimize(cleanup_older_than=_KEPT_VERSIONS)
+            self._make_cells()
 
-    @abstractmethod
+    def save(self, address: str | Path, engine: EngineName | None = None) -> "VectorIndex":
+        """Writes a copy, without what was deleted, with the same engine or another one; returns the copy."""
+        if engine is None:
+            return build_index(address, self.vectors(), self.engine, self.parameters)  # type: ignore[arg-type]
+        return build_index(address, self.vectors(), engine)
+
+    # ---- Searching ----
+
     def search(
         self,
         queries: np.ndarray,
@@ -201,24 +222,90 @@ class VectorIndex(ABC):
             FilterError: for a filter that cannot be read.
             SearchIndexError: for settings that this engine does not read.
         """
+        queries = np.asarray(queries, dtype=np.float32)
+        if queries.ndim != 2 or queries.shape[1] != self.info.dimension:
+            raise ModelMismatchError(
+                f"queries of this index are vectors of {self.info.dimension} dimensions, [n, {self.info.dimension}]; "
+                f"the shape of these is {list(queries.shape)}"
+            )
+        if not np.isfinite(queries).all():
+            raise InputError("a query has a value that is not finite")
+        if top < 1:
+            raise InputError(f"top must be at least 1, got {top}")
+        settings.check(self.engine, set(READS_SETTINGS[self.engine]))
+        sql = None if where is None else filter_sql(where, self.schema)
+        with lance_errors(self.address):
+            return [self._nearest(query, top, sql, settings) for query in queries]
 
-    @abstractmethod
+    def _nearest(self, query: np.ndarray, top: int, sql: str | None, settings: SearchSettings) -> list[Hit]:
+        """The vectors nearest to a query among those that a filter keeps."""
+        rows = self._table.count_rows()
+        # LanceDB rounds a query to float16: a score is off by at most this much, and near ones are ordered otherwise.
+        rounding = 2 * float(np.linalg.norm(query - query.astype(np.float16).astype(np.float32))) + 1e-6
+        limit = max(1, min(top + _SPARE, rows))
+        while True:
+            search = self._table.search(query, vector_column_name=EMBEDDING).distance_type("dot").limit(limit)
+            if sql is not None:
+                search = search.where(sql, prefilter=True)
+            if settings.exact or self.engine == "exact":
+                search = search.bypass_vector_index()
+            else:  # there are no more cells and candidates than vectors
+                chosen = settings.over(READS_SETTINGS[self.engine] | self.parameters.search.given())
+                search = search.nprobes(max(1, min(chosen.nprobe or 1, rows)))
+                refine = max(1, min(chosen.refine or 1, math.ceil(rows / limit)))
+                search = search.refine_factor(refine)
+                if self.engine == "hnsw":  # which keeps no fewer than are scored again
+                    search = search.ef(max(limit * refine, min(chosen.ef_search or 1, rows)))
+            found = search.select([*self.schema.names, EMBEDDING, _SCORE]).to_arrow()
+            scores = as_vectors(found[EMBEDDING], self.info.dimension).astype(np.float32) @ query
+            best = best_first(scores, top)
+            if not settings.exact and self.engine != "exact":
+                if len(found) >= min(top, rows):
+                    break
+                settings = SearchSettings(exact=True)  # what a filter keeps may lie in other cells
+            else:
+                is_all = len(found) < limit or limit == rows
+                # Beyond that, there are so many copies of an image that any of them will do.
+                if is_all or scores[best[-1]] > scores.min() + rounding or limit >= _MOST_SPARE * (top + _SPARE):
+                    break
+                limit = min(4 * limit, rows)  # one that was left out may be nearer than these
+        values = found.select(self.schema.names).take(best).to_pylist()
+        return [Hit(row.pop(ID), float(score), row) for row, score in zip(values, scores[best], strict=True)]
+
+    # ---- What it holds ----
+
     def sample(self, count: int, seed: int = 0) -> np.ndarray:
         """Vectors of the index chosen at random, float32 [n, d]: `count`, or all when there are fewer."""
+        total = self._table.count_rows()
+        chosen = np.random.default_rng(seed).choice(total, min(count, total), replace=False)
+        with lance_errors(self.address):
+            table = self._table.take_offsets(np.sort(chosen).tolist()).select([EMBEDDING]).to_arrow()
+        return as_vectors(table[EMBEDDING], self.info.dimension).astype(np.float32)
 
-    @abstractmethod
     def vectors(self) -> VectorSource:
         """All vectors with their ids and metadata, as a source for another index."""
 
-    @abstractmethod
+        def read() -> Iterator[Batch]:
+            with lance_errors(self.address):
+                for batch in self._table.search().to_batches():
+                    rows = pa.Table.from_batches([batch])
+                    yield rows.select(self.schema.names), as_vectors(rows[EMBEDDING], self.info.dimension)
+
+        return VectorSource(self.info, self.schema, read, str(self.address))
+
     def stat(self) -> IndexStat:
         """What the index holds."""
-
-    def save(self, address: str | Path, engine: "type[VectorIndex] | None" = None) -> "VectorIndex":
-        """Writes a copy, without what was deleted, of the same engine or of another one; returns the copy."""
-        if engine is None:
-            return self.build(address, self.vectors(), self.parameters)
-        return engine.build(address, self.vectors())
+        is_folder = not is_remote(self.address)
+        return IndexStat(
+            self.engine,
+            self._table.count_rows(),
+            folder_bytes(Path(self.address)) if is_folder else self._table.stats()["total_bytes"],
+            self.info.dimension,
+            self.info.model,
+            self.info.fingerprint,
+            {field.name: str(field.type) for field in self.schema if field.name != ID},
+            READS_SETTINGS[self.engine] | self.parameters.search.given(),
+        )
 
     def check_model(self, fingerprint: str, called: str) -> None:
         """Checks that embeddings are of the model of this index.
@@ -236,61 +323,49 @@ class VectorIndex(ABC):
                 f"model or another version of it ({fingerprint}): their embeddings are not comparable"
             )
 
-    def _check_source(self, source: VectorSource) -> None:
-        self.check_model(source.info.fingerprint, f"{source.info.model} of {source.called}")
-        if source.schema != self.schema:
-            raise SearchIndexError(
-                f"{source.called} has the columns {_columns(source.schema)}; the index has {_columns(self.schema)}"
-            )
+    # ---- LanceDB ----
 
-    def _check_query(self, queries: np.ndarray, top: int, settings: SearchSettings) -> np.ndarray:
-        queries = np.asarray(queries, dtype=np.float32)
-        if queries.ndim != 2 or queries.shape[1] != self.info.dimension:
-            raise ModelMismatchError(
-                f"queries of this index are vectors of {self.info.dimension} dimensions, [n, {self.info.dimension}]; "
-                f"the shape of these is {list(queries.shape)}"
-            )
-        if not np.isfinite(queries).all():
-            raise InputError("a query has a value that is not finite")
-        if top < 1:
-            raise InputError(f"top must be at least 1, got {top}")
-        self._check_read(settings, self.reads_settings)
-        return queries
+    def _make_cells(self) -> None:
+        """Indexes the ids, and for an approximate engine many vectors, where that has not been done."""
+        from lancedb.index import BTree, HnswSq, IvfPq
 
-    @classmethod
-    def _check_parameters(cls, parameters: IndexParameters) -> None:
-        cls._check_read(parameters, cls.reads_parameters)
-        cls._check_read(parameters.search, cls.reads_settings)
+        indexed = {column for each in self._table.list_indices() for column in each.columns}
+        if ID not in indexed:
+            self._table.create_index(ID, config=BTree())
+        count, given = self._table.count_rows(), self.parameters
+        if self.engine == "exact" or EMBEDDING in indexed or count < _SCANNED:
+            return
+        cells: dict[str, Any] = {"distance_type": "dot", "max_iterations": _ROUNDS, "sample_rate": _SAMPLE_RATE}
+        if self.engine == "ivf-pq":  # each cell is trained on at least 40 vectors
+            lists = given.lists or max(1, min(round(2 * count**0.5), count // 40))
+            pieces = _sub_vectors(self.info.dimension, given.sub_vectors)
+            config = IvfPq(num_partitions=lists, num_sub_vectors=pieces, num_bits=4, **cells)
+        else:
+            graph = {"m": given.neighbors or 20, "ef_construction": given.ef_construction or 150}
+            config = HnswSq(num_partitions=given.lists, **graph, **cells)
+        self._table.create_index(EMBEDDING, config=config)
 
-    @classmethod
-    def _check_read(cls, numbers: SearchSettings | IndexParameters, read: set[str]) -> None:
-        given = numbers.given()
-        if unread := sorted(set(given) - read):
-            reads = f"it reads {', '.join(sorted(read))}" if read else "it has nothing to set"
-            raise SearchIndexError(f"the engine {cls.engine} does not read {', '.join(unread)}: {reads}")
-        for name in given:
-            least = 2 if name == "neighbors" else 1  # a graph with one link of each vector leads nowhere
-            if getattr(numbers, name) < least:
-                raise SearchIndexError(f"{name} must be at least {least}, got {getattr(numbers, name)}")
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around a change; at an address, LanceDB itself refuses changes that contradict each other."""
+        lock: Any = nullcontext() if is_remote(self.address) else locked_folder(Path(self.address))
+        with errors_naming(self.address, "the index is as before"), lock, lance_errors(self.address, changes=True):
+            self._table.checkout_latest()
+            yield
+
+    def _known(self, ids: Sequence[str]) -> set[str]:
+        """Those of some ids that the index has."""
+        return set(self._table.search().where(is_one_of(ids)).select([ID]).to_arrow()[ID].to_pylist())
 
 
-def default_lists(vectors: int) -> int:
-    """The number of cells of an inverted file: each is trained on at least 40 vectors."""
-    return max(1, min(round(2 * vectors**0.5), vectors // 40))
-
-
-def sub_vectors(dimension: int, wanted: int | None) -> int:
+def _sub_vectors(dimension: int, wanted: int | None) -> int:
     """The number of pieces that vectors are cut into: a divisor of the dimension.
 
     Raises:
-        SearchIndexError: for a number that is none.
+        SearchIndexError: for a number that is not one.
     """
     if wanted is None:
         return dimension // 2 if dimension % 2 == 0 else dimension
-    if wanted < 1 or dimension % wanted:
+    if dimension % wanted:
         raise SearchIndexError(f"sub_vectors must be a divisor of the dimension {dimension}, got {wanted}")
     return wanted
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} ({field.type})" for field in schema)

@@ -31,7 +31,7 @@ Embeddings = Annotated[
 Images = Annotated[
     Path | None,
     typer.Option(
-        help="In the place of EMBEDDINGS, a folder of images, encoded by --model; with its subfolders.",
+        help="Instead of EMBEDDINGS, a folder of images, encoded by --model; with its subfolders.",
         exists=True,
         file_okay=False,
     ),
@@ -48,12 +48,12 @@ EfSearch = Annotated[
 ]
 Nprobe = Annotated[
     int | None,
-    typer.Option(help="ivf-pq, lance: cells that a search reads; more find more.", min=1, rich_help_panel=_SETTINGS),
+    typer.Option(help="Cells that a search reads; more find more.", min=1, rich_help_panel=_SETTINGS),
 ]
 Refine = Annotated[
     int | None,
     typer.Option(
-        help="ivf-pq, lance: candidates for each result that are scored again by their whole vectors.",
+        help="Candidates for each result that are scored again by their whole vectors.",
         min=1,
         rich_help_panel=_SETTINGS,
     ),
@@ -71,7 +71,7 @@ Samples = Annotated[int, typer.Option(help="Number of vectors that recall is mea
 def build(
     output: Annotated[
         str,
-        typer.Option(help="The folder of the index, which must be new or empty; with --engine lance also an address."),
+        typer.Option(help="The folder of the index, which must be new or empty; or an address."),
     ],
     embeddings: Embeddings = None,
     images: Images = None,
@@ -79,26 +79,24 @@ def build(
     engine: Annotated[
         Literal["exact", "hnsw", "ivf-pq", "lance"],
         typer.Option(
-            help="`exact` scans all vectors. `hnsw` and `ivf-pq` (babelens[faiss]) search tens of millions, `lance` "
-            "(babelens[lance]) more than fit in memory, also in object stores."
+            help="`exact` scans all vectors; `ivf-pq` and `hnsw` search the nearest of many cells. `lance` is "
+            "the former name of `ivf-pq`."
         ),
     ] = "exact",
     ef_search: EfSearch = None,
     nprobe: Nprobe = None,
     refine: Refine = None,
     neighbors: Annotated[
-        int | None, typer.Option(help="hnsw: links of a vector in the graph.", min=2, rich_help_panel=_SETTINGS)
+        int | None, typer.Option(help="hnsw: links of a vector in the graph.", min=4, rich_help_panel=_SETTINGS)
     ] = None,
     ef_construction: Annotated[
         int | None,
         typer.Option(help="hnsw: candidates for the links of a vector.", min=1, rich_help_panel=_SETTINGS),
     ] = None,
-    lists: Annotated[
-        int | None, typer.Option(help="ivf-pq, lance: number of cells.", min=1, rich_help_panel=_SETTINGS)
-    ] = None,
+    lists: Annotated[int | None, typer.Option(help="Number of cells.", min=1, rich_help_panel=_SETTINGS)] = None,
     sub_vectors: Annotated[
         int | None,
-        typer.Option(help="ivf-pq, lance: pieces of 4 bits of a compressed vector.", min=1, rich_help_panel=_SETTINGS),
+        typer.Option(help="ivf-pq: pieces of 4 bits of a compressed vector.", min=1, rich_help_panel=_SETTINGS),
     ] = None,
     samples: Samples = 100,
     skip_bad_images: SkipBadImages = False,
@@ -109,17 +107,19 @@ def build(
 ) -> None:
     """Build an index of embeddings.
 
-    `babelens index build photos-embedded --output photos.index --engine hnsw`
+    `babelens index build photos-embedded --output photos.index --engine ivf-pq`
 
     Of an approximate engine, recall@10 is measured and printed: the share of the 10 nearest vectors of the exact scan
     that it finds, for vectors of the index as queries.
     """
     _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
     from ..search.index_folder import check_has_no_index
-    from ..search.vector_index import IndexParameters, SearchSettings
+    from ..search.lance_table import library
+    from ..search.settings import IndexParameters, SearchSettings
     from .jobs.index import build_from, make_source
 
     check_has_no_index(Path(output))  # before images are encoded for it
+    library()
     search = SearchSettings(ef_search, nprobe, refine)
     parameters = IndexParameters(neighbors, ef_construction, lists, sub_vectors, search)
     source = make_source(
@@ -150,7 +150,7 @@ def add(
     `babelens index add photos.index more-embedded`
     """
     _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
-    from ..search.engines import open_index
+    from ..search.vector_index import open_index
     from .jobs.index import add_from, make_source
 
     open_index(index)  # so that it is known to be there before images are encoded for it
@@ -247,7 +247,7 @@ def search(
         raise typer.BadParameter("there is no description whose language it could be", param_hint="--language")
     if whole_jpegs and not image:
         raise typer.BadParameter("there is no --image to read", param_hint="--whole-jpegs")
-    from ..search.vector_index import SearchSettings
+    from ..search.settings import SearchSettings
     from .jobs.index import search_for
 
     search_for(
@@ -280,11 +280,11 @@ def stat(
 ) -> None:
     """Show what an index holds: engine, model, vectors, bytes, columns of metadata.
 
-    `babelens index stat photos.index --recall --ef-search 256`
+    `babelens index stat photos.index --recall --nprobe 256`
     """
     if not recall and (ef_search or nprobe or refine):
         raise typer.BadParameter("settings of a search need --recall, which searches", param_hint="--recall")
-    from ..search.vector_index import SearchSettings
+    from ..search.settings import SearchSettings
     from .jobs.index import show_stat
 
     show_stat(index, SearchSettings(ef_search, nprobe, refine) if recall else None, samples, as_json)

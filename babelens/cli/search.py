@@ -1,7 +1,7 @@
 """`babelens search`: images found by a description, in any language that the model reads."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -54,13 +54,12 @@ def search(
     `babelens search runs/mural "ein rotes Auto" --images photos --language de --sheet found.png`
 
     Each image is shown with its score: the cosine of its embedding and that of the description, at most 1; with
-    --rerank, the score of the cross-encoder. The first search of a folder encodes its images. Later searches with
-    the same model encode only images that are new or have changed; where the extra `babelens[onnx]` is installed and
-    nothing has changed, they answer without loading the model. While `babelens serve` runs with the same model and
-    folder, it is asked, and no model is loaded. With --rerank or --whole-jpegs, every search loads the model.
+    --rerank, the score of the cross-encoder. Files with the same content are one image, shown with their number. The
+    first search of a folder encodes its images; later searches with the same model encode only images that are new
+    or have changed.
     """
     if not query.strip():
-        raise typer.BadParameter("the description is empty: every image would fit it as well", param_hint="QUERY")
+        raise typer.BadParameter("the description must not be empty", param_hint="QUERY")
     if rerank and top_k < top:
         raise typer.BadParameter(
             f"--top {top} needs at least as many candidates for the cross-encoder", param_hint="--top-k"
@@ -69,22 +68,9 @@ def search(
     if rerank and language is None:
         raise typer.BadParameter("the cross-encoder reads the language of QUERY", param_hint="--language")
     language = None if language is None else normalize_language(language)
-    from .quick_search import searched_quickly
-    from .search_results import show_images
-    from .search_server import asked_server
-
-    shown: dict[str, Any] = {"folder": images, "sheet": sheet, "as_json": as_json}
-    # What is kept for the next search, and the server, have drafts; and a model is asked which language it reads.
-    if language is not None and not rerank and not whole_jpegs:
-        if asked_server(model, query=query, language=language, top=top, skip_bad_images=skip_bad_images, **shown):
-            return
-        if searched_quickly(model, query=query, language=language, top=top, **shown):
-            return
-    from ..inference.file_states import model_states
     from .jobs.models import load_cross_encoder, load_embedder
-    from .jobs.search import remember, search_images
+    from .jobs.search import search_images, show_images
 
-    states = model_states(model)
     cross_encoder = load_cross_encoder(rerank, regions, grid, trust_remote_code=trust_remote_code)
     embedder = load_embedder(model, draft_jpegs=not whole_jpegs, trust_remote_code=trust_remote_code)
     index, found, language = search_images(
@@ -98,6 +84,4 @@ def search(
         top_k=top_k,
         skip_bad_images=skip_bad_images,
     )
-    show_images(found, query, language, n_images=len(index.paths), skipped=index.skipped, **shown)
-    if not whole_jpegs:
-        remember(model, embedder, states)
+    show_images(index, found, query, language, folder=images, sheet=sheet, as_json=as_json)

@@ -4,8 +4,6 @@ Everything that the page and the description of the API need is in `static/`; no
 """
 
 import asyncio
-import json
-import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -62,6 +60,7 @@ class Result(BaseModel):
     id: str = Field(description="The id of the image.")
     file: str = Field(description="Its path in the folder.")
     score: float = Field(description="The cosine of its embedding and that of the query, at most 1.")
+    copies: int = Field(description="The number of other files of the folder with the same content.")
     image: str = Field(description="The address of the image file, relative to the address of the server.")
     thumbnail: str = Field(description="The address of a small WebP image.")
 
@@ -101,7 +100,6 @@ def create_app(
     *,
     host: str = "127.0.0.1",
     token: str | None = None,
-    identity: dict[str, Any] | None = None,
 ) -> Application:
     """The ASGI application of a folder of images.
 
@@ -110,7 +108,6 @@ def create_app(
         host: the host that the server is bound to. On loopback, requests must name it in their Host header.
         token: what requests need as `Authorization: Bearer TOKEN`; a browser is asked for it once. Without it, every
             request is answered.
-        identity: what `babelens search` compares (`running`); its `secret` is a token too, and needed to read it.
 
     Raises:
         MissingExtraError: without FastAPI.
@@ -127,13 +124,12 @@ def create_app(
     _add_pages(app, static, token)
     _add_searches(app, service)
     _add_images(app, service)
-    if identity is not None:
-        _add_identity(app, service, identity)
     app.add_exception_handler(BabelensError, _refused)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(AnyHTTPException, _no_answer)
-    tokens = [each for each in (token, (identity or {}).get("secret")) if each] if token else []
-    return Gate(app, host=host, tokens=tokens, login_page=static["login.html"], limits=service.limits)
+    return Gate(
+        app, host=host, tokens=[token] if token else [], login_page=static["login.html"], limits=service.limits
+    )
 
 
 def _static_files() -> dict[str, bytes]:
@@ -283,22 +279,6 @@ def _add_images(app: Any, service: ImageService) -> None:
         if _is_known(request, version):
             return Response(status_code=304, headers=headers)
         return Response(data, media_type="image/webp", headers=headers)
-
-
-def _add_identity(app: Any, service: ImageService, identity: dict[str, Any]) -> None:
-    """What another program of the same user compares before it asks this server in the place of a model."""
-
-    @app.get("/api/identity", include_in_schema=False)
-    async def who(request: Request) -> Response:
-        given = request.headers.get("authorization", "").partition(" ")[2]
-        if not secrets.compare_digest(given.encode(), identity["secret"].encode()):
-            raise HTTPException(404, "Not Found")
-        is_current = not service.left_out and await asyncio.to_thread(service.is_current)
-        skipped = {service.file_of(path): reason for path, reason in service.index.skipped.items()}
-        facts = {name: value for name, value in identity.items() if name != "secret"}
-        facts |= {"is_current": is_current, "images": len(service), "skipped": skipped}
-        # json escapes what is no Unicode in the names of folders and files; FastAPI refuses it.
-        return Response(json.dumps(facts), media_type="application/json")
 
 
 async def _file_of(request: Request) -> bytes:

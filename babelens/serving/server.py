@@ -5,7 +5,6 @@ response, in time; the time of bodies is measured by `gate`.
 """
 
 import asyncio
-import secrets
 import signal
 import socket
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from ..configuration.errors import MissingExtraError
 from .app import create_app
 from .gate import Application
 from .limits import ServingLimits
-from .running import identity_of, written_down
 from .service import ImageService
 
 try:
@@ -48,14 +46,12 @@ def serve(
         on_start: is called with the address when requests are answered.
     """
     port = bound.getsockname()[1]
-    secret = secrets.token_urlsafe(24)
-    identity = identity_of(service.model, service.folder, service.fingerprint, secret)
-    app = create_app(service, host=host, token=token, identity=identity)
+    app = create_app(service, host=host, token=token)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     # uvicorn handles both signals, and raises them again when it has ended.
     before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with suppress(_Stopped), written_down(identity, host, port):
+        with suppress(_Stopped):
             asyncio.run(make_server(app, service.limits, lambda: on_start(address)).serve(sockets=[bound]))
     finally:
         for number, handler in before.items():

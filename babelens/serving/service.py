@@ -13,9 +13,8 @@ from torch import nn
 
 from ..data.corpus.images import refuse_mostly_bad
 from ..inference.embedder import Embedder
-from ..inference.file_states import FileStates, image_states, model_states
 from ..inference.fingerprint import image_fingerprint
-from ..inference.image_index import ImageIndex
+from ..inference.image_index import FoundImage as Found, ImageIndex
 from ..inference.stated_languages import languages_of, warn_of_language
 from ..processing.images import open_image
 from ..processing.text_inputs import needs_language
@@ -34,11 +33,13 @@ class FoundImage:
         id: the id of the image.
         file: its path in the folder.
         score: the cosine of its embedding and that of the query.
+        copies: the number of other files of the folder with the same content.
     """
 
     id: str
     file: str
     score: float
+    copies: int
 
 
 class ImageService:
@@ -52,8 +53,6 @@ class ImageService:
         index: the index of the folder.
         folder: the folder.
         model: the folder or the name of the model.
-        states: size and time of modification of each image when the index was made, as `image_states` returns them.
-        model_files: the same of the files of the model (`model_states`).
         limits: what one request may cost.
     """
 
@@ -64,28 +63,24 @@ class ImageService:
         folder: Path,
         *,
         model: str,
-        states: FileStates,
-        model_files: FileStates,
         limits: ServingLimits,
     ) -> None:
         self.embedder, self.index, self.folder, self.model, self.limits = embedder, index, folder, model, limits
-        self.left_out = [path for path in index.paths if leads_out(path, folder)]
-        if self.left_out:
+        self._left_out = {path for path in index.paths if leads_out(path, folder)}
+        if self._left_out:
             logger.warning(
                 "left out %d images that lead out of %s by a symbolic link, such as %s",
-                len(self.left_out),
+                len(self._left_out),
                 folder,
-                self.left_out[0],
+                min(self._left_out),
             )
-        hidden = set(self.left_out)
         self._positions = {
-            _id_of(path, folder): position for position, path in enumerate(index.paths) if path not in hidden
+            _id_of(path, folder): position for position, path in enumerate(index.paths) if path not in self._left_out
         }
         self._ids = {index.paths[position]: image_id for image_id, position in self._positions.items()}
         self.languages, self.takes_any_language = languages_of(embedder.processor, model)
         self.needs_language = needs_language(embedder.processor)
         self.fingerprint = image_fingerprint(embedder.model, embedder.processor)
-        self._states, self._model_states = states, model_files
         # A model encodes one batch at a time, as it is in eval mode meanwhile.
         encoding = ThreadPoolExecutor(1, "encode")
         self._texts = QueryBatcher(self._encode_texts, encoding, limits)
@@ -118,14 +113,11 @@ class ImageService:
         """
         embedder.check_takes_images()
         _keep_weights(embedder.model)
-        # Before the index, so that a change in between is noticed.
-        states, model_files = image_states(folder), model_states(model)
         index = ImageIndex.of_folder(
             embedder, folder, skip_bad_images=skip_bad_images, cache=cache, show_progress=show_progress
         )
         refuse_mostly_bad([*index.skipped.values()], len(index.skipped) + len(index.paths))
-        limits = limits or ServingLimits()
-        return cls(embedder, index, folder, model=model, states=states, model_files=model_files, limits=limits)
+        return cls(embedder, index, folder, model=model, limits=limits or ServingLimits())
 
     def __len__(self) -> int:
         """The number of images."""
@@ -145,16 +137,22 @@ class ImageService:
         return open_image(data, max_pixels=self.limits.upload_pixels, draft=self.embedder.draft)
 
     def found(self, embedding: np.ndarray, top: int) -> list[FoundImage]:
-        """The `top` images that are nearest to an embedding [d], nearest first."""
-        best = self.index.search(embedding, top + len(self.left_out))
-        return [FoundImage(self._ids[path], self.file_of(path), score) for path, score in best if path in self._ids][
-            :top
-        ]
+        """The `top` images that are nearest to an embedding [d], nearest first; files of the same content are one."""
+        return self._named(self.index.search_distinct(embedding, top, self._left_out))
 
     def similar(self, image_id: str, top: int) -> list[FoundImage]:
-        """The `top` images that are nearest to an image of the folder, without itself; KeyError for an unknown id."""
-        embedding = np.asarray(self.index.embeddings[self._positions[image_id]], dtype=np.float32)
-        return [image for image in self.found(embedding, top + 1) if image.id != image_id][:top]
+        """The `top` images that are nearest to an image of the folder, without it and its copies; KeyError for an
+        unknown id."""
+        position = self._positions[image_id]
+        path = self.index.paths[position]
+        best = self.index.search_distinct(self.index.embeddings[position], top + 1, self._left_out)
+        return self._named([image for image in best if path not in (image.path, *image.copies)][:top])
+
+    def _named(self, images: list[Found]) -> list[FoundImage]:
+        return [
+            FoundImage(self._ids[image.path], self.file_of(image.path), image.score, len(image.copies))
+            for image in images
+        ]
 
     def path(self, image_id: str) -> Path:
         """The path of an image; KeyError for an unknown id."""
@@ -179,13 +177,6 @@ class ImageService:
     def file_of(self, path: Path) -> str:
         """The path of an image in the folder; what is no Unicode in it is replaced."""
         return os.fsencode(path.relative_to(self.folder).as_posix()).decode("utf-8", errors="replace")
-
-    def is_current(self) -> bool:
-        """Whether the images and the files of the model are those that were there when the index was made."""
-        try:
-            return image_states(self.folder) == self._states and model_states(self.model) == self._model_states
-        except OSError:  # the folder, or a file that was just listed, is gone
-            return False
 
     def _encode_texts(self, queries: list[tuple[str, str]]) -> np.ndarray:
         texts, languages = zip(*queries, strict=True)

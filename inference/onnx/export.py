@@ -87,29 +87,6 @@ def export_onnx(
     return Exported(Path(output), settings, sizes)
 
 
-def export_query_texts(embedder: Embedder, folder: str | Path) -> None:
-    """Writes what `QueryTexts` needs of a dual encoder: its text tower in float32, and how texts are read.
-
-    Args:
-        embedder: the model, in float32 on the processor.
-        folder: a new folder.
-
-    Raises:
-        MissingExtraError: without `babelens[onnx]`.
-        ModelKindError: if texts can be read by its processor alone, or its graph would depend on values in its inputs.
-        ModelMismatchError: if the graph computes other embeddings than the model.
-        SaveError: if the folder cannot be written.
-    """
-    with atomic_folder(folder) as unfinished:
-        embedder.processor.save_pretrained(unfinished)
-        graphs = unfinished / GRAPH_FOLDER
-        graphs.mkdir()
-        settings = _write_graphs(embedder, graphs, ["fp32"], towers=["text"])
-        if settings.reading is None:
-            raise ModelKindError(f"its texts can be read by its processor alone ({settings.no_reading})")
-        _write_settings(settings, graphs)
-
-
 def _write_settings(settings: GraphSettings, graphs: Path) -> None:
     text = json.dumps(asdict(settings), ensure_ascii=False, indent=2)
     (graphs / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
@@ -135,12 +112,10 @@ def _load(source: str | Path, **loading: Any) -> Embedder:
 # ---- Graphs ----
 
 
-def _write_graphs(
-    embedder: Embedder, graphs: Path, precisions: list[str], towers: Sequence[str] = tuple(TOWERS)
-) -> GraphSettings:
-    """Writes towers at all precisions, and compares each graph with the model."""
+def _write_graphs(embedder: Embedder, graphs: Path, precisions: list[str]) -> GraphSettings:
+    """Writes both towers at all precisions, and compares each graph with the model."""
     make_batches = {"text": _text_batches, "image": _image_batches}
-    batches = {tower: make_batches[tower](embedder) for tower in towers}
+    batches = {tower: make_batches[tower](embedder) for tower in TOWERS}
     inputs: dict[str, Shapes] = {}
     differences: dict[str, dict[str, float]] = {name: {} for name in precisions}
     for tower, own in batches.items():

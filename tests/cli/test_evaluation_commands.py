@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -159,7 +161,6 @@ def test_a_model_that_is_not_there(run, images, tmp_path):
 @pytest.fixture
 def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
-    monkeypatch.setattr("babelens.cli.jobs.search.remember", lambda *given: None)  # test_quick_search.py
     return tmp_path / "babelens" / "image_index"
 
 
@@ -178,6 +179,18 @@ def test_search(run, clip_folder, images, tmp_path, own_cache):
     assert list(own_cache.iterdir())
     table = run(*arguments).stdout
     assert table.index(f"{best[0]}.png") < table.index(f"{best[1]}.png")
+
+
+def test_one_picture_in_several_files_is_shown_once(run, clip_folder, images, own_cache):
+    arguments = ("search", clip_folder, "ein rotes auto", "--images", images, "--language", "de", "--top", 2)
+    before = json.loads(run(*arguments, "--json").stdout)["results"]
+    first = Path(before[0]["file"])
+    for name in ("x.png", "y.png"):
+        shutil.copy(first, images / name)
+    after = json.loads(run(*arguments, "--json").stdout)["results"]
+    assert {after[0]["file"], *after[0]["copies"]} == {str(first), str(images / "x.png"), str(images / "y.png")}
+    assert [after[1]["file"], after[1]["copies"]] == [before[1]["file"], []]
+    assert "(3 files)" in run(*arguments).stdout
 
 
 def test_search_with_bad_input(run, clip_folder, images, own_cache):

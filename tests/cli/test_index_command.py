@@ -68,7 +68,7 @@ def test_changes_of_an_index(run, index, model, images, tmp_path):
         in run("index", "delete", index, "--ids", tmp_path / "ids.txt", "--where", "width == 20", "--compact").output
     )
     stat = json.loads(run("index", "stat", index, "--recall", "--json").stdout)
-    assert (stat["engine"], stat["vectors"], stat["deleted"], stat["recall@10"]) == ("exact", 2, 0, 1)
+    assert (stat["engine"], stat["vectors"], stat["recall@10"]) == ("exact", 2, 1)
     assert stat["columns"] == {"width": "int32", "height": "int32"} and stat["model"] == str(model)
     assert isinstance(run("index", "delete", index, "--where", "a >", code=1).exception, FilterError)
 
@@ -126,6 +126,7 @@ def test_shards_become_an_index_of_every_engine(run, engine, tmp_path):
         )
     built = run("index", "build", folder, "--output", tmp_path / "index", "--engine", engine, "--json").stdout
     stat = json.loads(built)
+    engine = "ivf-pq" if engine == "lance" else engine
     assert stat["vectors"] == 100 and stat["model"] == "runs/mural" and stat["engine"] == engine
     assert stat.get("recall@10") == (None if engine == "exact" else 1)
     shown = run("index", "stat", tmp_path / "index").output

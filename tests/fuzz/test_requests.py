@@ -32,7 +32,6 @@ ROOMS = [
     "api/info",
     "api/search",
     "api/search-by-image",
-    "api/identity",
 ]
 ROOMS += ["api/similar/", "images/", "thumbnails/", "static/", "static/page.html", "none"]
 HEADERS = ["host", "authorization", "cookie", "content-length", "content-type", "if-none-match", "range", "accept"]
@@ -75,7 +74,7 @@ def open_server(service):
 
 @pytest.fixture(scope="module")
 def guarded_server(service):
-    return create_app(service, host="0.0.0.0", token=TOKEN, identity={"secret": "a secret", "model": "tiny"})
+    return create_app(service, host="0.0.0.0", token=TOKEN)
 
 
 @pytest.fixture(scope="module", params=["open_server", "guarded_server"])

@@ -151,6 +151,35 @@ def test_a_cache_that_cannot_be_written_is_a_warning(clip_parts, folder, tmp_pat
     assert "could not be kept" in caplog.text and str(tmp_path / "cache") in caplog.text
 
 
+def test_a_folder_at_the_place_of_the_file_in_the_cache_is_a_warning(clip_parts, folder, tmp_path, caplog):
+    embedder = Embedder(*clip_parts)
+    ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache")
+    (store,) = (tmp_path / "cache").iterdir()
+    store.unlink()
+    store.mkdir()
+    (store / "x").touch()
+    assert len(ImageIndex.of_folder(embedder, folder, cache=tmp_path / "cache").embeddings) == 3
+    assert "is damaged" in caplog.text and "could not be kept" in caplog.text
+
+
+def test_files_of_one_content_are_found_once(clip_parts, folder):
+    for name in ("a copy.jpg", "inner/a.jpg"):
+        (folder / name).write_bytes((folder / "a.jpg").read_bytes())
+    Image.open(folder / "a.jpg").save(folder / "e.png")  # the same picture in another file: not a copy
+    embedder = Embedder(*clip_parts)
+    index = ImageIndex.of_folder(embedder, folder)
+    query = embedder.encode_image(folder / "a.jpg")[0]
+    assert len(index.search(query, 9)) == 6  # the method of all files
+    for top in (1, 2, 9):
+        found = index.search_distinct(query, top)
+        files = {tuple(sorted(path.name for path in (image.path, *image.copies))) for image in found}
+        assert len(found) == min(top, 4)
+        assert ("a copy.jpg", "a.jpg", "a.jpg") in files or (("e.png",) in files and top == 1)
+        assert [image.score for image in found] == sorted((image.score for image in found), reverse=True)
+    left_out = index.search_distinct(query, 9, {folder / "a.jpg", folder / "b.png"})
+    assert sorted(len(image.copies) for image in left_out) == [0, 0, 1]
+
+
 def test_names_that_are_no_utf8(clip_parts, folder, tmp_path):
     os.rename(os.fsencode(folder / "b.png"), os.fsencode(folder) + b"/b\xff.png")
     folder = folder.rename(os.fsdecode(os.fsencode(tmp_path) + b"/images\xe9"))

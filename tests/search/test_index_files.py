@@ -4,20 +4,20 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from full_disk import full_disk
 from index_vectors import source_of, unit
-from killed_saving import killed_at_each_operation
 
 from babelens.configuration.errors import SaveError, SearchIndexError
 from babelens.configuration.locks import locked_folder
 from babelens.search import build_index, open_index
-from babelens.search.index_folder import read_manifest
+from babelens.search.lance_table import connect, rows_of
 
 VECTORS = unit(np.random.default_rng(0), 60)
-MOVES = ("os.rename", "os.remove", "os.rmdir")
 CHANGES = {
     "add": lambda index: index.add(source_of(VECTORS[40:], 40)),
     "delete": lambda index: index.delete(["000003.jpg"]),
@@ -25,95 +25,52 @@ CHANGES = {
 }
 
 
-@pytest.fixture(params=["exact", "hnsw"])
-def engine(request):
-    return request.param
-
-
 def state(folder):
     return sorted(hit.id for hit in open_index(folder).search(VECTORS[:1], 99)[0])
 
 
-def prepare(folder, engine):
-    index = build_index(folder, source_of(VECTORS[:40]), engine)
+def prepare(folder):
+    index = build_index(folder, source_of(VECTORS[:40]))
     index.delete(["000002.jpg"])
     return index
 
 
-@pytest.mark.parametrize(
-    ("engine", "change"), [("exact", "add"), ("exact", "delete"), ("exact", "compact"), ("hnsw", "add")]
-)
-def test_a_kill_leaves_the_earlier_index_or_the_new_one(engine, change, tmp_path):
-    new = iter(range(999))
-    folder = tmp_path
-
-    def begin():
-        nonlocal folder
-        folder = tmp_path / str(next(new))
-        prepare(folder, engine)
-
-    begin()
-    before = state(folder)
-    CHANGES[change](open_index(folder))
-    after = state(folder)
-    kills = 0
-    for kills in killed_at_each_operation(lambda: CHANGES[change](open_index(folder)), begin, events=MOVES):  # noqa: B007
-        assert state(folder) in (before, after)
-        open_index(folder).add(source_of(VECTORS[:1], 500))  # the next change removes what the killed one left
-        names = {entry.name for entry in folder.iterdir() if entry.name != ".lock"}
-        stated = json.loads((folder / "index.json").read_text())
-        assert names == {"index.json", *stated["rows"], *filter(None, (stated["deleted"], stated["graph"]))}
-    assert kills > 2 and state(folder) == after
-
-
-def test_a_build_that_is_killed_leaves_no_index_and_can_be_repeated(engine, tmp_path):
-    new = iter(range(999))
-    folder = tmp_path
-
-    def begin():
-        nonlocal folder
-        folder = tmp_path / str(next(new))
-
-    def build():
-        build_index(folder, source_of(VECTORS), engine)
-
-    kills = 0
-    for kills in killed_at_each_operation(build, begin, events=MOVES):  # noqa: B007
-        if not (folder / "index.json").exists():
-            if folder.exists():
-                with pytest.raises(SearchIndexError, match="is no index"):
-                    open_index(folder)
-            build()
-        assert len(state(folder)) == 60
-    assert kills > 2
-
-
-def test_lancedb_keeps_the_earlier_index_too(tmp_path):
+@pytest.mark.parametrize("change", ["build", "add"])
+def test_a_kill_leaves_the_earlier_index(change, tmp_path):
     """LanceDB's threads do not survive a fork: the kill is in a process of its own, while vectors are read."""
     folder = tmp_path / "index"
-    prepare(folder, "lance")
-    before = state(folder)
+    if change == "add":
+        prepare(folder)
+        before = state(folder)
+    call = {"build": f"build_index({str(folder)!r}, source)", "add": f"open_index({str(folder)!r}).add(source)"}[
+        change
+    ]
     program = f"""
 import os, signal, sys
 sys.path[:0] = {sys.path!r}
 from index_vectors import source_of, unit
-from babelens.search import open_index
+from babelens.search import build_index, open_index
 import numpy as np
 from dataclasses import replace
-source = source_of(unit(np.random.default_rng(1), 20), 40)
+drawn = source_of(unit(np.random.default_rng(1), 20), 40)
 def read():
-    yield next(source.read())
+    yield next(drawn.read())
     os.kill(os.getpid(), signal.SIGKILL)
-open_index({str(folder)!r}).add(replace(source, read=read))
+source = replace(drawn, read=read)
+{call}
 """
     assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == -9
-    assert state(folder) == before
-    assert CHANGES["add"](open_index(folder)) == 20
+    if change == "add":
+        assert state(folder) == before
+        assert CHANGES["add"](open_index(folder)) == 20
+        return
+    with pytest.raises(SearchIndexError, match="is not an index"):
+        open_index(folder)
+    assert build_index(folder, source_of(VECTORS)).stat().vectors == 60
 
 
-@pytest.mark.parametrize("engine", ["exact", "hnsw", "lance"])
-def test_one_of_two_writers_is_told_why_it_stops(engine, tmp_path):
-    index = prepare(tmp_path / "index", engine)
+def test_one_of_two_writers_is_told_why_it_stops(tmp_path):
+    index = prepare(tmp_path / "index")
     with locked_folder(tmp_path / "index"):
         for change in CHANGES.values():
             with pytest.raises(SaveError, match=f"is in use by process {os.getpid()}"):
@@ -121,12 +78,11 @@ def test_one_of_two_writers_is_told_why_it_stops(engine, tmp_path):
         assert len(index.search(VECTORS[:1], 99)[0]) == 39  # readers go on
     (tmp_path / "new").mkdir()
     with locked_folder(tmp_path / "new"), pytest.raises(SaveError, match="is in use by"):
-        build_index(tmp_path / "new", source_of(VECTORS), engine)
+        build_index(tmp_path / "new", source_of(VECTORS))
 
 
-@pytest.mark.parametrize("engine", ["exact", "hnsw", "lance"])
-def test_an_open_index_goes_on_while_another_one_changes_it(engine, tmp_path):
-    reader, writer = prepare(tmp_path / "index", engine), open_index(tmp_path / "index")
+def test_an_open_index_goes_on_while_another_one_changes_it(tmp_path):
+    reader, writer = prepare(tmp_path / "index"), open_index(tmp_path / "index")
     before = [hit.id for hit in reader.search(VECTORS[:1], 99)[0]]
     writer.add(source_of(VECTORS[40:], 40))
     writer.compact()
@@ -135,74 +91,59 @@ def test_an_open_index_goes_on_while_another_one_changes_it(engine, tmp_path):
     assert reader.stat().vectors == 58
 
 
-@pytest.mark.parametrize("engine", ["hnsw", "ivf-pq"])
-def test_a_graph_that_is_first_used_after_a_change(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr("babelens.search.faiss_index._SCANNED", 10)
-    reader, writer = prepare(tmp_path / "index", engine), open_index(tmp_path / "index")
-    before = [hit.id for hit in open_index(tmp_path / "index").search(VECTORS[:1], 5)[0]]
-    writer.add(source_of(VECTORS[40:], 40))
-    assert [hit.id for hit in reader.search(VECTORS[:1], 5)[0]] == before
-
-
-def test_an_index_that_another_process_changes_at_once(tmp_path, monkeypatch):
-    index, other = prepare(tmp_path / "index", "exact"), open_index(tmp_path / "index")
-
-    def overtaken(folder):
-        manifest = read_manifest(folder)
-        monkeypatch.undo()
-        other.compact()
-        return manifest
-
-    monkeypatch.setattr("babelens.search.stored_vectors.read_manifest", overtaken)
-    assert index.delete(["000005.jpg"]) == 1 and index.stat().vectors == 38
-
-
-@pytest.mark.parametrize("is_seen", [False, True])
-def test_the_size_of_an_index_that_is_being_changed(is_seen, tmp_path, monkeypatch):
-    index, stat = prepare(tmp_path / "index", "exact"), os.stat
-
-    def removing(path, **options):
-        if not str(path).endswith("rows.arrow"):
-            return stat(path, **options)
-        facts = stat(path, **options) if is_seen else None
-        os.unlink(path)
-        return facts or stat(path, **options)
-
-    size = index.stat().bytes
-    monkeypatch.setattr(os, "stat", removing)
-    assert 0 < index.stat().bytes <= size
-
-
-def test_a_full_disk_leaves_the_earlier_index(engine, tmp_path):
-    index = prepare(tmp_path / "index", engine)
+def test_a_full_disk_leaves_the_earlier_index(tmp_path):
+    index = prepare(tmp_path / "index")
     before = state(tmp_path / "index")
     with full_disk(300):
-        for change in CHANGES.values():
+        for change in (CHANGES["add"], CHANGES["delete"]):
             with pytest.raises(SaveError, match="could not be written"):
                 change(index)
-    assert state(tmp_path / "index") == before and index.stat().vectors == 39
+        with pytest.raises(SaveError, match="could not be written"):
+            build_index(tmp_path / "new", source_of(VECTORS))
+    assert state(tmp_path / "index") == before and open_index(tmp_path / "index").stat().vectors == 39
+    assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("damage", ["manifest", "later", "missing", "short", "rows", "graph", "deleted", "no rows"])
+def lance_file(folder, pattern):
+    return max(folder.rglob(pattern), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("damage", ["no list", "no engine", "later", "rows", "versions"])
 def test_damage_is_named(damage, tmp_path):
-    index = prepare(tmp_path / "index", "hnsw")
-    part = tmp_path / "index" / next(iter(index.manifest.rows))
-    if damage == "manifest":
-        (tmp_path / "index/index.json").write_text('{"format": 1}')
-    elif damage == "later":
-        stated = json.loads((tmp_path / "index/index.json").read_text())
-        (tmp_path / "index/index.json").write_text(json.dumps(stated | {"format": 2}))
-    elif damage == "missing":
-        (part / "vectors.f16").unlink()
-    elif damage == "no rows":
-        (part / "rows.arrow").unlink()
+    folder = tmp_path / "index"
+    prepare(folder)
+    if damage in ("rows", "versions"):
+        file = lance_file(folder, "*.lance" if damage == "rows" else "*.manifest")
+        for each in file.parent.iterdir():
+            each.write_bytes(each.read_bytes()[:-100])
     else:
-        file = {
-            "deleted": tmp_path / "index" / index.manifest.deleted,
-            "short": part / "vectors.f16",
-            "rows": part / "rows.arrow",
-        }.get(damage)
-        file = file or tmp_path / "index" / index.manifest.graph
-        file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(SearchIndexError, match=r"is damaged(?!: None)|a later version reads"):
-        open_index(tmp_path / "index").add(source_of(VECTORS[40:], 40))
+        stated = {"no list": [], "no engine": {"format": 1}, "later": {"format": 3, "engine": "lance"}}[damage]
+        (folder / "index.json").write_text(json.dumps(stated))
+    with pytest.raises(SearchIndexError, match=r"damaged|a later version|LanceDB failed"):
+        open_index(folder).search(VECTORS[:1])
+
+
+@pytest.mark.parametrize("engine", ["exact", "hnsw", "ivf-pq"])
+def test_indexes_of_former_engines_are_named(engine, tmp_path):
+    (tmp_path / "index.json").write_text(json.dumps({"format": 1, "engine": engine, "rows": {"rows-000001-1": 3}}))
+    with pytest.raises(SearchIndexError, match=rf"former engine {engine}.*babelens index build"):
+        open_index(tmp_path)
+    with pytest.raises(SaveError, match="has an index already"):
+        build_index(tmp_path, source_of(VECTORS))
+
+
+def test_an_index_of_lancedb_of_an_earlier_version_opens(tmp_path):
+    parameters = {"neighbors": None, "ef_construction": None, "lists": 7, "sub_vectors": None}
+    parameters |= {"search": {"ef_search": None, "nprobe": 3, "refine": None, "exact": False}}
+    source = source_of(VECTORS)
+    stated = {"info": asdict(source.info), "parameters": parameters}
+    schema = source.schema.append(pa.field("embedding", pa.list_(pa.float16(), source.info.dimension)))
+    schema = schema.with_metadata({"babelens": json.dumps(stated)})
+    with rows_of(source, schema) as reader:
+        connect(tmp_path).create_table("vectors", reader, schema=schema)
+    manifest = {"format": 1, "engine": "lance", **stated, "rows": {}, "deleted": None, "graph": None, "change": 1}
+    (tmp_path / "index.json").write_text(json.dumps(manifest))
+    index = open_index(tmp_path)
+    assert (index.engine, index.parameters.lists, index.stat().settings["nprobe"]) == ("ivf-pq", 7, 3)
+    assert index.search(VECTORS[5:6], 1)[0][0].id == "000005.jpg"
+    assert index.delete(["000005.jpg"]) == 1 and open_index(tmp_path).stat().vectors == 59

@@ -50,28 +50,26 @@ def bytes_as_ids(table):
     return table.set_column(0, "id", pa.array([b"\xff%d" % row for row in range(9)]))
 
 
-@pytest.mark.parametrize("engine", ["exact", "lance"])
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
     "change", [missing_vector, missing_number, any_length, no_vectors, no_ids, bytes_as_ids, "cut off"]
 )
-def test_a_shard_that_cannot_be_used(change, number, engine, folder, tmp_path):
+def test_a_shard_that_cannot_be_used(change, number, folder, tmp_path):
     file = shard_file(folder, number)
     if change == "cut off":
         file.write_bytes(file.read_bytes()[:-50])
     else:
         pq.write_table(change(pq.read_table(file)), file)
     with pytest.raises(CorpusError, match=file.name):
-        build_index(tmp_path / "index", embeddings_source(folder), engine)
+        build_index(tmp_path / "index", embeddings_source(folder))
     assert not (tmp_path / "index").exists()
 
 
-@pytest.mark.parametrize("engine", ["exact", "lance"])
-def test_a_shard_whose_metadata_are_of_another_type(engine, folder, tmp_path):
+def test_a_shard_whose_metadata_are_of_another_type(folder, tmp_path):
     file = shard_file(folder, 1)
     pq.write_table(pq.read_table(file).set_column(2, "width", pa.array(["wide"] * 9)), file)
     with pytest.raises(CorpusError, match=rf"{file.name} cannot be used: .*'wide'"):
-        build_index(tmp_path / "index", embeddings_source(folder), engine)
+        build_index(tmp_path / "index", embeddings_source(folder))
 
 
 def test_numbers_of_64_bits(folder, tmp_path):

@@ -1,9 +1,7 @@
-"""What of a folder is served: no link that leads out of it, no bad image; and when an index is out of date."""
+"""What of a folder is served: no link that leads out of it, no bad image."""
 
 import io
-import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from tiny_native import saved, tiny_clip
 
 from babelens.configuration.errors import BadImageError, CorpusError
 from babelens.inference.embedder import Embedder
-from babelens.inference.image_index import ImageIndex
-from babelens.serving.running import identity_of
 from babelens.serving.service import ImageService
 
 
@@ -47,7 +43,7 @@ def test_links_that_lead_out_are_left_out_and_named(clip, images, caplog):
     service = ImageService.of_folder(clip, images, model="m")
     assert len(service) == 3 and "link.png" in caplog.text
     found = service.found(clip.encode_image(images / "link.png")[0], 10)
-    assert sorted(image.file for image in found) == ["a.png", "b.png", "near.png"]
+    assert sorted(image.file for image in found) == ["a.png", "b.png"]
 
 
 def test_an_image_that_becomes_a_link_or_goes_is_not_served(clip, images):
@@ -57,7 +53,6 @@ def test_an_image_that_becomes_a_link_or_goes_is_not_served(clip, images):
     service.path(first).symlink_to(images.parent / "outside" / "secret.png")
     service.path(second).unlink()
     os.mkfifo(service.path(second))  # reading it would wait for ever
-    assert not service.is_current()
     with serving(service) as server:
         for image in (first, second):
             assert server.ask(f"/images/{image}").status == server.ask(f"/thumbnails/{image}").status == 404
@@ -82,47 +77,21 @@ def test_an_image_that_grows_while_it_is_sent_is_sent_as_it_was(clip, images, ca
     assert path.stat().st_size > len(data) and caplog.text == ""
 
 
-def test_it_is_current_until_an_image_or_the_model_changes(clip, images, tmp_path):
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    service = ImageService.of_folder(clip, images, model=str(model))
-    assert service.is_current()
-    Image.new("RGB", (8, 8)).save(images / "c.png")
-    assert not service.is_current()
-    service = ImageService.of_folder(clip, images, model=str(model))
-    (model / "config.json").write_text(json.dumps({"a": 1}))
-    assert not service.is_current()
-
-
-def test_a_model_that_changes_while_images_are_encoded_is_not_current(clip, images, tmp_path, monkeypatch):
-    file = tmp_path / "config.json"
-    file.write_text("{}")
-    of_folder = ImageIndex.of_folder
-
-    def changed(*arguments, **options):
-        file.write_text(json.dumps({"a": 1}))
-        return of_folder(*arguments, **options)
-
-    monkeypatch.setattr(ImageIndex, "of_folder", changed)
-    assert not ImageService.of_folder(clip, images, model=str(tmp_path)).is_current()
-
-
-def test_what_another_program_is_told_of_a_folder_with_odd_names_and_of_one_that_is_gone(clip, tmp_path, caplog):
-    folder = tmp_path / os.fsdecode(b"photos \xfe")
-    folder.mkdir()
-    for number in range(3):
-        Image.effect_noise((32, 32), 80).save(folder / f"{number}.png")
-    (folder / os.fsdecode(b"bad \xff.png")).write_bytes(b"no image")
-    service = ImageService.of_folder(clip, folder, model="m", skip_bad_images=True)
-    identity = identity_of("m", folder, service.fingerprint, "the secret")
-    asking = {"Authorization": "Bearer the secret"}
-    with serving(service, identity=identity) as server:
-        told = server.ask("/api/identity", **asking).json
-        assert told["is_current"] and told["folder"] == identity["folder"] and [*told["skipped"]] == ["bad \ufffd.png"]
-        shutil.rmtree(folder)
-        assert server.ask("/api/identity", **asking).json["is_current"] is False
-    assert caplog.text == ""
+def test_files_of_one_content_are_one_image(clip, images):
+    for name in ("copy.png", "another/copy.png"):
+        (images / name).parent.mkdir(exist_ok=True)
+        (images / name).write_bytes((images / "a.png").read_bytes())
+    service = ImageService.of_folder(clip, images, model="m")
+    position = [path.name for path in service.index.paths].index("a.png")
+    with serving(service) as server:
+        found = server.ask("/api/search?q=a&language=en&top=9").json["results"]
+        assert len(found) == len(service) - 2
+        counts = {image["file"]: image["copies"] for image in found}
+        assert sorted(counts.values()) == [0] * (len(counts) - 1) + [2]
+        (shown,) = (image for image in service.found(service.index.embeddings[position], 1))
+        assert shown.copies == 2
+        similar = server.ask(f"/api/similar/{shown.id}?top=9").json["results"]
+        assert len(similar) == len(found) - 1 and not any(image["copies"] for image in similar)
 
 
 def test_bad_images_are_an_error_or_counted(clip, images):

@@ -14,11 +14,11 @@ from ...inference.embedding_shards import EmbeddingsInfo
 from ...inference.fingerprint import image_fingerprint
 from ...inference.stated_languages import languages_of, warn_of_language
 from ...processing.text_inputs import default_language
-from ...search.engines import EngineName, build_index, open_index
 from ...search.queries import Merge, search_index
 from ...search.recall import measured_recall
+from ...search.settings import EngineName, IndexParameters, IndexStat, SearchSettings
 from ...search.sources import VectorSource, embeddings_source, images_source
-from ...search.vector_index import IndexParameters, IndexStat, SearchSettings
+from ...search.vector_index import build_index, open_index
 from ..console import plain_console
 from .models import load_embedder
 
@@ -49,7 +49,7 @@ def build_from(
     began = time.perf_counter()
     index = build_index(output, source, engine, parameters)
     facts: dict[str, Any] = {"seconds": round(time.perf_counter() - began, 1)}
-    if index.reads_settings:
+    if index.engine != "exact":
         facts |= {"recall@10": measured_recall(index, samples=samples), "samples": samples}
     _show(output, index.stat(), facts, as_json)
 
@@ -131,7 +131,7 @@ def show_stat(address: str, settings: SearchSettings | None, samples: int, as_js
     facts = {}
     if settings is not None:
         facts = {"recall@10": measured_recall(index, settings, samples=samples), "samples": samples}
-        facts |= {name: getattr(settings, name) for name in settings.given()}
+        facts |= settings.given()
     _show(address, index.stat(), facts, as_json)
 
 

@@ -190,7 +190,7 @@ function card(image, index) {
   const file = document.createElement("span");
   file.className = "file";
   file.dir = "auto";
-  file.textContent = image.file;
+  file.textContent = image.copies ? `${image.file} (${image.copies + 1} files)` : image.file;
   const score = document.createElement("span");
   score.className = "score";
   score.textContent = `score ${image.score.toFixed(3)}`;
