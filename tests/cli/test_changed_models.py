@@ -23,9 +23,9 @@ from babelens.inference.streaming.machine import embed_source
 from babelens.model_cards.published_results import add_results
 from babelens.publishing import folder_problems
 from babelens.reports.sources import read_sources as sources_of
-from babelens.search.engines import build_index, open_index
 from babelens.search.queries import search_index
 from babelens.search.sources import images_source
+from babelens.search.vector_index import build_index, open_index
 from babelens.workflows.base import recipe_run
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.run_results import read_seeds, result_files

@@ -253,5 +253,5 @@ def test_a_graph_that_differs_is_refused(tmp_path, monkeypatch):
 def test_missing_packages_are_named(package, needed, exported, tmp_path, monkeypatch):
     source, folder = exported("mural")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"pip install babelens\[onnx\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'babelens\[onnx\]'"):
         QueryTexts.from_folder(folder) if needed == "QueryTexts" else export_onnx(source, tmp_path / "out")
