@@ -168,11 +168,11 @@ def card_metadata(facts: ModelCardFacts, license: str) -> CompactCardData:
 
 
 def _inference(facts: ModelCardFacts) -> dict[str, Any] | None:
-    """What the model's page, and a provider that runs the model, send with every request: labels as they are, after
-    the model's own prompt. transformers would otherwise put them into an English sentence."""
+    """What the model's page, and a provider that runs the model, send with every request: labels as they are.
+    transformers would otherwise put them into an English sentence."""
     if facts.pipeline_tag != PIPELINE_TAG:
         return None
-    return {"parameters": {"hypothesis_template": f"{facts.text_prompt}{{}}"}}
+    return {"parameters": {"hypothesis_template": "{}"}}
 
 
 def _eval_results(result: Result, task_type: str) -> Iterable[EvalResult]:

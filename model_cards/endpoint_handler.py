@@ -2,8 +2,8 @@
 
 Request: `{"inputs": "<image, base64>", "parameters": {"candidate_labels": ["…", "…"]}}`; answer:
 `[{"label": "…", "score": 0.9}, …]`, best first. `"hypothesis_template": "… {} …"` among the parameters puts the labels
-into a sentence; otherwise they are taken as they are. The model's own prompt comes before both. `"language": "de"`
-tells the model the language of the labels.
+into a sentence; otherwise they are taken as they are. The model's processor puts its own prompt before both.
+`"language": "de"` tells the model the language of the labels.
 
 The server answers a `ValueError` with its message, which therefore says what is wrong with the request.
 """
@@ -27,9 +27,6 @@ class EndpointHandler:
         if "inputs" not in data:
             raise ValueError("the request has no 'inputs': the image, in base64")
         image, labels, others = _image(data["inputs"]), *_parameters(data.get("parameters"))
-        if "language" not in others:  # with a language, the model's processor puts its prompt before texts
-            prompt = getattr(self.classifier.model.config, "text_prompt", "")
-            others["hypothesis_template"] = prompt + others["hypothesis_template"]
         return self.classifier(image, candidate_labels=labels, **others)
 
 
@@ -49,11 +46,11 @@ def _image(given: Any) -> Image.Image:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    """An image as the model's processor reads it: upright, transparency laid on white, 16 bits scaled to 8. The
-    pipeline would show what is transparent, and all that is above 255 as white."""
+    """An image as the model's processor reads it: upright, and transparency laid on white. Gray values of more than 8
+    bits are left to the processor, which scales them by their range."""
     image = exif_transpose(image)
-    if image.mode.startswith("I"):
-        return image.convert("I").point(lambda value: value * (1 / 257)).convert("L").convert("RGB")
+    if image.mode.startswith(("I", "F")):
+        return image
     if not image.has_transparency_data:
         return image.convert("RGB")
     image = image.convert("RGBA")

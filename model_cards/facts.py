@@ -122,7 +122,6 @@ class ModelCardFacts:
         results: evaluations, in the order in which the card shows them.
         run: how it was trained.
         in_pipelines: whether it classifies images in transformers' pipelines and in an endpoint.
-        text_prompt: what its processor puts before every text. A request without a language needs it in its template.
         stages: the names of its stages of training, when there were several; `run` is the last one's.
         examples: the model's own answers, shown on the model's page.
         license: license of the weights as a Hub identifier; by default that of `weights_license`.
@@ -147,7 +146,6 @@ class ModelCardFacts:
     results: Sequence[Result] = ()
     run: TrainingRun | None = None
     in_pipelines: bool = True
-    text_prompt: str = ""
     stages: Sequence[str] = ()
     examples: Sequence[Example] = ()
     license: str | None = None
@@ -256,12 +254,10 @@ def example(classifier: Callable[..., list[dict]], image: Image.Image, labels: S
     Args:
         classifier: transformers' `pipeline("zero-shot-image-classification", …)` with the model.
         image: any image that may be published.
-        labels: candidate labels, before which the prompt of the model is put, if it has one.
+        labels: candidate labels; the classifier puts the prompt of the model before them, if it has one.
         title: short description of the example; also names the image's file.
     """
-    config = getattr(getattr(classifier, "model", None), "config", None)
-    template = getattr(config, "text_prompt", "") + "{}"
-    answers = classifier(image, candidate_labels=list(labels), hypothesis_template=template)
+    answers = classifier(image, candidate_labels=list(labels), hypothesis_template="{}")
     slug = "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in title.lower()).split()) or "example"
     return Example(
         title=title,

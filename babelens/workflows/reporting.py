@@ -245,7 +245,6 @@ class Reporting:
             parameters=sum(trainer.model.parameter_parts().values()),
             results=[*(self.report_results(report) if report else []), *self.validation_results(trainer)],
             in_pipelines=self.in_pipelines,
-            text_prompt=getattr(trainer.processing_class, "text_prompt", ""),
             stages=stages if len(stages) > 1 else [],
             examples=self.examples,
         )

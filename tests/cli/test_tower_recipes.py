@@ -162,7 +162,7 @@ def test_the_card_names_both_towers_with_their_licenses(trained: dict[str, Path]
 
 
 def test_an_endpoint_puts_the_prompt_before_labels(trained: dict[str, Path], folder: Path) -> None:
-    """As the processor does; a pipeline loads the tokenizer alone."""
+    """Once: the pipeline leaves it to the processor."""
     labels, image = ["a red square", "a green bar"], next(folder.glob("*.png"))
     request = {"inputs": Image.open(image), "parameters": {"candidate_labels": labels}}
     answers = EndpointHandler(str(trained["mural"]))(request)

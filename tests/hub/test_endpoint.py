@@ -122,6 +122,7 @@ def odd_images():
     yield "half transparent", Image.merge("LA", [Image.fromarray(pixels[..., each]) for each in (0, 1)]), {}
     yield "transparent palette", palette, {"transparency": 3}
     yield "16 bits", Image.fromarray(random.integers(0, 1 << 16, (24, 40), dtype=np.uint16)), {}
+    yield "12 bits", Image.fromarray(random.integers(0, 1 << 12, (24, 40), dtype=np.uint16)), {}
     yield "turned", Image.fromarray(pixels[..., :3]), {"exif": turned}
     yield "turned and transparent", Image.fromarray(pixels), {"exif": turned}
 

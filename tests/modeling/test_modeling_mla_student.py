@@ -72,7 +72,7 @@ class TestNativeTexts(ProcessorContract, PublishingContract):
 
     factory = "make_mla_student"
     options = {"native_texts": "native", "text_pooling": "mean"}
-    pipeline_languages = ["de"] * len(TEXTS)  # pipelines know no language, so that the student reads all texts
+    pipeline_languages = ["en"] * len(TEXTS)  # the native model reads texts whose language a pipeline is not told
 
 
 # ---- What the strategies train ----
