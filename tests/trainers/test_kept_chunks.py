@@ -15,11 +15,12 @@ CPU = torch.device("cpu")
 
 def kept(keeps, sizes):
     """How many chunks of a batch stay, if their graphs keep this many bytes."""
+    graphs = []  # as in training: of a graph that is gone, another one would get the memory, which is counted once
     for number, size in enumerate(sizes):
         if not keeps(number):
             return number
         with keeps.measured():
-            (torch.zeros(size // 4, requires_grad=True) ** 2).sum()  # the graph keeps the square's input
+            graphs.append((torch.zeros(size // 4, requires_grad=True) ** 2).sum())  # which keeps the square's input
     return len(sizes)
 
 
