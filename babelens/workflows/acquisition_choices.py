@@ -103,7 +103,7 @@ class AcquisitionChoices:
             )
         if self.freeze_encoder and self.train_layers is not None:
             raise TrainingSetupError(
-                f"freeze_encoder and train_layers={self.train_layers}: a text encoder that stays as it is has no "
+                f"freeze_encoder=True and train_layers={self.train_layers}: a text encoder that stays as it is has no "
                 "layers that are trained; one of them can be taken"
             )
         if self.text_encoder is None and (given := self.given(ONLY_OF_STUDENTS)):

@@ -65,7 +65,8 @@ def test_the_adapters_folder(german):
 def test_the_adapters_card(german, brought):
     card = ModelCard.load(german / "README.md")
     assert card.data.library_name == "peft" and card.data.language == ["de"]
-    assert card.data.base_model_relation == "adapter" and card.data.license == "other"
+    assert "base_model" not in card.data.to_dict() and str(brought) not in card.content  # a folder of this machine
+    assert card.data.license == "other"
     assert "46 translations" in card.text and "language exposure" not in card.text
     assert "trained with this language" in card.text and "Of 2 held-out texts" in card.text
     assert "PeftModel" in card.text and "max_length=40" in card.text
@@ -122,7 +123,8 @@ def test_peft_alone_takes_the_adapter(brought, german):
     np.testing.assert_allclose(found.pooler_output.numpy(), features(german)["de"], rtol=1e-5, atol=1e-6)
 
 
-def test_the_cards_code_runs(brought, german):
+def test_the_cards_code_runs(brought, german, monkeypatch):
+    monkeypatch.chdir(brought)  # the card names the base model by its folder, and not where that is
     blocks = re.findall(r"```python\n(.*?)```", (german / "README.md").read_text(), flags=re.DOTALL)
     assert len(blocks) == 2
     for block in blocks:

@@ -155,7 +155,7 @@ def test_layers_that_cannot_be_trained_are_refused(folder, capfd, monkeypatch):
     assert run(*options(folder, output=folder / "wrong", train_layers=9)) == 1
     assert "towers.text: layers=9 is more than this tower (bert) has: 1" in capfd.readouterr().err
     assert run(*options(folder, output=folder / "wrong", train_layers=1, freeze_encoder=True)) == 1
-    assert "freeze_encoder and train_layers=1: a text encoder that stays" in capfd.readouterr().err
+    assert "--freeze-encoder and --train-layers 1: a text encoder that stays" in capfd.readouterr().err
     assert not (folder / "wrong").exists()
 
 
