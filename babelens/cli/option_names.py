@@ -25,8 +25,10 @@ class CommandGroup(TyperGroup):
                 error.args = (self._with_options(ctx, error.args[0]),)
             raise
         except typer.BadParameter as error:
-            message = self._with_options(ctx, error.message)
-            raise typer.BadParameter(message, error.ctx, error.param, error.param_hint) from error
+            error.message = self._with_options(
+                ctx, error.message
+            )  # a missing option is an error of a class of its own
+            raise
 
     def _with_options(self, ctx: Any, sentence: str) -> str:
         command = self.commands.get(ctx.invoked_subcommand or "")

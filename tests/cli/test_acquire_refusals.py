@@ -45,7 +45,7 @@ def test_sentence_pairs_of_opus_are_translations(brought, german, tmp_path):
         ({"batch_size": 0}, 2, "--batch-size"),
         ({"exposure_steps": 0}, 2, "--exposure-steps"),
         ({"exposure_steps": 3}, 1, "--exposure-steps 3 is for language exposure, which takes captions"),
-        ({"new_vocabulary": 100}, 1, "--new-vocabulary 100: one of them can be taken"),
+        ({"new_vocabulary": 100}, 1, "bert and --new-vocabulary 100: one of them can be taken"),
         ({"new_vocabulary": 0}, 2, "--new-vocabulary"),
         ({"acquirer_size": 0}, 2, "--acquirer-size"),
         ({"license": "my license"}, 1, "'my license' is no license that the Hub has an identifier for"),

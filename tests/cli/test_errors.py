@@ -35,6 +35,7 @@ main()
 
 
 def ended(*arguments, program=START, **options):
+    options = {"env": os.environ | {"OMP_NUM_THREADS": "1"}} | options  # without a word about a machine that is busy
     return subprocess.run([*program, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
 
 

@@ -93,7 +93,10 @@ def test_the_folder_is_fit_to_be_published(trained):
 
 def test_the_card_has_the_results_on_the_validation_data(trained, shapes_files):
     card = (trained / "README.md").read_text()
-    assert f"**Validation data ({shapes_files})**, recall in percent" in card and "has not been evaluated" not in card
+    assert (
+        f"**Validation data ({shapes_files.name})**, recall in percent" in card
+        and "has not been evaluated" not in card
+    )
     assert "evaluated on these data during its training as well" in card
     recalls = json.loads((trained / "evaluation" / "validation.json").read_text())
     corpus = load_captions(str(shapes_files))

@@ -120,7 +120,7 @@ def test_captions_are_translated_before_training_and_the_card_says_so(content, n
     translator = Seq2SeqTranslator.from_pretrained(nllb, device="cpu")
     assert row["cs"] == translator.translate([row["en"]], "en", "cs")[0]
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
-    assert f"translated by machine from en into es, cs ({nllb})" in card
+    assert f"translated by machine from en into es, cs ({nllb.name})" in card
 
 
 def test_models_of_one_pair_each(content, nllb, tmp_path):

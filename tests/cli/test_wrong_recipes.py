@@ -279,8 +279,8 @@ OTHERS = [
 ]
 
 TEXTS = [
-    (b"\xff\xfe\x00m", "wrong.yaml: a recipe is a text in UTF-8"),
-    (b"method: caf\xe9", "wrong.yaml: a recipe is a text in UTF-8"),
+    (b"\xff\xfe\x00m", "wrong.yaml: not UTF-8.*: save the file as UTF-8"),
+    (b"method: caf\xe9", "wrong.yaml: not UTF-8.*: save the file as UTF-8"),
     ("", "wrong.yaml: the recipe must be a mapping, not None"),
     ("- mural", "wrong.yaml: the recipe must be a mapping"),
     ("just words", "wrong.yaml: the recipe must be a mapping"),
