@@ -99,7 +99,8 @@ class AcquisitionChoices:
                 raise TrainingSetupError(f"{name}={value} must be at least 1")
         if self.vocabulary is not None and self.new_vocabulary is not None:
             raise TrainingSetupError(
-                f"vocabulary={str(self.vocabulary)!r} and new_vocabulary={self.new_vocabulary}: one of them can be taken"
+                f"vocabulary={str(self.vocabulary)!r} and new_vocabulary={self.new_vocabulary}: one of them can be "
+                "taken"
             )
         if self.freeze_encoder and self.train_layers is not None:
             raise TrainingSetupError(
