@@ -37,7 +37,7 @@ LATENT, SPREAD, NOISE, PER_CENTER = 64, 0.7, 0.05, 1000
 QUERIES = 20
 MEBIBYTE = 2**20
 RESULTS = Path("index-growth.jsonl")
-PLOT = Path(__file__).parents[1] / "docs/how-to/search-millions.png"
+PLOT = Path("index-growth.png")
 SCHEMA = pa.schema([("id", pa.string()), ("width", pa.int32())])
 
 app = typer.Typer(pretty_exceptions_enable=False)
