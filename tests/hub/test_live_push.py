@@ -13,13 +13,14 @@ import typer
 from fastapi.responses import JSONResponse, Response
 from forks import forked
 from hub_store import Refusal
-from huggingface_hub import CommitOperationAdd, HfApi, constants
+from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, constants
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 from typer.testing import CliRunner
 
 from babelens.cli.push import push as push_command
 from babelens.configuration.errors import HubUnreachableError, PublishError
+from babelens.model_cards.card_text import save_card
 from babelens.publishing import files_to_publish, push
 
 NAME = "ada/mural-tiny"
@@ -50,6 +51,11 @@ def uploads(hub):
     return [request.rpartition("/")[2] for request in hub.requests if request.startswith("PUT /storage/")]
 
 
+def _write_card_again(folder):
+    """For the weights that the folder has now: push refuses the card of others."""
+    save_card(ModelCard.load(folder / "README.md"), folder)
+
+
 def test_a_new_repository_and_the_same_again(hub, api, finished):
     published = push(finished, NAME, api=api)
     head = hub.repository(NAME).branches["main"]
@@ -78,6 +84,7 @@ def test_weights_of_an_earlier_model_do_not_stay(hub, api, folder):
     whole = shutil.copytree(folder, folder.with_name("whole"))
     AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="20kB")
     (folder / "model.safetensors").unlink(missing_ok=True)
+    _write_card_again(folder)
     push(folder, NAME, api=api)
     kept = [CommitOperationAdd("figures/model.safetensors", b"mine"), CommitOperationAdd("adapter_config.json", b"{}")]
     api.create_commit(NAME, kept, commit_message="By hand")
@@ -230,3 +237,4 @@ def _change(folder, text):
     weights = load_file(folder / "model.safetensors")
     name = min(weights)
     save_file(weights | {name: weights[name] + 1}, folder / "model.safetensors", metadata={"format": "pt"})
+    _write_card_again(folder)
