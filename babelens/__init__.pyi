@@ -5,6 +5,7 @@ from .configuration.configuration_mla import MlaConfig as MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig as MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig as MuralConfig
 from .configuration.configuration_rc3 import Rc3Config as Rc3Config
+from .configuration.configuration_ridge import RidgeConfig as RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig as SmalrConfig
 from .configuration.errors import BabelensError as BabelensError
 from .configuration.presets import load_preset as load_preset
@@ -25,6 +26,7 @@ from .modeling.modeling_rc3_tasks import (
     Rc3ForVisualQuestionAnswering as Rc3ForVisualQuestionAnswering,
     Rc3ForVisualReasoning as Rc3ForVisualReasoning,
 )
+from .modeling.modeling_ridge import RidgeModel as RidgeModel
 from .modeling.modeling_smalr import SmalrModel as SmalrModel
 from .modeling.peft_mla import MlaAdapterConfig as MlaAdapterConfig
 from .modeling.peft_mla.conversion import save_adapter as save_adapter
@@ -35,6 +37,7 @@ from .processing.processing_mla import MlaProcessor as MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor as MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor as MuralProcessor
 from .processing.processing_rc3 import Rc3Processor as Rc3Processor
+from .processing.processing_ridge import RidgeProcessor as RidgeProcessor
 from .processing.processing_smalr import SmalrProcessor as SmalrProcessor
 from .processing.regions import open_regions as open_regions
 from .processing.tokenizer_training import train_wordpiece as train_wordpiece

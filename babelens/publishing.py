@@ -35,7 +35,7 @@ from .model_cards.licenses import check_weights_license
 from .model_cards.public_names import paths_in_files
 from .model_cards.published_results import EVAL_RESULTS
 from .modeling.peft_mla import MlaAdapterConfig
-from .registry import METHODS
+from .registry import METHODS, dual_encoder_of
 from .workflows.run_results import outdated_problems
 
 logger = logging.getLogger(__name__)
@@ -129,9 +129,10 @@ def _loading_problems(folder: Path) -> list[str]:
                 MlaAdapterConfig.from_pretrained(str(folder))
             return non_finite_weights(folder) + non_finite_weights(folder / "embedding")
         config = load_config(folder)
-        method = METHODS[config.model_type]
-        models = {model.__name__: model for model in method.models}
-        load_model(models.get((config.architectures or [""])[0], method.model), folder)
+        method = METHODS.get(config.model_type)
+        models = {model.__name__: model for model in method.models} if method else {}
+        plain = dual_encoder_of(config.model_type) or METHODS[config.model_type].model
+        load_model(models.get((config.architectures or [""])[0], plain), folder)
         load_processor(AutoProcessor, folder)
     except BabelensError as error:
         return [str(error)]

@@ -5,6 +5,7 @@ A method of another package is registered by the same line, when that package is
     register_method(Method(ToyConfig, ToyModel, ToyProcessor, "toy.trainer:ToyTrainer", files=Path(__file__).parent))
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +29,7 @@ from .configuration.configuration_mla import MlaConfig
 from .configuration.configuration_mla_student import MlaStudentConfig
 from .configuration.configuration_mural import MuralConfig
 from .configuration.configuration_rc3 import Rc3Config
+from .configuration.configuration_ridge import RidgeConfig
 from .configuration.configuration_smalr import SmalrConfig
 from .configuration.presets import add_preset_folder
 from .inference.feature_extraction_pipeline import ImageEmbeddingPipeline, MultilingualFeatureExtractionPipeline
@@ -48,6 +50,7 @@ from .modeling.modeling_mural import MuralModel
 from .modeling.modeling_rc3 import Rc3Model
 from .modeling.modeling_rc3_pretraining import Rc3ForPreTraining
 from .modeling.modeling_rc3_tasks import TASK_MODELS
+from .modeling.modeling_ridge import RidgeModel
 from .modeling.modeling_smalr import SmalrModel
 from .processing.image_processing_mural import MuralImageProcessor
 from .processing.processing_etcl import EtclProcessor
@@ -56,6 +59,7 @@ from .processing.processing_mla import MlaProcessor
 from .processing.processing_mla_student import MlaStudentProcessor
 from .processing.processing_mural import MuralProcessor
 from .processing.processing_rc3 import Rc3Processor
+from .processing.processing_ridge import RidgeProcessor
 from .processing.processing_smalr import SmalrProcessor
 
 
@@ -141,12 +145,27 @@ def register_method(method: Method) -> None:
     METHODS[method.name] = method
     if method.files is not None:
         add_preset_folder(method.files / "presets")
-    AutoConfig.register(method.name, method.config, exist_ok=True)
-    for model in method.models:
+    register_classes(method.config, method.models, method.processor)
+
+
+def register_classes(
+    config: type[PreTrainedConfig], models: Sequence[type[PreTrainedModel]], processor: type[ProcessorMixin]
+) -> None:
+    """Adds classes to transformers' Auto classes; harmless when repeated."""
+    AutoConfig.register(config.model_type, config, exist_ok=True)
+    for model in models:
         for name in model.auto_classes:
-            getattr(transformers, name).register(method.config, model, exist_ok=True)
-    AutoProcessor.register(method.config, method.processor, exist_ok=True)
-    AutoImageProcessor.register(method.config, image_processor_classes={"pil": MuralImageProcessor}, exist_ok=True)
+            getattr(transformers, name).register(config, model, exist_ok=True)
+    AutoProcessor.register(config, processor, exist_ok=True)
+    AutoImageProcessor.register(config, image_processor_classes={"pil": MuralImageProcessor}, exist_ok=True)
+
+
+def dual_encoder_of(kind: str) -> type[PreTrainedModel] | None:
+    """The dual encoder of babelens with this `model_type`: of a method that is trained, or the one that is solved."""
+    if kind == RidgeConfig.model_type:
+        return RidgeModel
+    model = METHODS[kind].model if kind in METHODS else None
+    return model if hasattr(model, "get_image_features") else None
 
 
 def imported(reference: str) -> Any:
@@ -161,6 +180,7 @@ def register() -> None:
     register_adapter_loader(peft_mla.MLA.value, load_mla_adapter)
     AutoConfig.register(CrossLingualConsistencyConfig.model_type, CrossLingualConsistencyConfig, exist_ok=True)
     AutoModel.register(CrossLingualConsistencyConfig, CrossLingualConsistency, exist_ok=True)
+    register_classes(RidgeConfig, (RidgeModel,), RidgeProcessor)  # solved by `acquire`; no recipe trains it
     for method in METHODS.values():
         register_method(method)
 

@@ -15,7 +15,7 @@ from peft.utils import CONFIG_NAME
 from .configuration.errors import PublishError
 from .configuration.pretrained import load_config
 from .publishing import Published, committed, files_to_publish, upload_errors_explained
-from .registry import METHODS
+from .registry import dual_encoder_of
 
 GRADIO = "6.31.0"  # the version that the tests run
 _TEMPLATES = Path(__file__).parent / "model_cards"
@@ -83,8 +83,7 @@ def push_space(
 def _check_is_dual_encoder(folder: Path) -> None:
     if (folder / CONFIG_NAME).is_file():
         return
-    method = METHODS.get(load_config(folder).model_type)
-    if method is None or not hasattr(method.model, "get_image_features"):
+    if dual_encoder_of(load_config(folder).model_type) is None:
         raise PublishError(f"{folder} is no dual encoder: a Space is a page to compare images and texts with one")
 
 

@@ -62,7 +62,8 @@ def acquire(inputs: Inputs, size: int, output: Path, *, batch: int = 32, steps: 
     """As many steps as an epoch has, unless their number is given."""
     given = ["--base", inputs.model("clip"), "--language", "de", "--new-vocabulary", 2000, "--output", output]
     length = ["--batch-size", batch or size, "--steps", steps or size // batch]
-    return ["acquire", *given, "--translations", inputs.translations(2 * BATCHES[-1] if steps else size), *length]
+    translations = inputs.translations(2 * BATCHES[-1] if steps else size)
+    return ["acquire", "--way", "adapter", *given, "--translations", translations, *length]
 
 
 def trim(inputs: Inputs, size: int, output: Path) -> Command:

@@ -25,7 +25,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_clip_resnet import ClipResNetConfig
+from ..configuration.text_lengths import text_positions
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
+from .exporting import is_exporting
 from .forward_keywords import Call, asks_for_states, tower_keywords
 from .learned_temperature import MIN_TEMPERATURE, at_least
 from .length_groups import encode_by_length
@@ -152,6 +154,23 @@ class MlaPreTrainedModel(DualEncoderPreTrainedModel):
         tower = getattr(native, "vision_model", native)
         pixel_values = in_dtype_of(tower if isinstance(tower, PreTrainedModel) else native, pixel_values)
         return features_of(native.get_image_features, pixel_values=pixel_values, return_dict=True, **kwargs)
+
+    @torch.no_grad()
+    def embed_native_texts(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Embeds native texts as the native model does by itself, without the padding of longer texts beside them."""
+        inputs = {"input_ids": input_ids}
+        # SigLIP was trained with every text padded to the full length, and without a mask.
+        if attention_mask is not None and "siglip" not in self.native_model.config.model_type:
+            inputs["attention_mask"] = attention_mask
+        if is_exporting():
+            # The student may read longer texts than the native model has positions for, or shorter ones only.
+            native = self.native_model.config
+            if length := text_positions(getattr(native, "text_config", native)):
+                inputs = {name: nn.functional.pad(ids, (0, length))[:, :length] for name, ids in inputs.items()}
+        elif attention_mask is not None:
+            length = int(attention_mask.sum(-1).max())
+            inputs = {name: value[:, :length] for name, value in inputs.items()}
+        return self.native_model.get_text_features(**inputs, return_dict=True).pooler_output
 
     def image_calls(self) -> list[Call]:
         native = self.native_model

@@ -25,7 +25,6 @@ from ..configuration.configuration_mla_student import MlaStudentConfig
 from ..configuration.errors import InputError, ModelKindError
 from ..configuration.feature_width import POOLER, TextPooling, feature_width, text_width
 from ..configuration.pretrained import load_model
-from ..configuration.text_lengths import text_positions
 from .acquirer import AcquiredBlock, Acquirer, initialize_linears, load_plain_state_dict
 from .exporting import is_exporting
 from .forward_keywords import tower_keywords
@@ -290,28 +289,11 @@ class MlaStudentModel(MlaPreTrainedModel):
             ids = readers.ids_of(language, input_ids, rows)
             mask = None if attention_mask is None else attention_mask[rows]
             if language is None:
-                return self._native_features(ids, mask)
+                return self.embed_native_texts(ids, mask)
             return self.get_text_features(ids, mask, return_dict=True, **kwargs).pooler_output
 
         rows = torch.arange(input_ids.shape[0], device=input_ids.device)
         return BaseModelOutputWithPooling(pooler_output=readers.map(read, rows))
-
-    @torch.no_grad()
-    def _native_features(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Embeds native texts as the native model does by itself, without the padding of longer texts beside them."""
-        inputs = {"input_ids": input_ids}
-        # SigLIP was trained with every text padded to the full length, and without a mask.
-        if attention_mask is not None and "siglip" not in self.native_model.config.model_type:
-            inputs["attention_mask"] = attention_mask
-        if is_exporting():
-            # The student may read longer texts than the native model has positions for, or shorter ones only.
-            native = self.native_model.config
-            if length := text_positions(getattr(native, "text_config", native)):
-                inputs = {name: nn.functional.pad(ids, (0, length))[:, :length] for name, ids in inputs.items()}
-        elif attention_mask is not None:
-            length = int(attention_mask.sum(-1).max())
-            inputs = {name: value[:, :length] for name, value in inputs.items()}
-        return self.native_model.get_text_features(**inputs, return_dict=True).pooler_output
 
 
 class StudentFeatures(TowerFeatures):

@@ -34,7 +34,8 @@ def needs_language(processor: Any) -> bool:
 def default_language(processor: Any) -> str:
     """Returns the tag of texts that came without their language.
 
-    It is `und` for a model whose vectors do not depend on the language, and the language of a model that has only one.
+    It is `und` for a model whose vectors do not depend on the language, or that reads such texts in a way of their own
+    (`reads_unstated`), and the language of a model that has only one.
     For a model that was extended from a native language, it is that one, which is logged once in each process.
 
     Args:
@@ -43,7 +44,7 @@ def default_language(processor: Any) -> str:
     Raises:
         MissingLanguageError: if the model reads several languages, each in its own way.
     """
-    if not needs_language(processor):
+    if not needs_language(processor) or getattr(processor, "reads_unstated", False):
         return UNDETERMINED
     native = getattr(processor, "native_language", None)
     others = list(getattr(processor, "languages", None) or [])

@@ -38,6 +38,9 @@ from babelens import (  # noqa: E402
     MuralProcessor,
     Rc3Config,
     Rc3Model,
+    RidgeConfig,
+    RidgeModel,
+    RidgeProcessor,
     SmalrConfig,
     SmalrModel,
     SmalrProcessor,
@@ -227,6 +230,31 @@ def make_mla_student() -> Callable[..., tuple[MlaStudentModel, MlaStudentProcess
         model = MlaStudentModel(MlaStudentConfig(**{"base_config": native.config} | text | languages | options))
         model.load_native(native.state_dict())
         return model.eval(), MlaStudentProcessor.for_student(model.config, mla_processor, tokenizer)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_ridge() -> Callable[..., tuple[RidgeModel, RidgeProcessor]]:
+    """Builds the same maps for the tiny CLIP at every call; `encoder=True` has the tiny BERT read the texts, too."""
+
+    def make(*, encoder: bool = False) -> tuple[RidgeModel, RidgeProcessor]:
+        mla, mla_processor = _tiny_mla()
+        native, tokenizer = mla.unload(), mla_processor.multilingual_tokenizer
+        torch.manual_seed(0)
+        text = TINY_TEXT | {"vocab_size": len(tokenizer), "model_type": "bert"} if encoder else None
+        languages = list(mla.config.languages)
+        options: dict[str, Any] = {"text_pooling": "mean", "ngram_rows": 64, "rank": 8, "languages": languages}
+        model = RidgeModel(RidgeConfig(base_config=native.config, text_config=text, **options))
+        model.load_native(native.state_dict())
+        for name, values in model.maps.named_buffers():
+            if name == "ngrams":
+                values.copy_(torch.randint(-127, 128, values.shape))
+            elif name != "importance":
+                values.copy_(torch.randn(values.shape))
+        read = {"languages": languages, "max_text_length": 64}
+        processor = RidgeProcessor.for_native(native.config, mla_processor, tokenizer if encoder else None, **read)
+        return model.eval(), processor
 
     return make
 

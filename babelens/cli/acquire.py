@@ -9,6 +9,7 @@ from ..configuration.defaults import M_BERT, Precision
 from .options import CAPTIONED_IMAGES, AsJson, TrustRemoteCode
 
 _DATA = "Data"
+_ENCODER = "Text encoder"
 _STUDENT = "For a student"
 _FIRST_LANGUAGE = "For the first language; later languages share these choices"
 _TRAINING = "Training"
@@ -25,7 +26,8 @@ def acquire(
     language: Annotated[
         str,
         typer.Option(
-            help="The language to learn, as a BCP-47 tag such as `uk`; a student learns several at once: `uk,pl,cs`."
+            help="The language to learn, as a BCP-47 tag such as `uk`; several at once: `uk,pl,cs`; or `all` of the "
+            "translations. An adapter learns one."
         ),
     ],
     translations: Annotated[
@@ -40,17 +42,18 @@ def acquire(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="The folder for the adapter, or for the model with its student; required without --advise.",
+            help="The folder for the model, or for the adapter; required without --advise.",
             show_default=False,
         ),
     ] = None,
     way: Annotated[
-        Literal["adapter", "student"],
+        Literal["ridge", "adapter", "student"],
         typer.Option(
-            help="How the language is learned: by an `adapter` in the text tower of BASE, or by a `student`, a "
-            "multilingual text encoder beside it."
+            help="How the language is learned: solved in seconds, by `ridge` regression from the characters of "
+            "texts and, with --text-encoder, from its features; or trained, as an `adapter` in the text tower of "
+            "BASE, or as a `student`, a multilingual text encoder beside it."
         ),
-    ] = "adapter",
+    ] = "ridge",
     advise: Annotated[
         bool,
         typer.Option(
@@ -128,9 +131,10 @@ def acquire(
     text_encoder: Annotated[
         str | None,
         typer.Option(
-            help="The student's text encoder, such as `intfloat/multilingual-e5-small`; a folder, or a name on the "
-            "Hub. With `--way adapter`, the two ways are compared before training.",
-            rich_help_panel=_STUDENT,
+            help="A multilingual text encoder, such as `intfloat/multilingual-e5-small`; a folder, or a name on the "
+            "Hub. With `--way ridge`, it is optional and stays frozen; a student needs it. With `--way adapter`, "
+            "adapter and student are compared before training.",
+            rich_help_panel=_ENCODER,
         ),
     ] = None,
     text_pooling: Annotated[
@@ -139,15 +143,15 @@ def acquire(
             help="The vector that stands for a text: the state of its first token (`cls`), the mean over its tokens "
             "(`mean`), the state of its last token (`eos`), or what the encoder's own pooling layer returns "
             "(`pooler`).",
-            rich_help_panel=_STUDENT,
-            show_default="as the folder of the encoder states, else cls",
+            rich_help_panel=_ENCODER,
+            show_default="as the folder of the encoder states, else mean, or cls for a student",
         ),
     ] = None,
     text_prompt: Annotated[
         str | None,
         typer.Option(
-            help="What stands before every text that the student reads, such as `query: ` of E5.",
-            rich_help_panel=_STUDENT,
+            help="What stands before every text that the text encoder reads, such as `query: ` of E5.",
+            rich_help_panel=_ENCODER,
         ),
     ] = None,
     freeze_encoder: Annotated[
@@ -193,7 +197,7 @@ def acquire(
             min=1, help="Steps of training on captions.", rich_help_panel=_TRAINING, show_default="a tenth of --steps"
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.", rich_help_panel=_TRAINING)] = 128,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.", rich_help_panel=_TRAINING)] = 128,
     learning_rate: Annotated[
         float,
         typer.Option(
@@ -230,17 +234,20 @@ def acquire(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Teach a model one more language from translations; its results in all other languages stay bitwise the same.
+    """Teach a model more languages from translations; its results in all other languages stay bitwise the same.
 
     `babelens acquire --base openai/clip-vit-base-patch32 --language uk --translations pairs.tsv --output clip-uk`
 
-    PEFT's `PeftModel.from_pretrained` loads the folder of the adapter. With --assemble, `AutoModel.from_pretrained`
-    and `babelens search` load the folder `model` in it; it is also the --base for the next language.
+    A thousand sentences and some seconds are enough. OUTPUT is a whole model: `AutoModel.from_pretrained` and
+    `babelens search` load it, and it is the --base for the next language. With `--text-encoder
+    intfloat/multilingual-e5-small`, languages that the encoder reads are found better, and take a minute or two.
 
-    With `--way student --text-encoder intfloat/multilingual-e5-small`, a multilingual text encoder learns to put texts
-    where BASE puts their translations; OUTPUT is then a whole model. --advise says which of the two ways fits.
+    `--way adapter` and `--way student` train by gradients, which takes longer and wants more sentences. PEFT's
+    `PeftModel.from_pretrained` loads the folder of an adapter; with --assemble, the folder `model` in it is a whole
+    model. A student is a text encoder that learns to put texts where BASE puts their translations. --advise says which
+    of these two fits.
     """
-    from .jobs.acquire import acquire_language, print_advice
+    from .jobs.acquire import acquire_language, acquire_solved, print_advice
 
     choices = {
         "base": base,
@@ -278,6 +285,11 @@ def acquire(
         return
     if output is None:
         raise typer.BadParameter("name the folder for the result", param_hint="--output")
-    if assemble and way == "student":
-        raise typer.BadParameter("the OUTPUT of a student is a whole model already", param_hint="--assemble")
+    if assemble and way != "adapter":
+        raise typer.BadParameter(f"the OUTPUT of --way {way} is a whole model already", param_hint="--assemble")
+    if way == "ridge":
+        if resume:
+            raise typer.BadParameter("--way ridge takes seconds, and begins anew", param_hint="--resume")
+        acquire_solved(choices, as_json=as_json)
+        return
     acquire_language(choices, way=way, assemble=assemble, resume=resume, as_json=as_json)

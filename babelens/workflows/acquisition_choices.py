@@ -14,8 +14,9 @@ from ..trainers.arguments import MlaTrainingArguments
 from .argument_checks import check_arguments
 from .record import flattened
 
-# The two ways in which a model acquires a language: an adapter in its own text tower, or a student beside it.
-Way = Literal["adapter", "student"]
+# The ways in which a model acquires a language: ridge regression in closed form, an adapter in its own text tower, or
+# a student beside it.
+Way = Literal["ridge", "adapter", "student"]
 # The choices that only one of the two has. Those of the way that is not taken are for comparing the two.
 VOCABULARIES = ("vocabulary", "new_vocabulary")
 ONLY_OF_ADAPTERS = (*VOCABULARIES, "acquirer", "acquirer_size", "train_embedding", "text_tower")

@@ -17,6 +17,7 @@ from ...configuration.languages import normalize_languages
 from ...processing.processing_dual_encoder import DualEncoderProcessor
 from ...processing.processing_mla import MlaProcessor
 from ...processing.processing_mla_student import MlaStudentProcessor
+from ...processing.processing_ridge import RidgeProcessor
 from ...processing.text_inputs import counting_cut_texts
 from ..embedder import Embedder
 from .graph_folder import TextReading, TokenizerSettings
@@ -53,6 +54,8 @@ class NotExpressible(BabelensError):
 def language_tags(processor: Any) -> tuple[str, ...]:
     """Returns the languages that a processor has `language_ids` for, in their order; none if texts in all languages
     are read alike."""
+    if isinstance(processor, RidgeProcessor):
+        return tuple(processor.known_languages)
     if isinstance(processor, MlaProcessor):
         return (processor.native_language, *processor.languages)
     if isinstance(processor, DualEncoderProcessor):
@@ -84,6 +87,8 @@ def text_reading(embedder: Embedder, folder: Path, names: Sequence[str]) -> Text
         NotExpressible: if it cannot be stated, or reads a text otherwise.
     """
     processor = embedder.processor
+    if isinstance(processor, RidgeProcessor):
+        raise NotExpressible(f"{type(processor).__name__} reads characters beside the pieces of tokenizers")
     if isinstance(processor, MlaStudentProcessor) and not processor.one_tokenizer:
         reading = _of_two_readers(processor, folder)
     elif isinstance(processor, MlaProcessor):

@@ -14,7 +14,7 @@ from fuzz.strategies import ANY_TEXT, NO_TEXT, TAG, arrays, image_files
 
 # Pillow warns of files that it can read all the same.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
-METHODS = ["make_mural", "make_etcl", "make_mla", "make_mla_student", "make_smalr", "make_liwe"]
+METHODS = ["make_mural", "make_etcl", "make_mla", "make_mla_student", "make_ridge", "make_smalr", "make_liwe"]
 
 
 @pytest.fixture(scope="module", params=METHODS)

@@ -64,6 +64,9 @@ FILES = {
     "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_mural"} | VOCABULARY,
     "etcl": TWO_TOWER | {"configuration_etcl", "modeling_etcl", "processing_etcl"} | VOCABULARY,
     "mla": MLA | {"configuration_mla", "modeling_mla"},
+    "ridge": MLA
+    | {"character_ngrams", "configuration_ridge", "modeling_ridge", "processing_ridge"}
+    | {"processing_dual_encoder", "processing_mla_student"},
     "mla_student": MLA
     | {"configuration_mla_student", "modeling_mla_student", "processing_dual_encoder", "processing_mla_student"},
     # What `from_towers` loads towers with.

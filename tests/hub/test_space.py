@@ -102,6 +102,6 @@ def test_the_command_publishes_both(hub, finished, monkeypatch):
 
 
 def test_what_is_no_dual_encoder_has_no_page(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("babelens.spaces.METHODS", {})
+    monkeypatch.setattr("babelens.spaces.dual_encoder_of", lambda kind: None)
     with pytest.raises(PublishError, match="is no dual encoder"):
         space_files(finished, MODEL)

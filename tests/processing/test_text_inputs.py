@@ -11,7 +11,9 @@ from babelens.processing.tokenizer_training import unknown_rate
 LONG = "ein rotes Auto " * 80
 
 
-@pytest.mark.parametrize("factory", ["make_mural", "make_mla", "make_mla_student", "make_smalr", "make_liwe"])
+@pytest.mark.parametrize(
+    "factory", ["make_mural", "make_mla", "make_mla_student", "make_ridge", "make_smalr", "make_liwe"]
+)
 def test_every_processor_says_once_that_it_cuts(factory, request, caplog):
     processor = request.getfixturevalue(factory)()[1]
     text_inputs._warn_once.cache_clear()

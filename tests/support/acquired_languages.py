@@ -51,6 +51,7 @@ def write_tsv(file, languages, rows):
 def options(folder, **changes):
     """The arguments of a quick run, some changed; `None` leaves one out, `True` is a flag."""
     given = {
+        "way": "adapter",
         "base": folder / "clip",
         "language": "de",
         "translations": folder / "german.tsv",

@@ -134,6 +134,7 @@ def test_the_command_line_takes_a_declared_text_tower(brought, remote, tmp_path)
         "output": tmp_path / "de",
         "steps": 1,
         "batch_size": 8,
+        "way": "adapter",
         "text_tower": ",".join(f"{key}={value}" for key, value in REMOTE_TOWER.items()),
         "trust_remote_code": True,
     }

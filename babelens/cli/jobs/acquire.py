@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from typing import Any
 
@@ -12,10 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ...configuration.output_lock import locked
+from ...trainers.ridge import LanguageResult
 from ...workflows.acquiring import Acquisition
 from ...workflows.acquisition_advice import Advice, WayCosts, advise
 from ...workflows.acquisition_choices import VOCABULARIES, Way
 from ...workflows.acquisition_run import AcquisitionRun
+from ...workflows.ridge_acquisition import RidgeAcquisition
 from ...workflows.student_acquisition import StudentAcquisition
 from ..console import plain_console
 
@@ -62,6 +65,48 @@ def acquire_language(choices: dict[str, Any], *, way: Way, assemble: bool, resum
             console.print(f"{name.capitalize()}: {path}")
 
 
+def acquire_solved(choices: dict[str, Any], *, as_json: bool) -> None:
+    """Learns languages in closed form, saves the model, and shows how well each is learned.
+
+    Args:
+        choices: arguments of `RidgeAcquisition`.
+        as_json: print the result as JSON, and everything else on the error stream.
+    """
+    console = plain_console(stderr=as_json)
+    run = RidgeAcquisition(**choices)
+    run.load()
+    language = run.languages[0]
+    title = f"{len(run.pairs[language][0]):,} translations, such as"
+    _show_pairs(run.samples(language), (language, run.model.config.native_language), title, console)
+    with locked(run.output):
+        results = run.run()
+        run.save(command=shlex.join(["babelens", *sys.argv[1:]]))
+    if as_json:
+        held_out = {tag: result.to_dict() for tag, result in results.items()}
+        typer.echo(json.dumps({"model": str(run.output), "held_out": held_out}))
+        return
+    _show_results(results, run, console)
+
+
+def _show_results(results: Mapping[str, LanguageResult], run: RidgeAcquisition, console: Console) -> None:
+    """A table of all languages, what is wrong with some, and what to do next."""
+    title = "Share of texts that find their own translation, each solved without it, in percent"
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    for name in ("language", "sentences", "first", "first ten", "95 % interval", "by chance", "untaught"):
+        table.add_column(name, justify="left" if name == "language" else "right")
+    for tag, found in results.items():
+        numbers = (found.r1, found.r10, found.chance, found.zero_shot)
+        first, ten, chance, untaught = (f"{number:.1f}" for number in numbers)
+        interval = f"{found.r10_low:.1f} to {found.r10_high:.1f}"
+        table.add_row(tag, f"{found.pairs:,}", first, ten, interval, chance, untaught)
+    console.print(table)
+    for tag, found in results.items():
+        if warning := found.warning(tag):
+            console.print(f"Warning: {warning}.")
+    console.print(f"Model and card: {run.output}")
+    console.print(f'Next: babelens search {run.output} "…" --language {run.languages[0]} --images FOLDER')
+
+
 def print_advice(choices: dict[str, Any], *, as_json: bool) -> None:
     """Prints which way fits and what each costs, without training.
 
@@ -92,13 +137,17 @@ def _show_samples(run: AcquisitionRun, console: Console) -> None:
     """Some translations, by which a reader sees whether the columns are swapped."""
     title = f"{len(run.pairs):,} translations, such as"
     for language in run.languages:
-        table = Table(title=title, box=None)
-        for tag in (language, run.model.config.native_language):
-            table.add_column(tag)
-        for pair in run.samples(language):
-            table.add_row(*pair)
-        console.print(table)
+        _show_pairs(run.samples(language), (language, run.model.config.native_language), title, console)
         title = ""
+
+
+def _show_pairs(pairs: list[tuple[str, str]], tags: tuple[str, str], title: str, console: Console) -> None:
+    table = Table(title=title, box=None)
+    for tag in tags:
+        table.add_column(tag)
+    for pair in pairs:
+        table.add_row(*pair)
+    console.print(table)
 
 
 def _show_advice(advice: Advice, run: AcquisitionRun, console: Console) -> None:

@@ -1,0 +1,63 @@
+"""Configuration of a language learner that is solved and not trained: ridge regression from the characters of a text,
+and from a frozen text encoder, to the text embeddings of a frozen dual encoder."""
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from .configuration_mla_base import MlaBaseConfig
+from .feature_width import TextPooling
+
+
+@strict
+class RidgeConfig(MlaBaseConfig):
+    """Configuration of a `RidgeModel`.
+
+    `base_config`, `native_language` and `languages` are those of `MlaBaseConfig`; its other arguments have no effect.
+
+    Args:
+        text_config: Configuration of the frozen text encoder that reads the languages too, any of transformers. None
+            for a model that reads their characters alone.
+        text_pooling: How one vector is read from the states of a text, as in `MlaStudentConfig`.
+        text_prompt: What the processor puts before every text that the encoder reads, such as E5's `"query: "`.
+        ngram_rows: Number of rows into which the character n-grams of each language are hashed.
+        shortest_ngram, longest_ngram: Numbers of characters of the n-grams.
+        rank: Number of directions of the embeddings that are predicted; at most their width.
+
+    Raises:
+        LanguageTagError: if a tag names no language.
+        ValueError: if a key is unknown, or a value is impossible.
+
+    Examples:
+        >>> config = RidgeConfig(languages=["mi", "uk"], ngram_rows=4096)
+        >>> model = RidgeModel(config)
+    """
+
+    model_type = "ridge"
+    auto_classes = ("AutoConfig",)
+
+    languages: list[str] | tuple[str, ...] = ()
+    text_config: dict | PreTrainedConfig | None = None
+    text_pooling: TextPooling = "cls"
+    text_prompt: str = ""
+    ngram_rows: int = 8192
+    shortest_ngram: int = 2
+    longest_ngram: int = 5
+    rank: int = 192
+
+    def __post_init__(self, **kwargs: object) -> None:
+        for name in ("ngram_rows", "shortest_ngram", "rank"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.longest_ngram < self.shortest_ngram:
+            raise ValueError(f"longest_ngram={self.longest_ngram} is less than shortest_ngram={self.shortest_ngram}")
+        if isinstance(self.text_config, dict):
+            kind = self.text_config.get("model_type")
+            if kind not in CONFIG_MAPPING:
+                raise ValueError(f"text_config has the model_type {kind!r}, which transformers does not know")
+            self.text_config = CONFIG_MAPPING[kind](**self.text_config)
+        super().__post_init__(**kwargs)
+        self.rank = min(self.rank, self.projection_dim)
+
+
+__all__ = ["RidgeConfig"]

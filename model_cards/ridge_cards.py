@@ -1,0 +1,73 @@
+"""The card of a model that learned languages in closed form."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from .base_models import BaseModel
+from .card_text import CompactCard, CompactCardData, save_card
+from .cards import placeholder_repository
+from .facts import PIPELINE_TAG
+from .licenses import check_weights_license, what_it_forbids
+
+_TEMPLATE = Path(__file__).with_name("ridge.md.jinja")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeCardFacts:
+    """The facts of the card.
+
+    Args:
+        name: the model's, without an owner.
+        languages: BCP-47 tags of all learned languages.
+        native_language: BCP-47 tag of the language that the base reads.
+        base_models: what it was made of, with licenses: the base and, if there is one, the text encoder.
+        has_encoder: whether a text encoder reads the languages too.
+        results: of the languages that were learned now, each a `LanguageResult`.
+        command: that learned them.
+        license: of the weights, a Hub identifier.
+    """
+
+    name: str
+    languages: Sequence[str]
+    native_language: str
+    base_models: Sequence[BaseModel]
+    has_encoder: bool
+    results: Mapping[str, Any]
+    command: str
+    license: str = "other"
+
+    @property
+    def repo_id(self) -> str:
+        return placeholder_repository(self.name)
+
+
+def write_ridge_card(folder: str | Path, facts: RidgeCardFacts) -> Path:
+    """Writes `README.md` into a model's folder.
+
+    Raises:
+        PublishError: if the model's license is freer than that of a model that it began with.
+    """
+    check_weights_license(facts.license, facts.base_models)
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        facts=facts, what_it_forbids=what_it_forbids
+    )
+    on_hub = [base.name for base in facts.base_models if base.on_hub]  # what lies elsewhere cannot be linked to
+    tags = [facts.native_language, *facts.languages]
+    codes = list(dict.fromkeys(tag.partition("-")[0] for tag in tags))
+    metadata = CompactCardData(
+        language=codes,
+        license=facts.license,
+        library_name="transformers",
+        pipeline_tag=PIPELINE_TAG,
+        base_model=on_hub or None,
+        base_model_relation="finetune" if on_hub else None,
+        tags=["babelens", "ridge", "vision-language", "multilingual", "image-text-retrieval"],
+        model_name=facts.name,
+        **({"language_bcp47": tags} if codes != tags else {}),
+    )
+    return save_card(CompactCard(f"---\n{metadata.to_yaml()}\n---\n\n{text}"), folder)

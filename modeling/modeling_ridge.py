@@ -1,0 +1,280 @@
+"""A language learner that is solved and not trained: ridge regression from what a text consists of to the embedding
+that a frozen dual encoder gives its translation.
+
+A text of an acquired language is its character n-grams, hashed into a fixed number of rows with tf-idf weights, and,
+where the model has a frozen multilingual text encoder, the encoder's pooled features, from which the mean of the
+language is taken. One linear map for each language leads from both to the deviation of a text embedding from the mean
+of all, in the directions in which embeddings vary most. A regression shrinks what it predicts towards the mean, the
+more so in another domain, until the mean decides which images are found; so each prediction is scaled to the deviation
+that embeddings have by themselves. `trainers/ridge.py` solves for the maps.
+
+Images, and texts in the native language, are embedded by the native model, bitwise as before. Texts whose language is
+not stated (`und`) are embedded by a map that all languages of a run share.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
+
+from ..configuration.configuration_ridge import RidgeConfig
+from ..configuration.errors import InputError
+from ..configuration.feature_width import POOLER, feature_width, text_width
+from .acquirer import load_plain_state_dict
+from .character_ngrams import hashed_ngrams, ngram_weights
+from .exporting import is_exporting
+from .forward_keywords import Call
+from .modeling_dual_encoder import count_parameters, normalize
+from .modeling_mla_base import MlaPreTrainedModel, features_of, new_native_model
+from .text_encoders import check_pooling, check_text_encoder
+from .towers import build_tower, pool_text
+
+
+class RidgeMaps(nn.Module):
+    """The maps of all languages; the first is shared, for texts whose language is not stated.
+
+    The maps of n-grams are kept as whole numbers of 8 bits with a factor for each direction: 1.5 MB a language.
+    """
+
+    mean: Tensor  # [d], of all targets
+    radius: Tensor  # [], their distance from it
+    directions: Tensor  # [rank, d]
+    importance: Tensor  # [1 + languages, rows], as of all that follow
+    ngrams: Tensor  # [.., rows, rank], int8
+    factors: Tensor  # [.., rank]
+    encoder_mean: Tensor  # [.., W]
+    encoder_map: Tensor  # [.., W, rank]
+
+    def __init__(self, config: RidgeConfig) -> None:
+        super().__init__()
+        count, width = 1 + len(config.languages), feature_width(config.base_config)
+        self.shortest, self.longest = config.shortest_ngram, config.longest_ngram
+        self.register_buffer("mean", torch.empty(width))
+        self.register_buffer("radius", torch.empty(()))
+        self.register_buffer("directions", torch.empty(config.rank, width))
+        self.register_buffer("importance", torch.empty(count, config.ngram_rows))
+        self.register_buffer("ngrams", torch.empty(count, config.ngram_rows, config.rank, dtype=torch.int8))
+        self.register_buffer("factors", torch.empty(count, config.rank))
+        if config.text_config is not None:
+            pooled = text_width(config.text_config, config.text_pooling)
+            self.register_buffer("encoder_mean", torch.empty(count, pooled))
+            self.register_buffer("encoder_map", torch.empty(count, pooled, config.rank))
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Sets all maps to zero: every text is embedded as the mean."""
+        for name in ("radius", "importance", "factors"):
+            init.ones_(getattr(self, name))
+        init.copy_(self.directions, torch.eye(*self.directions.shape))
+        for name in ("mean", "ngrams", "encoder_mean", "encoder_map"):
+            if hasattr(self, name):
+                init.zeros_(getattr(self, name))
+
+    @torch.no_grad()
+    def add(self, count: int) -> None:
+        """Adds maps for this number of languages behind those that there are, which stay as they are."""
+        for name, kept in self._by_language():
+            setattr(self, name, torch.cat([kept, kept.new_zeros(count, *kept.shape[1:])]))
+
+    def _by_language(self) -> list[tuple[str, Tensor]]:
+        names = ("importance", "ngrams", "factors", "encoder_mean", "encoder_map")
+        return [(name, getattr(self, name)) for name in names if hasattr(self, name)]
+
+    @torch.no_grad()
+    def share(self, index: int) -> None:
+        """Takes the map of one language as that of texts whose language is not stated."""
+        for _, values in self._by_language():
+            values[0] = values[index]
+
+    @torch.no_grad()
+    def set(self, index: int, importance: Tensor, ngrams: Tensor, encoder: tuple[Tensor, Tensor] | None) -> None:
+        """Sets the map of one language.
+
+        Args:
+            index: its position.
+            importance ([rows]): of the rows of n-grams.
+            ngrams ([rows, rank]): the map of the n-grams, which is rounded to 8 bits.
+            encoder: the mean [W] of the encoder's features in this language, and their map [W, rank].
+        """
+        factors = ngrams.abs().amax(0).clamp(min=1e-12) / 127
+        self.importance[index], self.factors[index] = importance, factors
+        self.ngrams[index] = (ngrams / factors).round().to(torch.int8)
+        if encoder is not None:
+            self.encoder_mean[index], self.encoder_map[index] = encoder
+
+    def weighted_ngrams(self, characters: Tensor, importance: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the rows [N, J] of the n-grams of texts, and their weights [N, J]."""
+        places, kept = self.rows_of(characters)
+        return places, ngram_weights(places, kept, importance)
+
+    def rows_of(self, characters: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the rows [N, J] of the n-grams of texts, and whether each is one [N, J]."""
+        return hashed_ngrams(characters, self.importance.shape[1], self.shortest, self.longest)
+
+    def forward(self, indices: Tensor, characters: Tensor, pooled: Tensor | None) -> Tensor:
+        """Embeds texts.
+
+        Args:
+            indices ([N]): the map of each text.
+            characters ([N, C]): their code points.
+            pooled ([N, W]): features of the text encoder, if there is one.
+
+        Returns:
+            Embeddings [N, d].
+        """
+        places, weights = self.weighted_ngrams(characters, self.importance[indices].float())
+        rows = self.ngrams[indices[:, None], places].float()  # [N, J, rank]
+        found = torch.einsum("nj,njr->nr", weights, rows) * self.factors[indices].float()
+        if pooled is not None:
+            features = centered(pooled, self.encoder_mean[indices].float())
+            found = found + torch.einsum("nw,nwr->nr", features, self.encoder_map[indices].float())
+        return self.mean.float() + self.radius.float() * normalize(found) @ self.directions.float()
+
+
+def centered(features: Tensor, mean: Tensor) -> Tensor:
+    """Returns features [N, W] of a text encoder without the mean of their language, with length 1: the mean of a
+    language is much of a feature, and says nothing of a text."""
+    return normalize(features.float() - mean)
+
+
+class RidgeModel(MlaPreTrainedModel):
+    """A frozen dual encoder, with a linear map into its space for each acquired language.
+
+    Examples:
+        >>> inputs = processor(text=["he motokā whero"], language="mi", return_tensors="pt")
+        >>> model.get_text_features(**inputs).pooler_output  # [1, d]
+    """
+
+    maps: RidgeMaps
+    text_model: PreTrainedModel | None
+    config_class = RidgeConfig
+    auto_classes = ("AutoModel", "AutoModelForZeroShotImageClassification")
+
+    def __init__(self, config: RidgeConfig) -> None:
+        super().__init__(config)
+        self.native_model = new_native_model(config.base_config)
+        self.text_model = None
+        if config.text_config is not None:
+            check_text_encoder(config.text_config)
+            self.text_model = build_tower(config.text_config, pooler=config.text_pooling == POOLER)
+            check_pooling(self.text_model, config.text_pooling)
+        self.maps = RidgeMaps(config)
+        self.requires_grad_(False)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, RidgeMaps):
+            module.reset()
+            return
+        super()._init_weights(module)
+
+    @classmethod
+    def from_models(
+        cls, native_model: PreTrainedModel, text_model: PreTrainedModel | None = None, **options: Any
+    ) -> Self:
+        """Makes a model without acquired languages from a plain dual encoder.
+
+        Args:
+            native_model: the dual encoder.
+            text_model: a multilingual text encoder.
+            options: keys of `RidgeConfig`.
+        """
+        text_config = None if text_model is None else text_model.config
+        model = cls(RidgeConfig(base_config=native_model.config, text_config=text_config, **options))
+        model = model.to(native_model.dtype)
+        model.load_native(native_model.state_dict())
+        if text_model is not None and model.text_model is not None:
+            own = model.text_model.state_dict()
+            weights = {name: value for name, value in text_model.state_dict().items() if name in own}
+            load_plain_state_dict(model.text_model, weights)
+        return model.eval()
+
+    def frozen_parts(self) -> list[nn.Module]:
+        return [self.native_model, *([] if self.text_model is None else [self.text_model])]
+
+    def set_trainable(self, part: str, languages: Sequence[str] | None = None, *, temperature: bool = False) -> None:
+        """Raises a ValueError: the maps are solved for, and nothing is trained by gradients."""
+        raise ValueError(f"trainable={part!r}: the maps of a ridge model are solved for (babelens.trainers.ridge)")
+
+    def text_calls(self) -> list[Call]:
+        return [self.get_text_features]
+
+    def get_input_embeddings(self) -> nn.Module:
+        return (self.text_model or self.native_model).get_input_embeddings()
+
+    def parameter_parts(self) -> dict[str, int]:
+        """Returns the number of parameters of each part; the maps are buffers, and not among them."""
+        parts = {"native model": count_parameters(self.native_model)}
+        return parts | {"text encoder": 0 if self.text_model is None else count_parameters(self.text_model)}
+
+    @can_return_tuple
+    def get_text_features(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        language_ids: Tensor | None = None,
+        character_ids: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """Embeds texts in any language.
+
+        Args:
+            input_ids ([N, T]): token ids of the native tokenizer in rows of the native language, else of the text
+                encoder's.
+            attention_mask ([N, T]): 0 at padding.
+            language_ids ([N]): 0 for the native language, 1 for a language that is not stated, and the position of
+                an acquired language in the configuration plus 2.
+            character_ids ([N, C]): code points of the texts, as `RidgeProcessor` makes them, 0 at padding.
+
+        Returns:
+            `pooler_output` [N, d] holds the embeddings, which are not normalized.
+
+        Raises:
+            InputError: without texts, and for texts of acquired languages without their characters.
+        """
+        if input_ids is None:
+            raise InputError("a ridge model needs texts: input_ids")
+        if character_ids is None:
+            if language_ids is not None and language_ids.any():
+                raise InputError("texts of acquired languages need character_ids: the processor makes them")
+            # A tokenizer alone, as in transformers' own pipelines, is that of the native model.
+            return features_of(self.native_model.get_text_features, input_ids=input_ids, attention_mask=attention_mask)
+        if language_ids is None:
+            raise InputError("character_ids need language_ids: the processor makes both")
+        native = language_ids == 0
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        if is_exporting():  # a graph has no branches: every row is read in both ways
+            ids = torch.where(native[:, None], input_ids, 0), torch.where(native[:, None], 0, input_ids)
+            own = self.embed_native_texts(ids[0], mask)
+            pooled = self.encoder_features(ids[1], mask)
+            found = self.maps((language_ids - 1).clamp(min=0), character_ids, pooled).to(own)
+            return BaseModelOutputWithPooling(pooler_output=torch.where(native[:, None], own, found))
+        width = feature_width(self.config.base_config)
+        embeddings = torch.empty(len(input_ids), width, device=input_ids.device, dtype=self.dtype)
+        if native.any():
+            embeddings[native] = self.embed_native_texts(input_ids[native], mask[native])
+        if not native.all():
+            other = ~native
+            pooled = self.encoder_features(input_ids[other], mask[other])
+            embeddings[other] = self.maps(language_ids[other] - 1, character_ids[other], pooled).to(self.dtype)
+        return BaseModelOutputWithPooling(pooler_output=embeddings)
+
+    @torch.no_grad()
+    def encoder_features(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
+        """Returns the pooled features [N, W] of texts; None without a text encoder."""
+        if self.text_model is None:
+            return None
+        ids, mask = input_ids, attention_mask
+        if not is_exporting():
+            length = int(mask.sum(-1).max())
+            ids, mask = ids[:, :length], mask[:, :length]
+        output = self.text_model(input_ids=ids, attention_mask=mask, return_dict=True)
+        return pool_text(output, mask, self.config.text_pooling, input_ids=ids).float()
+
+
+__all__ = ["RidgeModel"]
