@@ -3,35 +3,40 @@ augmentation of SMALR's data (Burns et al. 2020, section 7.1)."""
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 
 from ..configuration.errors import CorpusError
 from ..configuration.languages import normalize_language, normalize_languages
+from ..data.batching.views import undecoded
 from ..data.corpus.captions import Caption
 from ..data.corpus.corpus import describe, languages_of, with_captions
 from .translation import Translator
 
 logger = logging.getLogger(__name__)
 
+AnyCorpus = TypeVar("AnyCorpus", Dataset, IterableDataset)
+_ROWS = 128  # of a stream, that are translated together
+
 
 def translated_captions(
-    corpus: Dataset,
+    corpus: AnyCorpus,
     translator: Translator,
     *,
     source: str,
     targets: str | list[str] | tuple[str, ...],
     everywhere: bool = False,
     replace: bool = False,
-) -> Dataset:
+) -> AnyCorpus:
     """Adds translations of the captions in one language as captions of other languages.
 
     They stand in the order of what they translate, after the captions that a row has. A row of which a caption was
     translated to nothing gets no captions in that language, which a warning counts.
 
     Args:
-        corpus: a caption corpus or a translation corpus.
+        corpus: a caption corpus or a translation corpus. A stream is translated while it is read, some rows at a time.
         translator: translates from `source` to each target; a `CachedTranslator` keeps what it has translated.
         source: the language of the captions that are translated.
         targets: the languages that they are translated into.
@@ -43,21 +48,42 @@ def translated_captions(
         The corpus with more captions, and the same rows and other columns.
 
     Raises:
-        CorpusError: when the corpus is a stream, has no caption in `source`, or `source` is among the targets.
+        CorpusError: when the corpus has no caption in `source` (not checked for a stream), or `source` is among the
+            targets.
         UnknownLanguageError, InputError: as the translator.
     """
     source, wanted = normalize_language(source), normalize_languages(targets)
-    if not isinstance(corpus, Dataset):
-        raise CorpusError("captions are translated before they are read, not while: load the stream as a Dataset")
     if source in wanted:
         raise CorpusError(f"captions in {source} are not translated into {source}")
+    if isinstance(corpus, IterableDataset):
+        encoded = undecoded(corpus.with_format(None))  # images stay as they are
+        given: dict[str, Any] = {"translator": translator, "source": source, "targets": wanted}
+        translated = partial(_of_batch, **given, everywhere=everywhere, replace=replace)
+        return encoded.map(translated, batched=True, batch_size=_ROWS).cast(corpus.features)
     if source not in (present := languages_of(corpus)):
         raise CorpusError(f"no captions in {source} to translate; the corpus has {describe(present)}")
     captions: Iterable[list[Caption]] = corpus.with_format(None)["captions"]
+    return with_captions(corpus, _translated(captions, translator, source, wanted, everywhere, replace))
+
+
+def _of_batch(batch: dict[str, list[Any]], **options: Any) -> dict[str, list[Any]]:
+    """A batch of a stream, with translations."""
+    return {**batch, "captions": _translated(batch["captions"], **options)}
+
+
+def _translated(
+    captions: Iterable[list[Caption]],
+    translator: Translator,
+    source: str,
+    targets: list[str],
+    everywhere: bool,
+    replace: bool,
+) -> list[list[Caption]]:
+    """The captions of rows, with translations."""
     if replace:
-        captions = [[caption for caption in row if caption["language"] not in wanted] for row in captions]
-    found = {target: _translations(captions, translator, source, target, everywhere) for target in wanted}
-    return with_captions(corpus, ([*row, *_added(row, source, found, everywhere)] for row in captions))
+        captions = [[caption for caption in row if caption["language"] not in targets] for row in captions]
+    found = {target: _translations(captions, translator, source, target, everywhere) for target in targets}
+    return [[*row, *_added(row, source, found, everywhere)] for row in captions]
 
 
 def _translations(

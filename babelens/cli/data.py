@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..configuration.languages import normalize_language
-from .options import CAPTIONED_IMAGES, AsJson, SkipBadImages, Split, split_tags
+from .options import PUBLISHED_TOO, AsJson, SkipBadImages, SourceOptions, Split, split_tags
 
 _TRANSLATION = "Translation"
 
@@ -15,7 +15,7 @@ def data(
     source: Annotated[
         str | None,
         typer.Argument(
-            metavar="SOURCE", help=f"Captioned images: {CAPTIONED_IMAGES}.", show_default="the emoji benchmark"
+            metavar="SOURCE", help=f"Captioned images: {PUBLISHED_TOO}.", show_default="the emoji benchmark"
         ),
     ] = None,
     language: Annotated[
@@ -26,6 +26,7 @@ def data(
         ),
     ] = None,
     split: Split = None,
+    options: SourceOptions = None,
     skip_bad_images: SkipBadImages = False,
     sheet: Annotated[
         Path | None, typer.Option(help="Draw a contact sheet of images into this PNG file.", dir_okay=False)
@@ -78,6 +79,8 @@ def data(
     language = normalize_language(language) if language else None
     if translate and not (source and output and targets):
         raise typer.BadParameter("it needs SOURCE, --output and --to", param_hint="--translate")
+    if source is None and options:
+        raise typer.BadParameter("the emoji benchmark is shown as it is; name a SOURCE", param_hint="--option")
     from .jobs.data import Translation, show_corpus, show_emoji
 
     if source is None:
@@ -90,6 +93,7 @@ def data(
             source,
             language,
             split,
+            options=options,
             skip_bad_images=skip_bad_images,
             sheet=sheet,
             images=images,

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from .options import (
-    CAPTIONED_IMAGES,
     CONSISTENCY,
+    PUBLISHED_TOO,
     AsJson,
     BatchSize,
     Grid,
@@ -17,6 +17,7 @@ from .options import (
     Report,
     Rerank,
     ResultsFile,
+    SourceOptions,
     Split,
     TopK,
     TrustRemoteCode,
@@ -29,7 +30,7 @@ _TRANSLATION = "Translation before the search"
 
 def captions(
     model: Model,
-    data: Annotated[str, typer.Option(help=f"The images with captions: {CAPTIONED_IMAGES}.")],
+    data: Annotated[str, typer.Option(help=f"The images with captions: {PUBLISHED_TOO}.")],
     languages: Annotated[
         str | None,
         typer.Option(
@@ -38,6 +39,7 @@ def captions(
         ),
     ] = None,
     split: Split = None,
+    options: SourceOptions = None,
     protocol: Protocol = "standard",
     only_captioned: OnlyCaptioned = False,
     output: ResultsFile = None,
@@ -144,6 +146,7 @@ def captions(
         translator=translator,
         translate_to=translate_to if translate_test else None,
         split=split,
+        options=options,
         protocol=protocol,
         only_captioned=only_captioned,
         reranker=load_reranker(rerank, top_k, regions, grid, **code),

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..configuration.defaults import CROP, RESIZE
-from .options import CAPTIONED_IMAGES, SkipBadImages, TrustRemoteCode, split_tags
+from .options import PUBLISHED_TOO, SkipBadImages, SourceOptions, TrustRemoteCode, split_tags
 
 
 def features(
@@ -18,7 +18,7 @@ def features(
             "on the Hub such as `microsoft/resnet-152`.",
         ),
     ],
-    data: Annotated[str, typer.Option(help=f"The images with captions: {CAPTIONED_IMAGES}.")],
+    data: Annotated[str, typer.Option(help=f"The images with captions: {PUBLISHED_TOO}.")],
     output: Annotated[Path, typer.Option(help="The folder to write parquet files into; it must not exist yet.")],
     split: Annotated[
         str | None,
@@ -27,6 +27,7 @@ def features(
             "`train,validation,test`, which become splits of the output."
         ),
     ] = None,
+    options: SourceOptions = None,
     language: Annotated[
         str | None, typer.Option(help="The language of captions that are plain text, as a BCP-47 tag.")
     ] = None,
@@ -62,6 +63,7 @@ def features(
         data,
         output,
         splits=split_tags(split) if split else [],
+        options=options,
         language=language,
         sizes={"resize": resize, "crop": crop},
         skip_bad_images=skip_bad_images,

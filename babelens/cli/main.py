@@ -36,6 +36,7 @@ from .serve import serve
 from .threads import start_measuring
 from .train import train
 from .trim import trim
+from .vocabulary import vocabulary
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -62,7 +63,7 @@ def _options(
 
 
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
-    "Teach and train": [demo, acquire, train, trim],
+    "Teach and train": [demo, acquire, train, vocabulary, trim],
     "Search and measure": [search, serve, embed, features, compare, report, benchmarks],
     "Inspect and publish": [data, info, export, push],
 }

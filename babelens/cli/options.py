@@ -8,6 +8,41 @@ import typer
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model: a folder, or a name on the Hugging Face Hub.")]
 
 CAPTIONED_IMAGES = "a folder with a `metadata.jsonl`, parquet files, or a data set on the Hub"
+PUBLISHED_TOO = (
+    f"{CAPTIONED_IMAGES}; or a published data set, from its files as they are published, with --option: `multi30k`, "
+    "`flickr30k`, `coco`, `wit`, `cc3m`, `cc12m`, `cc300k`"
+)
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="An option of the reader of the data, as under `options` in a recipe, such as `folder=data/multi30k`. "
+        "May be given several times.",
+    ),
+]
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Change a key of the recipe: `--set training.max_steps=100`, `--set stages.NAME.languages=[de]`. "
+        "May be given several times.",
+        metavar="KEY=VALUE",
+    ),
+]
+
+
+def settings_of(texts: list[str] | None) -> dict[str, str]:
+    """The keys and the values, in YAML, of options --set."""
+    settings = {}
+    for text in texts or ():
+        key, found, value = text.partition("=")
+        if not found:
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
+        settings[key] = value
+    return settings
+
 
 TrustRemoteCode = Annotated[
     bool,

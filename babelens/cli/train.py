@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import AsJson, Report, TrustRemoteCode
+from .options import AsJson, Report, Settings, TrustRemoteCode, settings_of
 
 
 def train(
@@ -34,15 +34,7 @@ def train(
             "output, and show the means. Finished runs are skipped, and interrupted ones are continued.",
         ),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Change a key of the recipe: `--set training.max_steps=100`, `--set stages.NAME.languages=[de]`. "
-            "May be given several times.",
-            metavar="KEY=VALUE",
-        ),
-    ] = None,
+    settings: Settings = None,
     report: Report = True,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -52,7 +44,7 @@ def train(
     `AutoModel.from_pretrained`, `babelens search` and `babelens push` take the folder of the model. To train on
     several devices: `python -m torch.distributed.run --nproc_per_node 8 -m babelens train RECIPE`.
     """
-    overrides = dict(_setting(text) for text in settings or [])
+    overrides = settings_of(settings)
     numbers = None if seeds is None else _seeds(seeds)
     if numbers and "training.seed" in overrides:
         raise typer.BadParameter("training.seed is set as well: give one of the two", param_hint="--seeds")
@@ -79,11 +71,3 @@ def _seeds(text: str) -> list[int]:
     if len(set(seeds)) < len(seeds):
         raise typer.BadParameter(f"{text!r} names a seed twice", param_hint="--seeds")
     return seeds
-
-
-def _setting(text: str) -> tuple[str, str]:
-    """The key and the value, in YAML, of an option --set."""
-    key, found, value = text.partition("=")
-    if not found:
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
-    return key, value

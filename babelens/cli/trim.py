@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .options import CAPTIONED_IMAGES, AsJson, Model, TrustRemoteCode, split_tags
+from .options import PUBLISHED_TOO, AsJson, Model, SourceOptions, TrustRemoteCode, split_tags
 
 _TEXTS = "Texts that the model must read"
 
@@ -16,18 +16,20 @@ def trim(
     captions: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Captioned images: {CAPTIONED_IMAGES}. May be given several times.",
+            help=f"Captioned images: {PUBLISHED_TOO}. May be given several times.",
             rich_help_panel=_TEXTS,
         ),
     ] = None,
     translations: Annotated[
         list[str] | None,
         typer.Option(
-            help="Translations: a `.tsv` or `.jsonl` file, OPUS's `de-en.txt.zip`, or a data set on the Hub. "
+            help="Translations: a `.tsv` or `.jsonl` file, OPUS's `de-en.txt.zip`, a data set on the Hub, or a "
+            "published data set with --option: `wikimatrix`, `opus`, `multi30k`, `cc3m`, `cc300k`. "
             "May be given several times.",
             rich_help_panel=_TEXTS,
         ),
     ] = None,
+    options: SourceOptions = None,
     texts: Annotated[
         list[Path] | None,
         typer.Option(
@@ -71,9 +73,19 @@ def trim(
         raise typer.BadParameter(
             "name the texts that the model must read: --captions, --translations, --texts or --recipe"
         )
+    if options and len([*(captions or ()), *(translations or ())]) != 1:
+        raise typer.BadParameter(
+            "it is for one source; several are read as the sources of a --recipe", param_hint="--option"
+        )
     from .jobs.trim import trim_model
 
-    sources = {"captions": captions or (), "translations": translations or (), "files": texts or (), "recipe": recipe}
+    sources = {
+        "captions": captions or (),
+        "translations": translations or (),
+        "files": texts or (),
+        "recipe": recipe,
+        "options": options,
+    }
     tags = split_tags(languages) if languages else None
     code = {"trust_remote_code": trust_remote_code}
     trim_model(model, output, sources | {"languages": tags}, coverage=coverage, as_json=as_json, **code)

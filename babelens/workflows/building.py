@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -207,20 +208,17 @@ class ModelBuilder:
             tokenizer = load_processor(AutoTokenizer, source.from_pretrained, **self.code)
             if source.coverage is None:
                 return tokenizer
-            self._check_captions_at_hand(f"{key}.coverage: word pieces are chosen from", "leave it out")
-            return trimmed_to(tokenizer, self._texts_in(self.data.captions), source.coverage)
-        self._check_captions_at_hand(f"{key}.vocab_size: word pieces are trained on", f"give {key}.from_pretrained")
-        texts = self._texts_in(normalize_languages(source.languages) if source.languages else languages)
+            return trimmed_to(tokenizer, list(chain(*self.data.texts(source.sample).values())), source.coverage)
+        texts = self.data.texts(source.sample)
+
+        def texts_in(tags: Iterable[str]) -> list[str]:
+            return [text for tag in tags for text in texts.get(tag, [])]
+
+        chosen = texts_in(normalize_languages(source.languages) if source.languages else languages)
+        alphabet = texts_in(dict.fromkeys([*spelled, *texts]))
         try:
-            return self.train_vocabulary(source, texts, source.vocab_size, self._texts_in(spelled))
+            return self.train_vocabulary(source, chosen, source.vocab_size, alphabet)
         except RecipeError:
             raise
         except ValueError as error:  # too few pieces for the characters
             raise RecipeError(f"{key}.vocab_size: {error}") from error
-
-    def _check_captions_at_hand(self, subject: str, remedy: str) -> None:
-        if self.data.streams:
-            raise RecipeError(f"{subject} captions at hand, and train.{self.data.streams[0]} is a stream: {remedy}")
-
-    def _texts_in(self, languages: Iterable[str]) -> list[str]:
-        return [text for language in languages for text in self.data.captions.get(language, [])]

@@ -9,6 +9,7 @@ from datasets import Dataset, IterableDataset
 from ..configuration.errors import CorpusError, RecipeError
 from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.added_translations import add_translations
+from ..data.batching.streams import sample_of_stream
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import image_text_pairs, translation_pairs
 from ..data.corpus.corpus import captions_of, languages_of
@@ -81,6 +82,23 @@ class RecipeData:
             for caption in captions_of(corpus).combine_chunks().flatten().to_pylist():
                 captions.setdefault(caption["language"], {}).setdefault(caption["text"])
         return {language: list(captions[language]) for language in sorted(captions)}
+
+    def texts(self, sample: int) -> dict[str, list[str]]:
+        """The captions of all corpora, by language, as `captions`; of each stream those of a sample of its rows.
+
+        Args:
+            sample: the number of rows of each stream, spread evenly over its shards.
+        """
+        if not self.streams:
+            return self.captions
+        texts = {language: dict.fromkeys(captions) for language, captions in self.captions.items()}
+        for task in self.streams:
+            languages = self.languages_of_task(task)
+            for row in sample_of_stream(self.corpora[task].select_columns("captions"), sample):
+                for caption in row["captions"]:
+                    if caption["language"] in languages:
+                        texts.setdefault(caption["language"], {}).setdefault(caption["text"])
+        return {language: list(texts[language]) for language in sorted(texts)}
 
     @cached_property
     def validation(self) -> Any:

@@ -25,7 +25,7 @@ from ..data.emoji.benchmark import load_emoji
 from ..data.emoji.weak import weakly_aligned_emoji
 from ..data.readers.bitext import load_bitext
 from ..data.readers.bitext_files import is_bitext
-from .published_sources import PUBLISHED
+from ..data.readers.published import PUBLISHED
 from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe
 from .recipe_types import as_meant
 from .translated_source import TranslatedSources
@@ -46,17 +46,21 @@ class DataSource:
     """Where captions or translations come from.
 
     Args:
-        source: `emoji`; `emoji-weak`, its names paired with keywords in other languages; `wit` or `cc3m`, read as they
-            are published; or a source of `load_captions` or `load_translations`: a folder, a file, a Hub id.
-            Translations may be files that `load_bitext` reads, such as `wikimatrix/*.tsv.gz`; these are always a
-            stream.
-        options: keyword arguments of the loader, such as `streaming: true`; of a stream, the recipe needs `max_steps`,
-            an existing vocabulary, and `languages` or `pairs`, which a stream does not tell beforehand.
+        source: `emoji`; `emoji-weak`, its names paired with keywords in other languages; a published data set, read
+            from its files as they are published (`data.readers.published`): `multi30k`, `flickr30k`, `coco`, `wit`,
+            `cc3m`, `cc12m`, `cc300k`, `wikimatrix`, `opus`, or `several` of them; or a source of `load_captions` or
+            `load_translations`: a folder, a file, a Hub id. Translations may be files that `load_bitext` reads, such
+            as `wikimatrix/*.tsv.gz`, by default as a stream. Where a folder has the name of a published data set, it
+            is read if there are no options.
+        options: keyword arguments of the loader, such as `streaming: true`; for a stream, the recipe needs
+            `max_steps`, and `languages` or `pairs`, which a stream does not tell beforehand. An option that is null is
+            left out, such as one of another source in a recipe that this one extends.
         languages: languages of image-text pairs; default: all.
         translate: captions to translate by machine before training, `{model: …, from: en, to: [de, fr]}`: `model` is a
             translation model of transformers, a folder or Hub id, or a file of translations (`.tsv`, `.jsonl`), or a
             mapping with one for each language in `to`. With `everywhere: true`, images that have captions in a
-            language get translations into it as well. A list of such mappings translates from several languages.
+            language get translations into it as well. A list of such mappings translates from several languages. A
+            stream is translated while it is read; translations are kept on disk, and made once.
         translations: the task whose data are translations (`text_text`): a caption in `languages` that they translate,
             word for word, gives its image captions in their other languages.
         pairs: language pairs of translations: a list of two-element lists, or {from: [...], to: [...]} for all
@@ -77,6 +81,8 @@ class DataSource:
     def __post_init__(self) -> None:
         if not self.source:
             raise RecipeError("source is empty: name the folder, file or Hub id of the data")
+        given = {name: value for name, value in self.options.items() if value is not None}
+        object.__setattr__(self, "options", given)
         check_languages(self.languages, "languages")
         if isinstance(self.pairs, dict):
             if sorted(self.pairs) != ["from", "to"]:
@@ -91,8 +97,6 @@ class DataSource:
             raise RecipeError(f"pairs: {self.pairs} has no pair of two languages")
         if self.translate is not None and self.translations is not None:
             raise RecipeError("translations: captions are translated by machine (translate) already; give one of both")
-        if self.translated is not None and self.loader_options().get("streaming"):
-            raise RecipeError("translate: captions are translated before training, and a stream is read meanwhile")
 
     @property
     def tags(self) -> list[str] | None:
@@ -120,7 +124,7 @@ class DataSource:
             return _load_weak_emoji
         if self.source == EMOJI:
             return load_emoji
-        if self.source in PUBLISHED:
+        if self.source in PUBLISHED and (self.options or not Path(self.source).exists()):
             return PUBLISHED[self.source]
         if translations and is_bitext(self.source):
             return partial(load_bitext, self.source)
@@ -139,8 +143,12 @@ class DataSource:
         kinds = self.option_types(translations=translations)
         return {name: as_meant(kinds.get(name), value) for name, value in self.options.items()}
 
-    def load(self, *, translations: bool = False) -> Dataset | IterableDataset:
+    def load(self, *, translations: bool = False, **given: Any) -> Dataset | IterableDataset:
         """The caption corpus, or the translation corpus.
+
+        Args:
+            translations: whether translations are read.
+            given: further arguments of the loader.
 
         Raises:
             RecipeError: if an option that has no default is missing.
@@ -149,7 +157,7 @@ class DataSource:
             named = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
             if named and name not in self.options:
                 raise RecipeError(f"options.{name}: {self.source} needs it")
-        return self.loader(translations=translations)(**self.loader_options(translations=translations))
+        return self.loader(translations=translations)(**self.loader_options(translations=translations) | given)
 
 
 def _load_weak_emoji(*, pairs: int = 1, seed: int = 0, **options: Any) -> Dataset:
@@ -214,6 +222,8 @@ class TokenizerSource:
         from_pretrained: a folder or Hub id instead.
         coverage: with `from_pretrained`, the share of the running pieces of the corpora's captions to keep, as
             `babelens trim` does; default: all pieces of the tokenizer.
+        sample: the number of rows of each stream whose captions are read for the pieces, spread evenly over its
+            shards.
     """
 
     vocab_size: int | None = None
@@ -222,6 +232,7 @@ class TokenizerSource:
     continuing_subword_prefix: str | None = None
     from_pretrained: str | None = None
     coverage: float | None = None
+    sample: int = 1_000_000
 
     def __post_init__(self) -> None:
         if (self.vocab_size is None) == (self.from_pretrained is None):
@@ -232,10 +243,13 @@ class TokenizerSource:
             )
         if self.vocab_size is not None and self.vocab_size < 1:
             raise RecipeError(f"vocab_size must be at least 1 word piece, not {self.vocab_size}")
+        if self.sample < 1:
+            raise RecipeError(f"sample must be at least 1 row, not {self.sample}")
         check_languages(self.languages, "languages")
         if self.from_pretrained:
+            own = ("from_pretrained", "coverage", *(["sample"] if self.coverage is not None else []))
             for key in dataclasses.fields(self):
-                if key.name not in ("from_pretrained", "coverage") and getattr(self, key.name) != key.default:
+                if key.name not in own and getattr(self, key.name) != key.default:
                     raise RecipeError(f"{key.name} is for pieces that are trained, with vocab_size")
 
 

@@ -1,11 +1,13 @@
 """The key `translate` of a recipe's data: captions of one language that are translated by machine into others. A list
 translates from several languages, each time the captions that the data have, not their translations."""
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
+from torch.utils.data import get_worker_info
 
 from ..configuration.errors import BabelensError, RecipeError, SaveError
 from ..configuration.languages import normalize_language, normalize_languages
@@ -80,8 +82,9 @@ class TranslatedSource:
         names = ", ".join(dict.fromkeys(self.models.values()))
         return f"translated by machine from {self.source} into {', '.join(self.models)} ({names})"
 
-    def apply(self, corpus: Any, where: str, *, only: Collection[str] | None = None) -> Dataset:
-        """The corpus with translations; each text is translated once for all runs.
+    def apply(self, corpus: Any, where: str, *, only: Collection[str] | None = None) -> Dataset | IterableDataset:
+        """The corpus with translations; each text is translated once for all runs. A stream is translated while it is
+        read; errors of its models and texts then come at its first rows.
 
         Args:
             corpus: the corpus.
@@ -97,22 +100,24 @@ class TranslatedSource:
         if not targets:
             return corpus
         try:
+            is_stream = isinstance(corpus, IterableDataset)
+            translator = _LoadedWhenRead(self, targets) if is_stream else self.translator(targets)
             options: dict[str, Any] = {"source": self.source, "targets": targets, "everywhere": self.everywhere}
-            return translated_captions(corpus, self._translator(targets), **options)
+            return translated_captions(corpus, translator, **options)
         except SaveError:
             raise
         except BabelensError as error:
             raise RecipeError(f"{where}.translate: {error}") from error
 
-    def _translator(self, targets: list[str]) -> Translator:
-        """A translator into these languages; each model is loaded once."""
+    def translator(self, targets: Sequence[str], device: str | None = None) -> Translator:
+        """A translator into these languages, on a device, by default the accelerator; each model is loaded once."""
         by_model: dict[str, list[str]] = {}
         for target in targets:
             by_model.setdefault(self.models[target], []).append(target)
         translators: dict[LanguagePair, Translator] = {}
         for model, languages in by_model.items():
             pair = (self.source, languages[0]) if len(languages) == 1 else None
-            loaded = open_translator(model, pair=pair, batch_size=self.batch_size)
+            loaded = open_translator(model, pair=pair, batch_size=self.batch_size, device=device)
             translators |= dict.fromkeys(((self.source, target) for target in languages), loaded)
         return TranslatorsByPair(translators)
 
@@ -138,14 +143,40 @@ class TranslatedSources:
     def __str__(self) -> str:
         return "; ".join(map(str, self.parts))
 
-    def apply(self, corpus: Any, where: str, *, only: Collection[str] | None = None) -> Dataset:
+    def apply(self, corpus: Any, where: str, *, only: Collection[str] | None = None) -> Dataset | IterableDataset:
         """The corpus with the translations of each part; arguments and errors are those of `TranslatedSource`."""
         if len(self.parts) == 1:
             return self.parts[0].apply(corpus, where, only=only)
-        own = corpus.with_format(None)["captions"] if isinstance(corpus, Dataset) else []
+        if isinstance(corpus, IterableDataset):
+            raise RecipeError(f"{where}.translate: a stream is translated from one language: give one mapping")
+        own = corpus.with_format(None)["captions"]
         rows = [list(row) for row in own]
         for part in self.parts:
             found = part.apply(corpus, where, only=only).with_format(None)["captions"]
             for row, before, after in zip(rows, own, found, strict=True):
                 row += after[len(before) :]  # translations follow the captions that they are of
         return with_captions(corpus, rows)
+
+
+class _LoadedWhenRead:
+    """A translator whose models are loaded by the process that reads a stream. The workers of a data loader are forks
+    of another process, which cannot use its accelerator: they translate on the CPU.
+
+    Args:
+        source: the models.
+        targets: the languages that are translated into.
+    """
+
+    def __init__(self, source: TranslatedSource, targets: list[str]) -> None:
+        self.source, self.targets = source, targets
+        self._loaded: tuple[int, Translator] | None = None
+
+    def translate(self, texts: Sequence[str], source: str, target: str) -> list[str]:
+        """Translates texts, in their order."""
+        if self._loaded is None or self._loaded[0] != os.getpid():
+            device = None if get_worker_info() is None else "cpu"
+            self._loaded = os.getpid(), self.source.translator(self.targets, device)
+        return self._loaded[1].translate(texts, source, target)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"source": self.source, "targets": self.targets, "_loaded": None}

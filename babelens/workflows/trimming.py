@@ -125,8 +125,8 @@ def _trim(source: str, texts: Sequence[str], output: Path, coverage: float, code
 
 def gather_texts(
     *,
-    captions: Sequence[str] = (),
-    translations: Sequence[str] = (),
+    captions: Sequence[str | Dataset] = (),
+    translations: Sequence[str | Dataset] = (),
     files: Sequence[Path] = (),
     recipe: str | None = None,
     languages: Sequence[str] | None = None,
@@ -134,7 +134,7 @@ def gather_texts(
     """The texts of all these sources.
 
     Args:
-        captions, translations: what `load_captions` and `read_translations` take.
+        captions, translations: what `load_captions` and `read_translations` take, or corpora.
         files: text files in UTF-8, one text in a line.
         recipe: a recipe, by its path or its name; a text of several rows of its data is taken once.
         languages: of captions, translations and recipes; by default all, of a recipe those it trains on.
@@ -147,9 +147,9 @@ def gather_texts(
     tags = normalize_languages(list(languages)) if languages else None
     texts: dict[str, list[str]] = {}
     for source in captions:
-        _collect(texts, load_captions(source, check_images=False))
+        _collect(texts, load_captions(source, check_images=False) if isinstance(source, str) else source)
     for source in translations:
-        _collect(texts, read_translations(source, on_incomplete="skip"))
+        _collect(texts, read_translations(source, on_incomplete="skip") if isinstance(source, str) else source)
     if recipe is not None:
         data = recipe_data(load_recipe(recipe))
         for language in tags or [*data.image_languages, *data.pair_languages]:

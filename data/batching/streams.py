@@ -29,6 +29,21 @@ from .views import Example, StreamView
 logger = logging.getLogger(__name__)
 
 
+def sample_of_stream(stream: Stream, rows: int) -> Iterator[dict[str, Any]]:
+    """Yields rows of a stream: about as many from the beginning of each of its shards.
+
+    Args:
+        stream: the stream.
+        rows: the number of rows, at most.
+    """
+    shards, left = stream.num_shards, rows
+    for index in range(shards):
+        share = -(-left // (shards - index))
+        for row in islice(stream.shard(num_shards=shards, index=index), share):
+            left -= 1
+            yield row
+
+
 class StreamBatch(NamedTuple):
     """A batch with the position of its worker.
 

@@ -77,6 +77,17 @@ def read_stair(layout: Layout, languages: Languages) -> Dataset:
 
 def read_korean(layout: Layout, languages: Languages) -> Dataset:
     """AI-Hub's Korean translations of COCO's captions on Karpathy's test images; empty translations are left out."""
+    captions, file = korean_captions(layout)
+    return _on_karpathy_split(layout, {"ko": captions}, {"ko": file})
+
+
+def korean_captions(layout: Layout) -> tuple[dict[str, list[str]], Path]:
+    """AI-Hub's Korean translations by the id of the image, and their file. Empty translations are left out, with a
+    warning that counts them.
+
+    Raises:
+        BenchmarkError: for a file of another form.
+    """
     file = layout.file("MSCOCO_train_val_Korean.json")
     captions: dict[str, list[str]] = {}
     empty: list[str] = []
@@ -90,7 +101,7 @@ def read_korean(layout: Layout, languages: Languages) -> Dataset:
         empty += [image_id] * (len(texts) - len(captions[image_id]))
     if empty:
         logger.warning("%s: left out %d empty captions, of the images %s", file, len(empty), enumeration(empty))
-    return _on_karpathy_split(layout, {"ko": captions}, {"ko": file})
+    return captions, file
 
 
 def read_machine_translations(layout: Layout, languages: Languages) -> Dataset:
@@ -134,8 +145,28 @@ def read_yj(layout: Layout, languages: Languages) -> Dataset:
 
 def read_coco_cn(layout: Layout, languages: Languages) -> Dataset:
     """COCO-CN's test images with the captions that people wrote in Chinese."""
+    return coco_cn_split(layout, "test")
+
+
+def coco_cn_split(layout: Layout, split: str) -> Dataset:
+    """The images of a split of COCO-CN (`train`, `val` or `test`), with the captions that people wrote in Chinese.
+
+    Raises:
+        BenchmarkError: for files of another form, and for an image without a caption.
+    """
+    names, captions, places = coco_cn_captions(layout, split)
+    return layout.corpus(_row(layout, f"{name}.jpg", {"zh": captions[name]}, places[name]) for name in names)
+
+
+def coco_cn_captions(layout: Layout, split: str) -> tuple[list[str], dict[str, list[str]], dict[str, str]]:
+    """The names of the images of a split of COCO-CN, without their ending; the captions by name; and the places of the
+    names, for errors.
+
+    Raises:
+        BenchmarkError: for files of another form, and for an image without a caption.
+    """
     folder = "coco-cn-version1805v1.1/"
-    names_file = layout.file("coco-cn_test.txt", f"{folder}coco-cn_test.txt")
+    names_file = layout.file(f"coco-cn_{split}.txt", f"{folder}coco-cn_{split}.txt")
     file = layout.file("imageid.human-written-caption.txt", f"{folder}imageid.human-written-caption.txt")
     captions: dict[str, list[str]] = {}
     for line, text in read_lines(file):
@@ -148,11 +179,9 @@ def read_coco_cn(layout: Layout, languages: Languages) -> Dataset:
         if not caption.strip():
             raise BadTextError(f"{file} line {line}: the caption is empty")
         captions.setdefault(name, []).append(caption.strip())
-    names = {name.strip(): name.strip() for name in read_texts(names_file)}
+    names = list(dict.fromkeys(name.strip() for name in read_texts(names_file)))
     _refuse_without_captions(names, captions, file)
-    return layout.corpus(
-        _row(layout, f"{name}.jpg", {"zh": captions[name]}, f"{names_file}: {name}") for name in names
-    )
+    return names, captions, {name: f"{names_file}: {name}" for name in names}
 
 
 def read_xtd(layout: Layout, languages: Languages) -> Dataset:

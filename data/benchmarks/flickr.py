@@ -17,9 +17,19 @@ _DESCRIBED = ("en", "de")
 
 def read_flickr30k(layout: Layout, languages: tuple[str, ...]) -> Dataset:
     """Flickr30K's English captions on Karpathy's test images."""
+    return flickr30k_split(layout, "test")
+
+
+def flickr30k_split(layout: Layout, split: str) -> Dataset:
+    """Flickr30K's English captions on the images of a split of Karpathy's.
+
+    Raises:
+        BenchmarkError: for files of another form.
+        BadImageError: for an image that is not in the folder.
+    """
     images = layout.folder(_IMAGES)
     rows = []
-    for place, record in karpathy_images(layout.file("dataset_flickr30k.json"), "test"):
+    for place, record in karpathy_images(layout.file("dataset_flickr30k.json"), split):
         name = identifier_of(record, "filename", place)
         captions = captions_in({"en": karpathy_captions(record, place)})
         rows.append({"image": image_path(images, name, place), "image_id": name, "captions": captions})

@@ -9,6 +9,7 @@ from typing import Any
 from datasets import Dataset, Image, Value
 
 from ...configuration.errors import BenchmarkError
+from ..corpus.captions import enumeration
 from ..corpus.corpus import CAPTIONS
 from ..corpus.text_files import read_json
 from ..readers.task_files import image_path, task_dataset
@@ -77,9 +78,17 @@ class Layout:
         """The error of a folder that is not in the published layout."""
         name = self.benchmark.name
         return BenchmarkError(
-            f"{self.root} does not hold the benchmark {name} as it was published: {problem}. "
-            f"`babelens benchmarks {name}` shows what it needs"
+            f"{self.root} does not hold the benchmark {name} as it was published: {problem}; it has "
+            f"{contents(self.root)}. `babelens benchmarks {name}` shows what it needs"
         )
+
+
+def contents(folder: str | Path) -> str:
+    """The names of what is in a folder, for errors."""
+    if not Path(folder).is_dir():
+        return "no such folder" if not Path(folder).exists() else "no folder, but a file"
+    names = sorted(path.name for path in Path(folder).iterdir())
+    return enumeration(names, 8) or "nothing in it"
 
 
 def json_records(file: Path, key: str | None = None) -> list[dict[str, Any]]:

@@ -48,8 +48,10 @@ def kept(folder, name):
         "model.from_pretrained": folder / "clip",
         "multilingual_tokenizer.from_pretrained": folder / "bert",
         "train.text_text.source": folder / "shapes" / "pairs.tsv",
+        "train.text_text.options": "{}",
         "train.text_text.pairs": PAIRS,
         "train.triplet.source": folder / "shapes",
+        "train.triplet.options": "{}",
         "train.triplet.pairs": PAIRS,
         "stages.transfer.training.max_steps": 2,
         "stages.exposure.training.max_steps": 2,
@@ -70,7 +72,8 @@ def test_transfer_is_kept_on_the_batches_of_exposure(folder, tmp_path):
 
 def test_fine_tuning_on_english_and_then_on_all(folder, tmp_path):
     """CLIP is trained first, with its acquirers off; then the acquirers, on the frozen CLIP."""
-    data = {"train.image_text.source": folder / "shapes", "validation.source": folder / "shapes"}
+    parts = ("train.image_text", "validation")
+    data = {f"{part}.source": folder / "shapes" for part in parts} | {f"{part}.options": "{}" for part in parts}
     ends = {"training.max_steps": 2, "training.eval_strategy": "no", "training.load_best_model_at_end": "false"}
     start = {"model.from_pretrained": folder / "kept"}
     english = train("finetune-en", folder, tmp_path / "en", **data, **ends, **start)

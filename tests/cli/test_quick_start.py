@@ -47,7 +47,7 @@ def answer(*arguments, **environment):
 
 def test_all_commands_are_here():
     groups = [group.name for group in app.registered_groups]
-    assert len(COMMANDS) == 15 and groups == ["evaluate", "analyze", "index", "convert"]
+    assert len(COMMANDS) == 16 and groups == ["evaluate", "analyze", "index", "convert"]
     assert [job.__name__ for job in JOBS] == ["emoji", "classes", "captions", "benchmark", "mteb", "texts", "task"]
 
 

@@ -73,7 +73,18 @@ def test_what_a_stream_cannot_say_must_be_given(tmp_path, recipe):
     del recipe["train"]["image_text"]["languages"]
     with pytest.raises(RecipeError, match=r"train\.image_text: a stream does not tell its languages beforehand"):
         _ = _run(tmp_path, recipe).data.image_languages
-    recipe["train"]["image_text"]["languages"] = ["en"]
-    recipe |= {"model": {"preset": "mural-base"}, "tokenizer": {"vocab_size": 100}}
-    with pytest.raises(RecipeError, match=r"train\.image_text is a stream: give tokenizer\.from_pretrained"):
-        _run(tmp_path, recipe).builder.make_processor()
+
+
+def test_a_vocabulary_is_trained_on_a_sample_of_a_stream(tmp_path, recipe):
+    recipe |= {"model": {"preset": "mural-base"}, "tokenizer": {"vocab_size": 100, "sample": 8}}
+    data = _run(tmp_path, recipe).data
+    whole, sampled = data.texts(1000), data.texts(8)
+    assert {tag: len(texts) for tag, texts in whole.items()} == {"de": 16, "en": 16}  # not French, which is not taken
+    assert {tag: len(texts) for tag, texts in sampled.items()} == {"de": 8, "en": 8}
+    halves = [
+        {caption["text"] for row in shapes_corpus().shard(2, shard) for caption in row["captions"]} for shard in (0, 1)
+    ]
+    assert [len(half & {*sampled["en"]}) for half in halves] == [4, 4]
+    vocabulary = _run(tmp_path, recipe).builder.make_processor().tokenizer.get_vocab()
+    letters = {letter for texts in sampled.values() for text in texts for letter in text.lower() if letter != " "}
+    assert len(vocabulary) <= 100 and letters <= vocabulary.keys()

@@ -52,6 +52,7 @@ def test_a_key_that_names_no_stage_is_refused(stages, key, message):
 LAMB = {
     "etcl/6lang": 1,
     "etcl/base": 2,
+    "etcl/finetune-mscoco": 1,
     "etcl/finetune-multi30k": 1,
     "etcl/mural": 1,
     "etcl/plus-one": 1,

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
+from babelens.configuration.presets import load_preset
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.record import flattened
 
@@ -53,6 +54,35 @@ ROWS = {
         },
     ),
     "smalr/l-liwe": ("smalr/s-liwe", {"model.preset"}),
+    # The paper's central comparison: the text-text task.
+    "mural/align-base": (
+        "mural/base",
+        {"model.preset", "model.overrides.label_smoothing", "train.text_text", "training.task_learning_rates"},
+    ),
+    "mural/align-en": ("mural/align-base", {"train.image_text.languages", "train.image_text.translate"}),
+    "mural/align-translate-train": (
+        "mural/align-base",
+        {"train.image_text.languages", "train.image_text.translate"},
+    ),
+    "mural/large": ("mural/base", {"model.preset", "training.per_device_train_batch_size"}),
+    "mural/align-l2": (
+        "mural/align-en",
+        {"model.preset", "model.overrides.label_smoothing", "training.per_device_train_batch_size"},
+    ),
+    "etcl/mural": (
+        "etcl/base",
+        {
+            *("stages", "train.triplet", "training.save_steps", "training.save_total_limit"),
+            *(f"training.{name}" for name in ("learning_rate", "max_steps", "per_device_train_batch_size")),
+            "training.warmup_steps",
+        },
+    ),
+    "etcl/6lang": ("etcl/triplets", {"train.triplet", "train.image_text"}),
+    "etcl/plus-one": ("etcl/6lang", {"train.image_text.languages"}),
+    "etcl/finetune-mscoco": (
+        "etcl/finetune-multi30k",
+        {*(f"train.image_text.{name}" for name in ("source", "options", "languages")), "training.max_steps"},
+    ),
 }
 
 
@@ -68,3 +98,23 @@ def test_rows_differ_in_what_their_table_compares(name):
     different = {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)} - {"file"}
     beyond = {key for key in different if not any(key == each or key.startswith(f"{each}.") for each in allowed)}
     assert different and not beyond
+
+
+def test_mural_and_align_share_their_loss_and_vocabulary():
+    """What a table compares is the task alone: label smoothing, temperature, towers and tokenizer are the same."""
+    configs = [
+        load_preset(recipe.model.preset, **recipe.model.overrides).to_dict()
+        for recipe in map(load_recipe, ("mural/base", "mural/align-base"))
+    ]
+    different = {key for key in configs[0] if configs[0][key] != configs[1].get(key)}
+    assert different == {"tasks"}
+    tokenizers = {
+        load_recipe(f"mural/{name}").tokenizer for name in ("base", "large", "align-base", "align-en", "align-l2")
+    }
+    assert len(tokenizers) == 1
+
+
+def test_the_second_stage_of_etcl_is_the_same_alone():
+    whole, alone = load_recipe("etcl/base"), load_recipe("etcl/triplets")
+    assert whole.train["triplet"] == alone.train["triplet"]
+    assert {**whole.training, **whole.stages[1].training} == {**alone.training}

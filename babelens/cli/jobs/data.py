@@ -15,8 +15,6 @@ from rich.table import Table
 
 from ...configuration.files import atomic_file
 from ...data.corpus.corpus import captions_of
-from ...data.corpus.images import SkippedImage
-from ...data.corpus.loading import load_captions
 from ...data.corpus.sampling import evenly_spread
 from ...data.corpus.saving import save_captions
 from ...data.emoji.benchmark import VENDORS, emoji_licenses, emoji_manifest, load_emoji, published_manifest
@@ -25,6 +23,7 @@ from ...inference.lettering import Lettering
 from ...inference.translated_captions import translated_captions
 from ..console import plain_console
 from .models import load_translator
+from .sources import read_captions
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,7 @@ def show_corpus(
     language: str | None,
     split: str | None,
     *,
+    options: list[str] | None,
     skip_bad_images: bool,
     sheet: Path | None,
     images: int,
@@ -78,14 +78,7 @@ def show_corpus(
     translation: Translation | None = None,
 ) -> None:
     """Shows what is in a corpus of captioned images, and draws some of its images."""
-    skipped: list[SkippedImage] = []
-    corpus = load_captions(
-        source,
-        language=language,
-        split=split,
-        on_bad_image="skip" if skip_bad_images else "error",
-        skipped=skipped,
-    )
+    corpus, skipped = read_captions(source, options, language=language, split=split, skip_bad_images=skip_bad_images)
     if translation is not None:
         corpus = translation.apply(corpus)
     statistics = {"source": source, **corpus_statistics(corpus), "skipped": [asdict(each) for each in skipped]}

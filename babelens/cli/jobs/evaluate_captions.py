@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from ...data.corpus.corpus import languages_of
-from ...data.corpus.loading import load_captions
 from ...evaluation.consistency import compare_consistency
 from ...evaluation.query_ranks import QueryRanks, of_captions
 from ...evaluation.retrieval import evaluate_retrieval
@@ -15,6 +14,7 @@ from ...inference.reranking import Reranker
 from ...inference.translation import Translator
 from ...workflows.run_results import CONSISTENCY, RECALLS, TRANSLATE_TEST
 from .results import show_results
+from .sources import read_source
 from .tables import print_consistency, print_recalls, print_translate_test
 
 
@@ -24,6 +24,7 @@ def evaluate_captions(
     languages: list[str] | None,
     *,
     split: str | None,
+    options: list[str] | None = None,
     protocol: str,
     only_captioned: bool,
     reranker: Reranker | None,
@@ -38,14 +39,15 @@ def evaluate_captions(
     """Evaluates the embedder in these languages, by default in all of the data, and shows the results.
 
     Args:
-        embedder, data, languages, split, protocol, reranker, output, as_json, report: as the command's options.
+        embedder, data, languages, split, options, protocol, reranker, output, as_json, report: as the options of the
+            command.
         translator: translates captions into `translate_to` before they search, as a second measurement; or, with
             `consistency`, into all languages.
         translate_to: the language; None with `consistency`.
         consistency: whether to measure cross-lingual consistency as well.
         fit_on: source and split of the captions on which CLC-C is fitted.
     """
-    corpus = load_captions(data, split=split)
+    corpus = read_source(data, options, split=split)
     tags = list(languages_of(corpus)) if languages is None else languages
     ranks: dict[str, QueryRanks] = {}
     if translator is not None and translate_to is not None:
@@ -79,7 +81,7 @@ def evaluate_captions(
     if not consistency:
         show_results(results, output, as_json, lambda: print_recalls(data, results), **beside)
         return
-    validation = None if fit_on is None else load_captions(fit_on[0], split=fit_on[1])
+    validation = None if fit_on is None else read_source(fit_on[0], options, split=fit_on[1])
     joined = compare_consistency(
         embedder, {data: corpus}, tags, validation=validation, translator=translator, protocol=protocol
     )

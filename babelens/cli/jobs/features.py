@@ -1,14 +1,12 @@
 """A corpus of ten-crop features, for `babelens features`."""
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from ...configuration.errors import BabelensError
-from ...data.corpus.images import SkippedImage
-from ...data.corpus.loading import load_captions
 from ...inference.ten_crops import TenCropFeatures, write_features
+from .sources import read_captions
 
 
 def extract_features(
@@ -17,6 +15,7 @@ def extract_features(
     output: Path,
     *,
     splits: list[str],
+    options: list[str] | None,
     language: str | None,
     sizes: dict[str, int],
     skip_bad_images: bool,
@@ -34,13 +33,14 @@ def extract_features(
         extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, **sizes)
     except (BabelensError, OSError) as error:
         raise typer.BadParameter(str(error), param_hint="MODEL") from error
-    skipped: list[SkippedImage] = []
-    on_bad_image: Any = "skip" if skip_bad_images else "error"
+    skipped = []
     chosen: list[str | None] = [*splits] or [None]
-    corpora = {
-        split: load_captions(data, split=split, language=language, on_bad_image=on_bad_image, skipped=skipped)
-        for split in chosen
-    }
+    corpora = {}
+    for split in chosen:
+        corpora[split], left_out = read_captions(
+            data, options, language=language, split=split, skip_bad_images=skip_bad_images
+        )
+        skipped += left_out
     for each in skipped:
         typer.echo(f"left out: {each.place}: {each.reason}", err=True)
     only = next(iter(corpora.values())) if len(corpora) == 1 else None

@@ -11,12 +11,18 @@ from rich.table import Table
 
 from ...workflows.trimming import TrimmingReport, gather_texts, trim
 from ..console import plain_console
+from .sources import read_source
 
 
 def trim_model(
     model: str, output: Path, sources: dict[str, Any], *, coverage: float, trust_remote_code: bool, as_json: bool
 ) -> None:
-    """Trims a model to the texts of `sources`, which are arguments of `gather_texts`, and shows what changed."""
+    """Trims a model to the texts of `sources`, which are arguments of `gather_texts`, and shows what changed; with
+    `options`, those of the one source of captions or of translations."""
+    options = sources.pop("options")
+    for kind in ("captions", "translations"):
+        if options and sources[kind]:
+            sources[kind] = [read_source(sources[kind][0], options, translations=kind == "translations")]
     report = trim(model, gather_texts(**sources), output, coverage=coverage, trust_remote_code=trust_remote_code)
     if as_json:
         typer.echo(json.dumps({"model": str(output)} | asdict(report), ensure_ascii=False, indent=2))

@@ -1,0 +1,156 @@
+"""Published data sets by name: each reader on the published layout, and what it says of another one."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from datasets import IterableDataset
+from published_layouts import (
+    caption,
+    write_cc12m,
+    write_cc300k,
+    write_flickr30k,
+    write_mscoco,
+    write_multi30k,
+    write_opus,
+)
+from published_rc3 import FLICKR, write_wikimatrix
+
+from babelens.configuration.errors import BadImageError, CorpusError
+from babelens.data.corpus.corpus import languages_of
+from babelens.data.readers.published import PUBLISHED, load_published
+from babelens.workflows.recipe import DataSource
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        Path("data").mkdir()
+        write_multi30k()
+        write_flickr30k()
+        write_mscoco()
+        write_cc12m()
+        write_cc300k()
+        write_opus("data/opus", ("de", "fr"))
+        write_wikimatrix("de-en", "en-fr")
+        Path("data/other").mkdir()
+        with tarfile.open("data/other/00000.tar", "w") as tar:
+            for ending in ("png", "txt"):
+                member = tarfile.TarInfo(f"0.{ending}")
+                member.size = 1
+                tar.addfile(member, io.BytesIO(b"x"))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(folder)
+    for name in ("bitext", "cc3m", "cc12m", "cc300k"):
+        monkeypatch.setattr(f"babelens.data.readers.{name}.DEFAULT_CACHE", tmp_path / name)
+
+
+def test_multi30k_has_sentences_of_task_1_and_descriptions_of_task_2():
+    options = {"folder": "data/multi30k", "images": "data/flickr30k-images"}
+    sentences = load_published("multi30k", **options)
+    assert languages_of(sentences) == {"cs": 4, "de": 4, "en": 4, "fr": 4} and sentences[0]["image"].size == (16, 16)
+    described = load_published("multi30k", **options, split="test", described=["en", "de"])
+    assert languages_of(described) == {"cs": 4, "de": 20, "en": 20, "fr": 4}
+
+
+def test_flickr30k_has_karpathys_splits():
+    options = {"folder": "data/flickr30k-karpathy"}
+    splits = {split: load_published("flickr30k", **options, split=split) for split in ("train", "validation", "test")}
+    assert [corpus["image_id"] for corpus in splits.values()] == [
+        [f"{each}.jpg" for each in names] for names in (FLICKR[:2], FLICKR[2:3], FLICKR[3:])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("captions", "split", "expected"),
+    [
+        (None, "train", {"en": 20}),  # Karpathy's train and restval
+        (["coco", "stair"], "train", {"en": 20, "ja": 20}),
+        (["stair"], "test", {"ja": 10}),
+        (["coco", "korean"], "validation", {"en": 10, "ko": 2}),
+        (["coco", "coco-cn", "yj"], "train", {"en": 20, "ja": 2, "zh": 1}),
+        (["coco-cn"], "test", {"zh": 1}),
+    ],
+)
+def test_mscoco_has_captions_of_several_data_sets(captions, split, expected):
+    assert languages_of(load_published("coco", folder="data/mscoco", split=split, captions=captions)) == expected
+
+
+def test_cc12m_is_a_table_of_texts_or_archives_with_images():
+    texts, images = (load_published("cc12m", files=files) for files in ("data/cc12m.tsv", "data/cc12m"))
+    assert isinstance(texts, IterableDataset) and isinstance(images, IterableDataset)
+    assert [row["captions"] for row in texts] == [row["captions"] for row in images]
+    assert next(iter(images))["image"].size == (16, 16) and images.num_shards == 2
+    assert len(load_published("cc12m", files="data/cc12m.tsv", streaming=False)) == 8
+
+
+def test_cc300k_leaves_out_images_that_could_not_be_fetched():
+    options = {"folder": "data/cc300k", "image_ids": "data/cc300k/cc300k.json", "languages": ["en", "de"]}
+    texts = load_published("cc300k", **options)
+    assert len(texts) == 6 and texts[1]["captions"][1] == {"language": "de", "text": caption("de", 1)}
+    images = load_published("cc300k", **options, images="data/cc300k/images", on_missing_image="skip")
+    assert images["image_id"] == [f"{number:08}.jpg" for number in range(5)]
+    with pytest.raises(BadImageError, match=r"00000005\.jpg"):
+        load_published("cc300k", **options, images="data/cc300k/images")
+
+
+def test_sentence_pairs_are_streams_unless_they_are_wanted_otherwise():
+    pairs = {
+        "wikimatrix": ({"files": "data/wikimatrix", "min_score": 1.04}, 2),  # of four pairs, and one of a low score
+        "opus": ({"files": "data/opus"}, 4),
+    }
+    for name, (options, count) in pairs.items():
+        assert isinstance(load_published(name, **options), IterableDataset)
+        found = languages_of(load_published(name, **options, streaming=False))
+        assert found == {"de": count, "en": 2 * count, "fr": count}
+
+
+def test_several_data_sets_are_joined():
+    sources = [
+        {"source": "multi30k", "folder": "data/multi30k", "images": "data/flickr30k-images"},
+        {"source": "coco", "folder": "data/mscoco", "captions": ["stair"]},
+    ]
+    joined = load_published("several", sources=sources)
+    assert len(joined) == 8 and languages_of(joined)["ja"] == 20
+    with pytest.raises(CorpusError, match="a stream cannot be joined"):
+        load_published("several", sources=[{"source": "cc12m", "files": "data/cc12m"}])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "found"),
+    [
+        ("multi30k", {"folder": "data/mscoco"}, "train.txt"),
+        ("flickr30k", {"folder": "data/mscoco"}, r"no folder flickr30k-images; it has .*coco-cn_test\.txt"),
+        ("coco", {"folder": "data/flickr30k-karpathy"}, r"dataset_coco\.json.*it has dataset_flickr30k\.json"),
+        ("coco", {"folder": "nowhere"}, "no such folder"),
+        ("wit", {"files": "data/cc12m.tsv", "images": "data"}, r"expected the columns language.*found https://"),
+        ("cc3m", {"folder": "data/mscoco"}, r"train_imageId2Ann\.tsv"),
+        ("cc12m", {"files": "data/other"}, r"00000\.tar .*url and caption.*found \.png and \.txt"),
+        ("cc12m", {"files": "data/wikimatrix"}, r"no archive"),
+        ("cc300k", {"folder": "data/mscoco"}, r"ref_captions_en\.json"),
+        ("wikimatrix", {"files": "data/opus"}, r"WikiMatrix\.de-en\.tsv\.gz; data/opus has de-en\.txt\.zip"),
+        ("opus", {"files": "data/wikimatrix"}, r"de-en\.txt\.zip.*has WikiMatrix\.de-en\.tsv\.gz"),
+        ("laion", {}, "there are multi30k, flickr30k, coco"),
+        ("multi30k", {}, "folder"),
+        ("multi30k", {"folder": "data/multi30k", "splits": "train"}, "splits"),
+    ],
+)
+def test_what_is_not_the_layout_is_refused_with_what_was_found(name, options, found):
+    with pytest.raises(CorpusError, match=found):
+        load_published(name, **options)
+
+
+def test_a_folder_of_the_same_name_is_read_where_there_are_no_options(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("coco").mkdir()
+    Path("coco/metadata.jsonl").write_text(json.dumps({"file_name": "a.jpg", "captions": {"en": "a cat"}}))
+    assert DataSource("coco", {"check_images": False}).loader() is PUBLISHED["coco"]
+    assert DataSource("coco").loader() is not PUBLISHED["coco"]

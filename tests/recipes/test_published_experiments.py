@@ -1,0 +1,67 @@
+"""The table of published experiments: it names recipes that are there and the data that they read, and the page of the
+documentation is made from it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from recipe_world import NAMES
+
+from babelens.data.readers.published import PUBLISHED
+from babelens.workflows.loading import load_recipe
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "tools"))
+try:
+    from experiments_page import PAGE, experiments_page, read_table
+finally:
+    sys.path.pop(0)
+
+TABLE = read_table()
+ROWS = [(paper["name"], row) for paper in TABLE["papers"] for row in paper["rows"]]
+# `unread` are sources of its recipes that the settings in `how` take away.
+KEYS = {"table", "row", "recipes", "how", "data", "none", "unread"}
+FOLDERS = ("mural", "etcl", "mla", "rc3", "smalr")
+OWN_FILES = {"data/multi30k-features", "data/coco-features"}
+
+
+def sources_of(name):
+    """The published data sets that a recipe reads."""
+    recipe = load_recipe(name)
+    tests = getattr(recipe, "test", None) or {}
+    found = set()
+    for source in [*recipe.train.values(), *tests.values()]:
+        parts = source.options["sources"] if source.source == "several" else [{"source": source.source}]
+        found |= {part["source"] for part in parts}
+    return found
+
+
+def test_the_page_is_what_the_table_says():
+    assert PAGE.read_text(encoding="utf-8") == experiments_page()
+
+
+@pytest.mark.parametrize(
+    ("paper", "row"), ROWS, ids=[f"{paper.split()[0]} {r['table']} {r['row']}" for paper, r in ROWS]
+)
+def test_a_row_names_recipes_and_the_data_that_they_read(paper, row):
+    assert ("recipes" in row) != ("none" in row) and row.keys() <= KEYS
+    if "none" in row:
+        assert row["none"] in TABLE["reasons"]
+        return
+    assert set(row["recipes"]) <= set(NAMES)
+    facts = [TABLE["data"][key] for key in row["data"]]
+    readable = {source for each in facts for source in (*each.get("sources", ()), *each.get("stand_in", ()))}
+    read = {source for name in row["recipes"] for source in sources_of(name)} - OWN_FILES
+    assert read - {*row.get("unread", ())} <= readable
+
+
+def test_every_recipe_of_a_paper_trains_a_row():
+    trained = {name for _, row in ROWS for name in row.get("recipes", ())}
+    assert {name for name in NAMES if name.partition("/")[0] in FOLDERS} == trained
+
+
+def test_data_are_had_or_not_for_a_known_reason():
+    for facts in TABLE["data"].values():
+        assert facts["state"] in TABLE["states"]
+        tasks = {"xvnli", "xgqa", "marvl", "nlvr2", "xflickrco"}
+        assert {*facts.get("sources", ()), *facts.get("stand_in", ())} <= PUBLISHED.keys() | tasks
+        assert facts["state"] == "unpublished" or "stand_in" not in facts

@@ -1,0 +1,70 @@
+"""Every recipe of the repository starts on the files that were published, by the command in its header, and its model
+is evaluated: two steps of tiny models, in the folder of `recipe_world`."""
+
+import os
+
+import pytest
+from recipe_world import NAMES, World, header_commands
+
+from babelens.workflows.loading import load_recipe
+
+CACHES = (
+    *(f"babelens.data.readers.{name}.DEFAULT_CACHE" for name in ("bitext", "wit", "cc3m", "cc12m", "cc300k")),
+    "babelens.inference.translation_cache.DEFAULT_CACHE",
+    "babelens.trainers.frozen_features.DEFAULT_CACHE",
+)
+
+# Recipes of each method, which every run of the tests starts; the others are `live`.
+IN_EVERY_RUN = {
+    "mural/base",
+    "mural/finetune-multi30k-coco",
+    "mural/finetune-wit",
+    "etcl/base",
+    "mla/cc300k",
+    "photos/mla/student",
+    "rc3/base",
+    "rc3/itr",
+    "smalr/smalr",
+    "smalr/s-liwe",
+    "emoji/smalr/liwe",
+    "photos/locked",
+}
+
+
+def with_marks(name):
+    return name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.live)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder, before = tmp_path_factory.mktemp("world"), os.getcwd()
+    with pytest.MonkeyPatch.context() as patched:
+        for cache in CACHES:
+            patched.setattr(cache, folder / "cache" / cache.rpartition(".")[0])
+        table = folder / "emoji.parquet"
+        patched.setattr("babelens.data.emoji.benchmark._table_path", lambda image_size, cache_dir: table)
+        os.chdir(folder)
+        try:
+            yield World(folder)
+        finally:
+            os.chdir(before)
+
+
+@pytest.mark.parametrize("name", [with_marks(name) for name in NAMES])
+def test_it_starts_and_is_evaluated(world, name):
+    output = world.train(name)
+    assert (output / "model.safetensors").is_file()
+    recipe = load_recipe(name)
+    measured = world.evaluate(name) or any((output / "evaluation").glob("*.json"))
+    assert measured or (recipe.method == "rc3" and recipe.task_name is None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_header_has_the_command(name):
+    assert any(words[1:3] == ["train", name] or words[1] == "demo" for words in header_commands(name, own=True))
+
+
+def test_recipes_of_every_method_are_started_in_every_run():
+    assert set(NAMES) >= IN_EVERY_RUN
+    started, known = ({load_recipe(name).method for name in names} for names in (IN_EVERY_RUN, NAMES))
+    assert started == known

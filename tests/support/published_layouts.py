@@ -1,0 +1,256 @@
+"""What the recipes of the repository name, on a few rows: data sets in exactly the layout in which they are published,
+under `data` of the current folder; photographs of one's own; vectors of words; and the emoji benchmark's table."""
+
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from datasets import Dataset
+from PIL import Image
+from published_benchmarks import annotations, coco_name, write_image, write_json, write_text
+from published_rc3 import (
+    FLICKR,
+    write_cc3m,
+    write_marvl,
+    write_wikimatrix,
+    write_wit,
+    write_xflickrco,
+    write_xgqa,
+    write_xvnli,
+)
+
+from babelens.data.emoji.benchmark import published_manifest
+from babelens.data.emoji.build import FEATURES, MANIFEST_KEY
+
+SMALR_LANGUAGES = ("en", "de", "fr", "cs", "zh", "ja", "ar", "af", "ko", "ru")
+PHOTO_LANGUAGES = ("en", "de", "fr", "cs")
+RC3_PAIRS = ("cs-en", "de-en", "de-fr", "en-fr", "en-id", "en-ja", "en-zh")
+COCO_IMAGES = {"train": (9, 25), "restval": (42, 73), "val": (74, 133), "test": (136, 139)}
+
+
+def caption(language: str, number: int, kind: int = 0) -> str:
+    return f"{language} a red dog {number} on grass {kind}"
+
+
+def write_gzip(path: Path, lines: Iterable[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+
+
+def write_multi30k() -> None:
+    """Multi30K's repository, with the images of Flickr30K's archive in the folders that recipes name."""
+    names = [f"{each}.jpg" for each in FLICKR]
+    for folder in ("flickr30k-images", "flickr30k", "flickr30k/images"):
+        for seed, name in enumerate(names):
+            write_image(Path("data", folder, name), seed)
+    for split in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
+        write_text(Path(f"data/multi30k/task1/image_splits/{split}.txt"), *names)
+        for language in PHOTO_LANGUAGES:
+            lines = [caption(language, number) for number in range(len(names))]
+            write_gzip(Path(f"data/multi30k/task1/raw/{split}.{language}.gz"), lines)
+    for split in ("train", "val", "test_2016"):
+        write_text(Path(f"data/multi30k/task2/image_splits/{split}_images.txt"), *names)
+        for kind in range(1, 6):
+            for language in ("en", "de"):
+                lines = [caption(language, number, kind) for number in range(len(names))]
+                write_gzip(Path(f"data/multi30k/task2/raw/{split}.{kind}.{language}.gz"), lines)
+
+
+def write_flickr30k() -> None:
+    images = []
+    for number, each in enumerate(FLICKR):
+        split = ("train", "train", "val", "test")[number]
+        sentences = [{"raw": caption("en", number, kind), "sentid": 5 * number + kind} for kind in range(5)]
+        images.append({"filename": f"{each}.jpg", "split": split, "imgid": number, "sentences": sentences})
+    write_json(Path("data/flickr30k-karpathy/dataset_flickr30k.json"), {"images": images, "dataset": "flickr30k"})
+    for seed, each in enumerate(FLICKR):
+        write_image(Path(f"data/flickr30k-karpathy/flickr30k-images/{each}.jpg"), seed)
+
+
+def write_mscoco() -> None:
+    root = Path("data/mscoco")
+    folder_of = dict.fromkeys(COCO_IMAGES, "val2014") | {"train": "train2014"}
+    images = []
+    for split, numbers in COCO_IMAGES.items():
+        for number in numbers:
+            name = coco_name(number, folder_of[split])
+            write_image(root / folder_of[split] / name, number)
+            sentences = [{"raw": caption("en", number, kind), "sentid": 5 * number + kind} for kind in range(5)]
+            record = {"filename": name, "filepath": folder_of[split], "split": split, "cocoid": number}
+            images.append(record | {"imgid": len(images), "sentences": sentences})
+    write_json(root / "dataset_coco.json", {"images": images, "dataset": "coco"})
+    train, others = COCO_IMAGES["train"], [n for split, n in COCO_IMAGES.items() if split != "train"]
+    validation = [number for numbers in others for number in numbers]
+    for part, numbers in (("train", train), ("val", validation)):
+        japanese = {number: [caption("ja", number, kind) for kind in range(5)] for number in numbers}
+        write_json(root / f"stair_captions_v1.2_{part}.json", annotations(japanese))
+    korean = [
+        {
+            "file_path": f"x/{number}.jpg",
+            "captions": [caption("en", number)],
+            "id": number,
+            "caption_ko": [caption("ko", number)],
+        }
+        for number in (*train, *validation)
+    ]
+    write_json(root / "MSCOCO_train_val_Korean.json", korean)
+    write_json(
+        root / "yjcaptions26k_clean.json", annotations({number: [caption("ja", number, 9)] for number in train})
+    )
+    chinese = {"train": [coco_name(train[0], "train2014")], "val": [coco_name(COCO_IMAGES["val"][0])]}
+    chinese["test"] = [coco_name(COCO_IMAGES["test"][0])]
+    for split, names in chinese.items():
+        write_text(root / f"coco-cn_{split}.txt", *(name[:-4] for name in names))
+    lines = [f"{name[:-4]}#0\t{caption('zh', 0)}" for names in chinese.values() for name in names]
+    write_text(root / "imageid.human-written-caption.txt", *lines)
+
+
+def write_cc12m() -> None:
+    """The table, and two archives of img2dataset."""
+    urls = [f"https://example.com/{number}.jpg" for number in range(8)]
+    write_text(Path("data/cc12m.tsv"), *(f"{url}\t{caption('en', n)}" for n, url in enumerate(urls)))
+    Path("data/cc12m").mkdir()
+    for shard in range(2):
+        with tarfile.open(f"data/cc12m/{shard:05}.tar", "w") as tar:
+            for number in range(4 * shard, 4 * shard + 4):
+                image = io.BytesIO()
+                noise = np.random.default_rng(number).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+                Image.fromarray(noise).save(image, "JPEG")
+                record = {"caption": caption("en", number), "url": urls[number], "key": f"{number:09}"}
+                record |= {"status": "success", "error_message": None, "width": 16, "height": 16, "exif": "{}"}
+                members = {
+                    "jpg": image.getvalue(),
+                    "json": json.dumps(record).encode(),
+                    "txt": caption("en", number).encode(),
+                }
+                for ending, content in members.items():
+                    member = tarfile.TarInfo(f"{number:09}.{ending}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+
+
+def write_cc300k() -> None:
+    """MLA's annotations, of one image more than there is in CC300K; one image could not be fetched."""
+    names = [f"{number:08}.jpg" for number in range(7)]
+    for language in ("en", "de", "fr", "cs", "zh", "ja"):
+        captions = {name: [caption(language, number)] for number, name in enumerate(names)}
+        write_json(Path(f"data/cc300k/annotation/uc2_6langs/jsons/ref_captions_{language}.json"), captions)
+    write_json(Path("data/cc300k/cc300k.json"), names[:6])
+    for seed, name in enumerate(names[:5]):
+        write_image(Path("data/cc300k/images", name), seed)
+
+
+def write_opus(folder: str, languages: Iterable[str]) -> None:
+    """Moses' texts, as OPUS packs them, of English with each language."""
+    Path(folder).mkdir(parents=True)
+    for language in languages:
+        first, second = sorted(("en", language))
+        with zipfile.ZipFile(f"{folder}/{first}-{second}.txt.zip", "w") as archive:
+            for side in (first, second):
+                text = "".join(f"{caption(side, number)}\n" for number in range(4))
+                archive.writestr(f"CCMatrix.{first}-{second}.{side}", text)
+            archive.writestr("README", "OPUS")
+
+
+def write_features() -> None:
+    """What `babelens features` makes of Multi30K and of MSCOCO: the splits of one folder."""
+    rng = np.random.default_rng(0)
+    people = {"multi30k": {"en": 5, "de": 5, "fr": 1, "cs": 1}, "coco": {"en": 5, "zh": 1, "ja": 1}}
+    for name, counts in people.items():
+        for split, numbers in {"train": range(6), "validation": range(6, 9), "test": range(9, 12)}.items():
+            rows = [
+                {
+                    "image_id": f"{number}.jpg",
+                    "captions": [
+                        {"language": tag, "text": caption(tag, number, kind)}
+                        for tag, count in counts.items()
+                        for kind in range(count)
+                    ],
+                    "features": rng.standard_normal(2048, dtype=np.float32).tolist(),
+                }
+                for number in numbers
+            ]
+            folder = Path(f"data/{name}-features/data")
+            folder.mkdir(parents=True, exist_ok=True)
+            Dataset.from_list(rows).to_parquet(folder / f"{split}-00000-of-00001.parquet")
+
+
+def write_vectors() -> None:
+    """FastText's text files."""
+    rng = np.random.default_rng(0)
+    for tag in SMALR_LANGUAGES:
+        words = [tag, "a", "red", "dog", "on", "grass", *map(str, range(12))]
+        lines = [f"{word} {' '.join(map(str, rng.standard_normal(300).round(3)))}" for word in words]
+        write_text(Path(f"vectors/wiki.{tag}.vec"), f"{len(words)} 300", *lines)
+
+
+def write_photos() -> None:
+    for folder, numbers in (("photos", range(8)), ("more-photos", range(8, 12))):
+        lines = []
+        for number in numbers:
+            write_image(Path(folder, f"{number}.png"), number)
+            captions = {tag: [caption(tag, number)] for tag in PHOTO_LANGUAGES}
+            lines.append(json.dumps({"file_name": f"{number}.png", "captions": captions}))
+        write_text(Path(folder, "metadata.jsonl"), *lines)
+    rows = [{tag: caption(tag, number) for tag in PHOTO_LANGUAGES} for number in range(8)]
+    write_text(Path("translations.jsonl"), *map(json.dumps, rows))
+    write_text(Path("translations.tsv"), "\t".join(PHOTO_LANGUAGES), *("\t".join(row.values()) for row in rows))
+
+
+def write_published() -> None:
+    """All of the above."""
+    write_xvnli()
+    write_xgqa()
+    write_marvl()
+    write_xflickrco()
+    write_cc3m(6)
+    for number in range(6):  # as VOLTA names the images
+        write_image(Path("data/cc3m/images", str(zlib.crc32(f"http://images.com/{number}.jpg".encode()))), number)
+    write_wit(4)
+    train = Path("data/wit/wit_v1.train.all-00000-of-00010.tsv.gz").read_bytes()
+    for split in ("val", "test"):
+        Path(f"data/wit/wit_v1.{split}.all-00000-of-00005.tsv.gz").write_bytes(train)
+    write_wikimatrix(*RC3_PAIRS)
+    write_multi30k()
+    write_flickr30k()
+    write_mscoco()
+    write_cc12m()
+    write_cc300k()
+    write_features()
+    write_vectors()
+    write_photos()
+    write_text(Path("data/task-texts.txt"), "there is a dog")
+
+
+def write_emoji(path: Path) -> Path:
+    """A table in the form of the emoji benchmark's, of forty concepts in all its languages."""
+    manifest = published_manifest()
+    rows = []
+    for vendor in ("twemoji", "openmoji", "fluent", "noto"):
+        for concept in range(40):
+            image = io.BytesIO()
+            noise = np.random.default_rng(concept).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(image, "PNG")
+            texts = [{"language": tag, "text": f"{tag} dog {concept}"} for tag in manifest["languages"]]
+            rows.append(
+                {
+                    "image": {"bytes": image.getvalue(), "path": None},
+                    "image_id": f"1f6{concept:02x}",
+                    "captions": texts,
+                    "split": ("train", "train", "validation", "test")[concept % 4],
+                    "vendor": vendor,
+                    "emoji": chr(0x1F600 + concept),
+                    "category": "Flags" if concept % 5 == 4 else "Smileys & Emotion",
+                    "keywords": [{**each, "text": f"{each['text']}, red, grass"} for each in texts],
+                }
+            )
+    table = Dataset.from_list(rows, features=FEATURES).with_format("arrow")[:]
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, MANIFEST_KEY: json.dumps(manifest)}), path)
+    return path

@@ -1,0 +1,221 @@
+"""RC3's data sets on a few rows in the layout in which they are published, under `data` of the current folder, and
+what its recipes begin with, under `runs`. An image has regions of 36 x 2048 numbers, under the name that each file of
+IGLUE has for it."""
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from transformers import MBartConfig, MBartForConditionalGeneration
+
+from babelens import Rc3Config, Rc3Model, Rc3Processor
+from babelens.data.readers.wit_index import COLUMNS
+from babelens.processing.processing_rc3 import square_image_processor
+from babelens.processing.tokenizer_training import train_bpe
+
+LANGUAGES = ["cs", "de", "en", "fr", "id", "ja", "zh"]
+SIZES = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_layers": 1,
+    "decoder_attention_heads": 2,
+    "decoder_ffn_dim": 16,
+    "max_position_embeddings": 128,
+}
+PATCHES = {"image_size": 32, "patch_size": 16, "patch_width": 16}
+FLICKR = ["1000092795", "10002456", "1000268201", "1000344755"]
+COCO = ["COCO_val2014_000000042", "COCO_val2014_000000074"]
+
+
+def write_rc3() -> None:
+    """A pre-trained RC3 in `runs/rc3`."""
+    tokenizer = train_bpe(["a dog runs in the park", "ein Hund", "un chien", "seekor anjing", "犬", "狗"], 320)
+    sizes = {"region_size": 2048, "max_regions": 36, "max_text_length": 32}
+    processor = Rc3Processor.new(tokenizer, LANGUAGES, square_image_processor(32), **sizes)
+    torch.manual_seed(0)
+    Rc3Model(Rc3Config(**SIZES | PATCHES | processor.config_fields())).save_pretrained("runs/rc3")
+    processor.save_pretrained("runs/rc3")
+
+
+def write_regions(name: str, image_ids: list[str]) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(f"data/{name}", "w") as file:
+        for image_id in image_ids:
+            file.create_group(image_id)["features"] = features(image_id)
+
+
+def features(image_id: str) -> np.ndarray:
+    rng = np.random.default_rng(zlib.crc32(image_id.encode()))
+    return rng.random((36, 2048), dtype=np.float32)
+
+
+def write_images(folder: str, names: list[str]) -> None:
+    for name in names:
+        path = Path("data", folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        PIL.Image.new("RGB", (40, 32)).save(path, "PNG" if path.suffix == ".png" else "JPEG")
+
+
+def write_lines(name: str, records: list[dict]) -> None:
+    path = Path("data", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+
+
+def sentences(image_id: str, label: str) -> dict[str, str]:
+    """A line of XVNLI's files, which name an image without `.jpg`."""
+    return {
+        "gold_label": label,
+        "sentence1": "A dog runs.",
+        "sentence2": "A dog is outside.",
+        "captionID": f"{image_id}.jpg#1",
+        "pairID": f"{image_id}.jpg#1r1e",
+        "Flikr30kID": image_id,
+    }
+
+
+def write_captions(name: str, images: list[str], count: int) -> None:
+    record = {"sentences": [f"A dog runs {number}." for number in range(count)]}
+    write_lines(name, [record | {"id": image, "img_path": f"{image}.jpg"} for image in images])
+
+
+def write_xvnli() -> None:
+    labels = ["entailment", "neutral", "contradiction", "entailment"]
+    records = [sentences(*pair) for pair in zip(FLICKR, labels, strict=True)]
+    for name in ("en/train", "en/test", "fr/test"):
+        write_lines(f"xvnli/{name}.jsonl", records)
+    write_images("flickr30k", [f"{image_id}.jpg" for image_id in FLICKR])
+    write_regions("flickr30k_boxes36.h5", FLICKR)
+
+
+def write_xgqa() -> None:
+    ids = ["n161313", "n406334", "2386621"]
+    questions = {
+        str(201307251 + number): {"question": "Is it overcast?", "answer": answer, "imageId": image_id, "groups": {}}
+        for number, (image_id, answer) in enumerate(zip(ids, ("no", "yes", "pipe"), strict=True))
+    }
+    for tag in ("en", "de", "id", "zh"):
+        Path("data/xgqa", tag).mkdir(parents=True)
+        Path("data/xgqa", tag, "testdev_balanced_questions.json").write_text(json.dumps(questions))
+    Path("data/xgqa/en/train_balanced_questions.json").write_text(json.dumps(questions))
+    Path("data/xgqa/trainval_ans2label.json").write_text(json.dumps({"yes": 0, "pipe": 1, "no": 2}))
+    write_images("gqa", [f"{image_id}.jpg" for image_id in ids])
+    write_regions("vg-gqa_boxes36.h5", ids)
+
+
+def write_marvl() -> None:
+    names = []
+    for split, directory in (("train", "7"), ("dev", None), ("test1", None)):
+        pair = f"{split}-850-0"
+        record = {"identifier": f"{pair}-0", "sentence": "There is a dog.", "label": "True"}
+        write_lines(f"nlvr2/{split}.json", [record | ({"directory": 7} if directory else {})] * 2)
+        images = [f"{pair}-img{side}" for side in (0, 1)]
+        where = f"images/train/{directory}" if directory else split
+        write_images(f"nlvr2/{where}", [f"{name}.png" for name in images])
+        names += images
+    write_regions("nlvr2_boxes36.h5", names)
+    for tag in ("id", "zh"):  # whose images have the same names
+        sides = {"left_img": "39-Panci/39-n-5.jpg", "right_img": "39-Panci/39-2.jpg"}
+        about = {"concept": "39-Panci", "language": tag, "caption": "panci", "id": f"{tag}-0", "label": True}
+        write_lines(f"marvl/marvl-{tag}.jsonl", [about | sides])
+        write_images(f"marvl/{tag}/images", list(sides.values()))
+        write_regions(f"marvl-{tag}_boxes36.h5", ["39-n-5", "39-2"])
+
+
+def write_xflickrco() -> None:
+    write_captions("flickr30k/train_ann.jsonl", FLICKR, 5)
+    tested = [*FLICKR[:2], *COCO]
+    for tag in ("en", "de", "ja", "zh"):
+        write_captions(f"xflickrco/{tag}/test.jsonl", tested, 1)
+    write_images("flickr30k/images", [f"{image}.jpg" for image in FLICKR])
+    write_images("xflickrco/images", [f"{image}.jpg" for image in tested])
+    write_regions("flickr30k_boxes36.h5", FLICKR)
+    write_regions("xflickrco-test_boxes36.h5", [f"{image}.jpg" for image in tested])
+
+
+def write_multi30k() -> None:
+    Path("data/multi30k").mkdir(exist_ok=True)
+    for split, images in (("train", FLICKR), ("test_2016_flickr", FLICKR[:2]), ("test_2017_flickr", FLICKR[2:])):
+        for tag, text in (("en", "A dog runs."), ("de", "Ein Hund rennt."), ("fr", "Un chien court.")):
+            Path(f"data/multi30k/{split}.{tag}").write_text(f"{text}\n" * len(images))
+        Path(f"data/multi30k/{split}.txt").write_text("".join(f"{image}.jpg\n" for image in images))
+    write_images("flickr30k", [f"{image}.jpg" for image in FLICKR])
+    write_regions("flickr30k_boxes36.h5", FLICKR)
+
+
+def packed(value) -> bytes:
+    """msgpack of lists, texts, bytes and arrays, as tensorpack writes them with msgpack-numpy."""
+    return pytest.importorskip("msgpack").packb(value, default=packed_array, use_bin_type=True)
+
+
+def packed_array(value: np.ndarray) -> dict:
+    return {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape, b"data": value.tobytes()}
+
+
+def write_cc3m(count: int) -> None:
+    """UC2's translations, and VOLTA's regions and list of images, one of which has no regions."""
+    lmdb = pytest.importorskip("lmdb")
+    Path("data/cc3m").mkdir()
+    urls = [f"http://images.com/{number}.jpg" for number in range(count)]
+    ids = [str(zlib.crc32(url.encode())) for url in urls]
+    for tag in ("en", "cs", "de", "fr", "ja", "zh"):
+        name = f"train_imageId2Ann{'' if tag == 'en' else f'_{tag}'}.tsv"
+        with Path("data/cc3m", name).open("w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, delimiter="\t")
+            for number, url in enumerate(urls):
+                lines.writerow([f"train_{number:08}", url, f"{tag} dog {number}", "success"])
+    kept = ids[:-1]
+    Path("data/cc3m/caption_train.json").write_text(json.dumps(dict.fromkeys(kept, "a dog")))
+    small = np.zeros((36, 4), np.float32)
+    file = {"path": "data/cc3m/training_feat_all.lmdb", "subdir": False, "map_size": 1 << 26}
+    with lmdb.open(**file) as database, database.begin(write=True) as transaction:
+        for number, image_id in enumerate(kept):
+            record = [features(image_id), *[small] * 7, "36", "375", "500", image_id, "a dog"]
+            transaction.put(f"{number:08}".encode(), packed(record))
+        transaction.put(b"__keys__", packed([f"{number:08}".encode() for number in range(len(kept))]))
+
+
+def write_wit(count: int) -> None:
+    """A row for each image and language, and the images at the paths of their addresses, one of which is missing."""
+    Path("data/wit").mkdir()
+    buffer = io.StringIO(newline="")
+    lines = csv.writer(buffer, delimiter="\t", lineterminator="\n")
+    lines.writerow(COLUMNS)
+    for number in range(count):
+        path = f"wikipedia/commons/9/93/Dog_{number}.jpg"
+        for tag in ("de", "en", "fr", "id", "ja", "zh"):
+            cells = {"language": tag, "image_url": f"https://upload.wikimedia.org/{path}"}
+            cells["caption_reference_description"] = f"{tag} a dog called {number}"
+            lines.writerow((dict.fromkeys(COLUMNS, "") | cells).values())
+        if number:
+            write_images("wit-images", [path])
+    Path("data/wit/wit_v1.train.all-00000-of-00010.tsv.gz").write_bytes(gzip.compress(buffer.getvalue().encode()))
+
+
+def write_wikimatrix(*pairs: str) -> None:
+    """Files of some pairs of languages, also of one that RC3 does not read, with a pair of texts of a low score."""
+    Path("data/wikimatrix").mkdir()
+    for pair in pairs:
+        first, second = pair.split("-")
+        lines = [f"{score}\t{first} text {number}\t{second} text {number}" for number, score in enumerate("2211")]
+        table = "\n".join(["1.01\tlow\tlow", *lines])
+        Path(f"data/wikimatrix/WikiMatrix.{pair}.tsv.gz").write_bytes(gzip.compress(table.encode()))
+
+
+def write_mbart() -> None:
+    codes = ["cs_CZ", "de_DE", "en_XX", "fr_XX", "id_ID", "ja_XX", "zh_CN"]
+    tokenizer = train_bpe(["a dog called 1 runs in the park"], 300, min_frequency=1)
+    tokenizer.add_special_tokens({"additional_special_tokens": codes})
+    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    config = MBartConfig(**SIZES | special, vocab_size=len(tokenizer), scale_embedding=True)
+    MBartForConditionalGeneration(config).save_pretrained("runs/mbart-50-trimmed")
+    tokenizer.save_pretrained("runs/mbart-50-trimmed")

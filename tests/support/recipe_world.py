@@ -1,0 +1,226 @@
+"""A folder in which every recipe of the repository can be run in a moment: the published data sets that recipes name
+(`published_layouts`), tiny models in the place of those on the Hub, and two steps of training."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from published_layouts import write_emoji, write_opus, write_published
+from published_rc3 import PATCHES, write_mbart
+from tiny_backbones import saved_backbone
+from tiny_native import saved, tiny_bert, tiny_clip
+from transformers import AutoConfig
+from translation_models import save_nllb
+from typer.testing import CliRunner
+
+from babelens.cli.main import app
+from babelens.configuration.feature_width import image_width
+from babelens.workflows.recipe import RECIPES, find_recipe
+from babelens.workflows.recipe_file import parse, read_recipe
+
+NAMES = sorted(str(file.relative_to(RECIPES).with_suffix("")) for file in RECIPES.rglob("*.yaml"))
+HUB: dict[str, Callable[[Path], object]] = {
+    "openai/clip-vit-base-patch32": lambda folder: saved(tiny_clip(), folder),
+    "google-bert/bert-base-multilingual-cased": lambda folder: saved(tiny_bert(), folder),
+    "sentence-transformers/LaBSE": lambda folder: saved(tiny_bert(), folder),
+    "sentence-transformers/all-MiniLM-L6-v2": lambda folder: saved(tiny_bert(), folder),
+    "intfloat/multilingual-e5-small": lambda folder: saved(tiny_bert(layers=4), folder),
+    "google/efficientnet-b0": lambda folder: saved_backbone("efficientnet", folder),
+    "facebook/nllb-200-distilled-600M": save_nllb,
+}
+# Of the models that other recipes go on from, the recipe that trains them, by the first folder of the names.
+TRAINED_BY = {
+    "runs/base": "mural/base",
+    "runs/mural": "etcl/mural",
+    "runs/etcl": "etcl/base",
+    "runs/cc300k": "mla/cc300k",
+    "runs/finetune-en": "mla/finetune-en",
+    "runs/rc3": {"rc3": "rc3/base", "emoji": "emoji/rc3/pretrain", "photos": "photos/rc3/pretrain"},
+    "runs/clip": {"emoji": "emoji/mla/clip", "photos": "photos/mla/clip"},
+    "runs/backbone": "emoji/rc3/backbone",
+}
+PRESETS = {
+    "mural-base": "mural-tiny",
+    "mural-large": "mural-tiny",
+    "align-base": "align-tiny",
+    "align-l2": "align-tiny",
+    "etcl-base": "etcl-tiny",
+    "smalr-base": "smalr-tiny",
+    "s-liwe": "liwe-tiny",
+    "l-liwe": "liwe-tiny",
+}
+_NUMBERS = {
+    "max_steps": 2,
+    "num_train_epochs": 1,
+    "per_device_train_batch_size": 2,
+    "per_device_eval_batch_size": 4,
+    "eval_steps": 2,
+    "save_steps": 2,
+    "logging_steps": 1,
+    "warmup_steps": 1,
+    "dataloader_num_workers": 0,
+    "dataloader_persistent_workers": False,
+    "eval_batches": 1,
+    "augmented_regions": 1,
+    "sentences_per_image": 1,
+}
+
+
+class World:
+    """Runs recipes in the current folder, each once.
+
+    Args:
+        folder: the current folder, which is filled.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        write_published()
+        write_mbart()
+        for path, name in (("data/eobt", "mural/base"), ("data/ccmatrix", "etcl/base")):
+            write_opus(path, read_recipe(find_recipe(name))["train"]["text_text"]["pairs"]["to"])
+        write_emoji(folder / "emoji.parquet")
+        self._stand_ins: dict[str, str] = {}
+        self._trained: dict[str, Path] = {}
+
+    def stand_in(self, hub_id: str) -> str:
+        """The folder of the tiny model in the place of one on the Hub."""
+        if hub_id not in self._stand_ins:
+            folder = self.folder / "hub" / hub_id.replace("/", "--")
+            HUB[hub_id](folder)
+            self._stand_ins[hub_id] = str(folder)
+        return self._stand_ins[hub_id]
+
+    def train(self, name: str) -> Path:
+        """The folder of a recipe's model, trained by the command in its header."""
+        if name not in self._trained:
+            output = self.folder / "out" / name
+            settings = {**self._given(name), **self._changes(name)}
+            command = ["train", name, "--output", str(output), "--no-report"]
+            self._run(*command, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
+            self._trained[name] = output
+        return self._trained[name]
+
+    def evaluate(self, name: str) -> bool:
+        """Evaluates a recipe's model by the commands in its header, or in that of the recipe that it extends. False
+        where there are none: it is evaluated when it is trained."""
+        commands = header_commands(name)
+        for _, *words in commands:
+            if words[0] == "evaluate":
+                words[1] = str(self.train(name))
+            elif words[0] != "data" or Path(words[words.index("--output") + 1]).exists():
+                continue
+            self._run(*(self._replaced(word, name) for word in words))
+        return any(words[1] == "evaluate" for words in commands)
+
+    def vocabulary(self, name: str) -> Path:
+        """The vocabulary that the header of a recipe trains."""
+        [words] = [words for words in header_commands(name) if words[1] == "vocabulary"]
+        output = self.folder / words[words.index("--output") + 1]
+        if not output.exists():
+            words[words.index("--size") + 1] = "300"
+            leaves = (
+                (key, value, self._replaced(value, name)) for key, value in _leaves(read_recipe(find_recipe(name)))
+            )
+            changes = [f"{key}={other}" for key, value, other in leaves if key.startswith("train.") and other != value]
+            sets = [word for change in changes for word in ("--set", change)]
+            self._run(*words[1:], *sets)
+        return output
+
+    def _given(self, name: str) -> dict[str, str]:
+        """What the command in the header sets; capitals stand for one's own files, which recipes name as well."""
+        for words in header_commands(name, own=True):
+            if words[1:3] == ["train", name]:
+                pairs = (word.split("=", 1) for option, word in pairwise(words) if option == "--set")
+                return {key: self._replaced(value, name) for key, value in pairs if not value.isupper()}
+        return {}
+
+    def _changes(self, name: str) -> dict[str, str]:
+        """What makes a recipe small."""
+        content = read_recipe(find_recipe(name))
+        changes: dict[str, Any] = {"training.use_cpu": True, "training.precision": "float32"}
+        parts = {f"stages.{stage['name']}.": stage for stage in content.get("stages") or ()}
+        for part, given in (parts | {"": content, "text_model.": content.get("text_model") or {}}).items():
+            for key, value in given.get("training", {}).items():
+                if key in _NUMBERS and value:
+                    changes[f"{part}training.{key}"] = _NUMBERS[key]
+                elif key.endswith("_batch_sizes"):
+                    changes[f"{part}training.{key}"] = dict.fromkeys(value, 2)
+        if not {"max_steps", "num_train_epochs"} & content["training"].keys() and not content.get("stages"):
+            changes["training.max_steps"] = 2
+        if content["method"] == "rc3" and content["model"].get("from_pretrained") == "runs/mbart-50-trimmed":
+            changes |= {f"model.overrides.{key}": value for key, value in PATCHES.items()}
+            changes |= {"image.resize": 32, "image.crop": 32}
+        if content.get("backbone") in HUB and "region_size" in content["model"].get("overrides", {}):
+            changes["model.overrides.region_size"] = image_width(
+                AutoConfig.from_pretrained(self.stand_in(content["backbone"]))
+            )
+        if preset := PRESETS.get(content["model"].get("preset", "")):
+            changes["model.preset"] = preset
+            if content["method"] in ("mural", "etcl"):
+                changes |= {"image.resize": 36, "image.crop": 32}
+            if content["method"] == "smalr":
+                sizes = {"hidden_size": 16, "image_hidden_size": 16, "word_size": 4}
+                changes |= {f"model.overrides.{key}": value for key, value in sizes.items()}
+                if content["model"].get("overrides", {}).get("latent_tokens") != 0:
+                    changes["model.overrides.latent_tokens"] = 8
+        for key, value in _leaves(content):
+            if key.endswith("vocab_size"):
+                changes[key] = 420 if content["method"] == "rc3" else 900
+            elif key == "tokenizer.from_pretrained" and value == "runs/vocabulary":
+                changes[key] = str(self.vocabulary("mural/base"))
+            elif (other := self._replaced(value, name)) != value:
+                changes[key] = other
+        return {key: json.dumps(value) if not isinstance(value, str) else value for key, value in changes.items()}
+
+    def _replaced(self, value: Any, name: str) -> Any:
+        """A value with tiny models in it."""
+        if isinstance(value, list):
+            replaced = [self._replaced(each, name) for each in value]
+            return value if replaced == value else json.dumps(replaced)
+        if isinstance(value, dict):
+            return {key: self._replaced(each, name) for key, each in value.items()}
+        if not isinstance(value, str):
+            return value
+        if value in HUB:
+            return self.stand_in(value)
+        trained_by = TRAINED_BY.get(value)
+        if isinstance(trained_by, dict):
+            trained_by = trained_by[name.partition("/")[0]]
+        return value if trained_by is None or trained_by == name else str(self.train(trained_by))
+
+    def _run(self, *arguments: str) -> None:
+        done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+        assert done.exit_code == 0, f"{shlex.join(arguments)}\n{done.output}"
+
+
+def header_commands(name: str, *, own: bool = False) -> list[list[str]]:
+    """The commands in the header of a recipe, in words; of one without commands of a kind, those of the recipe that it
+    extends, unless only its `own` are asked for."""
+    file = find_recipe(name)
+    text = file.read_text(encoding="utf-8")
+    comments = re.match(r"(?:#.*\n)*", text)
+    joined = re.sub(r"\\\n#\s*|\n#\s+(?=--)", " ", comments[0] if comments else "")
+    lines = [line.removeprefix("#").strip() for line in joined.splitlines()]
+    started = (re.sub(r"^(python .*-m |[A-Z_]+=\S+ )babelens", "babelens", line) for line in lines)
+    commands = [shlex.split(line, comments=True) for line in started if line.startswith("babelens ")]
+    content = parse(text)
+    if own or "extends" not in content:
+        return commands
+    above = str((file.parent / f"{content['extends']}.yaml").resolve().relative_to(RECIPES.resolve()).with_suffix(""))
+    kinds = {words[1] for words in commands}
+    return commands + [words for words in header_commands(above) if words[1] not in kinds]
+
+
+def _leaves(content: Any, place: str = "") -> list[tuple[str, Any]]:
+    """(dotted key, value) of nested mappings, of named lists too."""
+    if isinstance(content, dict):
+        return [leaf for key, value in content.items() for leaf in _leaves(value, f"{place}.{key}" if place else key)]
+    if isinstance(content, list) and content and all(isinstance(each, dict) and "name" in each for each in content):
+        parts = {each["name"]: {key: value for key, value in each.items() if key != "name"} for each in content}
+        return _leaves(parts, place)
+    return [(place, content)]
