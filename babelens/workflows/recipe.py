@@ -97,6 +97,8 @@ class DataSource:
             raise RecipeError(f"pairs: {self.pairs} has no pair of two languages")
         if self.translate is not None and self.translations is not None:
             raise RecipeError("translations: captions are translated by machine (translate) already; give one of both")
+        if self.translate is not None:
+            TranslatedSources.of(self.translate)  # checked here, where an error gets the place of the key
 
     @property
     def tags(self) -> list[str] | None:

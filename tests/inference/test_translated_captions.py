@@ -77,8 +77,13 @@ def test_a_row_that_was_translated_to_nothing_gets_no_captions(caplog):
 def test_what_cannot_be_translated(caption_corpus, translator, source, targets, message):
     with pytest.raises(CorpusError, match=message):
         translated_captions(caption_corpus, translator, source=source, targets=targets)
-    with pytest.raises(CorpusError, match="load the stream as a Dataset"):
-        translated_captions(caption_corpus.to_iterable_dataset(), translator, source=source, targets=["de"])
+
+
+def test_a_stream_is_translated_as_its_rows_are(caption_corpus, translator):
+    given = {"source": "en", "targets": ["de"], "everywhere": True}
+    whole = translated_captions(caption_corpus, translator, **given).with_format(None)["captions"]
+    stream = translated_captions(caption_corpus.to_iterable_dataset(), translator, **given)
+    assert [row["captions"] for row in stream] == list(whole)
 
 
 # ---- Before encoding ----
