@@ -374,8 +374,8 @@ def test_a_token_is_asked_for_once(page, service):
 def test_names_of_files_are_text(page, embedder, tmp_path):
     """Nothing in them is read as markup, nor in queries and in errors that repeat them."""
     evil = "<img src=x onerror=document.title='run'>"
-    for name in (f"{evil}.png", "<script>document.title='run'<\\script>.png"):
-        Image.new("RGB", (8, 8), "red").save(tmp_path / name)
+    for name, color in ((f"{evil}.png", "red"), ("<script>document.title='run'<\\script>.png", "blue")):
+        Image.new("RGB", (8, 8), color).save(tmp_path / name)
     with serving(ImageService.of_folder(embedder, tmp_path, model=evil)) as server:
         open_page(page, f"{server.address}?q={quote(evil)}&language=en")
         names = settled(page)
