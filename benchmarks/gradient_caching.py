@@ -97,7 +97,8 @@ def make_trainer(model: PreTrainedModel, folder: str, batch: dict[str, Batch], *
 
     options = {"use_cpu": True, "precision": "float32", "report_to": "none", "save_strategy": "no", **settings}
     arguments = made.arguments_class(output_dir=folder, **options)
-    trainer = OneBatch(model, arguments, processing_class=None)
+    # Nothing is read or saved: the batch is there already.
+    trainer = OneBatch(model, arguments, processing_class=object())
     trainer.remove_callback(PrinterCallback)
     return trainer
 
