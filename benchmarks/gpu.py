@@ -27,7 +27,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,9 +38,8 @@ import typer
 from gradient_caching import IMAGE_TEXT, make_batch, make_trainer, versions
 from loss import OPEN_CLIP, OURS, embeddings, make_side
 from PIL import Image
-from throughput import WARM_UP_STEPS, Stopwatch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import CLIPImageProcessorPil
+from transformers import CLIPImageProcessorPil, TrainerCallback
 
 from babelens import Embedder, MlaConfig, MlaModel, MuralConfig, MuralModel, MuralProcessor, load_preset
 from babelens.processing.tokenizer_training import train_wordpiece
@@ -64,6 +63,8 @@ _WORDS = (
     "near",
     "a",
 )
+
+WARM_UP_STEPS = 3  # with compilation and the optimizer's state; not counted
 
 app = typer.Typer(pretty_exceptions_enable=False)
 
@@ -158,6 +159,22 @@ class Machine:
         return 2 * size**3 / self.seconds(lambda: one @ other, 10)
 
 
+@dataclass
+class Stopwatch(TrainerCallback):
+    """Seconds of each step, the device's work included."""
+
+    machine: Machine
+    seconds: list[float] = field(default_factory=list)
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.machine.synchronize()
+        self.start = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.machine.synchronize()
+        self.seconds.append(time.perf_counter() - self.start)
+
+
 # ---- Models ----
 
 
@@ -178,7 +195,7 @@ def step_seconds(machine: Machine, model: MuralModel, batch: int, **settings: An
     """The median time of a step of `Trainer.train()` on one batch, data never waited for."""
     image = getattr(model.config.vision_config, "image_size", machine.sizes.image)
     inputs = {IMAGE_TEXT: make_batch(model, IMAGE_TEXT, batch, image)}
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(machine)
     with tempfile.TemporaryDirectory() as folder:
         options = machine.settings(max_steps=WARM_UP_STEPS + machine.sizes.steps, **settings)
         trainer = make_trainer(model, folder, inputs, **options)
