@@ -22,10 +22,10 @@ BATCH, UNTIMED = 192, 3
 STEP = """
 import sys, time
 sys.argv[0] = "babelens"  # so that torch is imported as in a command: after the load was first read
-from babelens.cli import threads
+from babelens.cli import starting
 if sys.argv[1] == "command":
-    threads.start_measuring()
-import babelens.cli.jobs  # as a command does, after its arguments
+    starting.start_measuring()
+starting.begin_work()  # as a command does, after its arguments
 import torch
 from babelens import MuralModel, load_preset
 torch.manual_seed(0)

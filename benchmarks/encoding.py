@@ -32,7 +32,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from turns import Clock, seconds
 
 from babelens import Embedder, SmalrModel, SmalrProcessor
-from babelens.cli.memory import keep_freed_memory
+from babelens.cli.starting import keep_freed_memory
 
 BATCH = 64
 Side = Callable[[], object]

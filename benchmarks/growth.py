@@ -30,7 +30,7 @@ import typer
 from growth_commands import CASES, Case
 from growth_inputs import Command, Failed, Inputs, check, forked, run
 
-from babelens.cli import jobs
+import babelens
 
 RESULTS = Path("growth.jsonl")
 PLOT = Path(__file__).parents[1] / "docs/results/growth.svg"
@@ -63,8 +63,10 @@ def measure_alone(folder: Path, results: Path, only: list[str] | None = None, qu
     chosen = [case for case in CASES if only is None or case.name.startswith(tuple(only))]
     if not chosen:
         raise SystemExit(f"no such case; there are: {', '.join(dict.fromkeys(case.name for case in CASES))}")
-    for module in pkgutil.iter_modules(jobs.__path__, f"{jobs.__name__}."):
-        import_module(module.name)
+    for room in ("evaluation", "inference", "workflows"):  # so that no command's time is that of its imports
+        package = import_module(f"{babelens.__name__}.{room}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
     failed: list[str] = []
     inputs = Inputs(folder)
     for case in chosen:

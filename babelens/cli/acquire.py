@@ -7,6 +7,7 @@ import typer
 
 from ..configuration.defaults import M_BERT, Precision
 from .options import CAPTIONED_IMAGES, AsJson, TrustRemoteCode
+from .starting import begin_work
 
 _DATA = "Data"
 _ENCODER = "Text encoder"
@@ -247,7 +248,8 @@ def acquire(
     model. A student is a text encoder that learns to put texts where BASE puts their translations. --advise says which
     of these two fits.
     """
-    from .jobs.acquire import acquire_language, acquire_solved, print_advice
+    begin_work()
+    from .acquire_work import acquire_language, acquire_solved, print_advice
 
     choices = {
         "base": base,

@@ -1,11 +1,25 @@
 """`babelens compare`: the results of runs side by side, or of models on the same captioned images."""
 
+import io
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ..configuration.errors import ComparisonError, UnknownLanguageError
+from .console import plain_console
 from .options import CAPTIONED_IMAGES, BatchSize, OnlyCaptioned, Protocol, Split, TrustRemoteCode, split_tags
+from .starting import begin_work
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from ..evaluation.comparison import RunResults, Score
+    from ..evaluation.query_ranks import QueryRanks
 
 # What a table with intervals shows where --metrics is left out: all seven metrics would not fit into a terminal.
 _SHOWN = ["t2i_r1", "i2t_r1", "mean_recall"]
@@ -69,27 +83,37 @@ def compare(
         raise typer.BadParameter(f"{metrics!r} names no metric", param_hint="--metrics")
     if data is None:
         _check_no_models(context, runs)
-        from .jobs.compare import compare_runs
+        begin_work()
 
         compare_runs([Path(run) for run in runs], names, style)
         return
     tags = None if languages is None else split_tags(languages)
     if tags == []:
         raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
-    from .jobs.compare_models import compare_models
+    begin_work()
 
-    compare_models(
-        runs,
-        data,
-        tags,
-        names or _SHOWN,
-        style,
-        split=split,
-        protocol=protocol,
-        only_captioned=only_captioned,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-    )
+    from ..data.corpus.corpus import languages_of
+    from ..data.corpus.loading import load_captions
+    from ..workflows.run_results import row_names
+
+    models = dict(zip(row_names(runs), runs, strict=True))
+    if len(models) < len(runs):
+        raise ComparisonError(f"{next(model for model in runs if runs.count(model) > 1)} is named twice")
+    corpus = load_captions(data, split=split)
+    tags = list(languages_of(corpus)) if tags is None else tags
+    rows = {}
+    for number, (name, model) in enumerate(models.items(), 1):
+        logger.info("%s (%d of %d)", model, number, len(runs))
+        results = _results(
+            model,
+            corpus,
+            tags,
+            {"protocol": protocol, "only_captioned": only_captioned},
+            batch_size=batch_size,
+            trust_remote_code=trust_remote_code,
+        )
+        rows[name] = [results]
+    show_comparison(rows, names or _SHOWN, style, intervals=True)
 
 
 def _check_no_models(context: typer.Context, runs: list[str]) -> None:
@@ -109,3 +133,187 @@ def _check_no_models(context: typer.Context, runs: list[str]) -> None:
             raise typer.BadParameter(
                 f"Path {run!r} does not exist. To compare models on captioned images, give --data", param_hint="RUNS"
             )
+
+
+# ---- Comparing runs, for `babelens compare` ----
+
+logger = logging.getLogger(__name__)
+
+# The mark of a difference that may be chance.
+NOISE = "n.s."
+
+
+def compare_runs(runs: Sequence[Path], metrics: list[str] | None, style: str) -> None:
+    """Compares runs, and shows the result; arguments as those of `babelens compare`."""
+    from ..workflows.run_results import read_rows
+
+    show_comparison(read_rows(runs), metrics, style)
+
+
+def show_comparison(
+    rows: "Mapping[str, Sequence[RunResults]]", metrics: list[str] | None, style: str, *, intervals: bool = False
+) -> None:
+    """Compares rows, and prints the scores.
+
+    Args:
+        rows: the results of each row's seeds.
+        metrics: the metrics to compare; None for all.
+        style: `table`, `md`, `csv` or `json`.
+        intervals: whether tables show each difference with its interval, too; CSV and JSON always have them.
+    """
+    from ..evaluation.comparison import compare, without_ranks
+
+    scores = compare(rows, metrics)
+    if len(rows) > 1 and (missing := without_ranks(rows)):
+        logger.warning(
+            "%s: there are no ranks of queries, since an earlier version evaluated the run: significance is not "
+            "computed. `babelens train … --resume` evaluates a finished run again",
+            ", ".join(missing),
+        )
+    match style:
+        case "json":
+            typer.echo(json.dumps([_record(score) for score in scores], ensure_ascii=False, indent=2))
+        case "csv":
+            typer.echo(_csv(scores), nl=False)
+        case "md":
+            typer.echo(_markdown(scores, intervals))
+        case _:
+            _print_tables(scores, intervals)
+
+
+def with_interval(score: "Score") -> str:
+    """A score, and below it its difference to the first row: `71.2` and `+1.3 [0.4, 2.2] **`."""
+    from ..evaluation.comparison import spread
+
+    values, difference = spread(score.values), score.difference
+    if difference is None:
+        return values
+    interval = f"[{difference.low:.1f}, {difference.high:.1f}]"
+    return f"{values}\n{difference.value:+.1f} {interval} {difference.stars or NOISE}"
+
+
+def _record(score: "Score") -> dict[str, Any]:
+    """Every number of a score."""
+    difference = score.difference
+    record: dict[str, Any] = {
+        "test_set": score.test_set,
+        "language": score.language,
+        "run": score.row,
+        "metric": score.metric,
+        "seeds": len(score.values),
+        "mean": score.mean,
+        "deviation": score.deviation,
+    }
+    names = ("value", "low", "high", "p")
+    keys = ("difference", "difference_low", "difference_high", "p")
+    return record | {key: difference and getattr(difference, name) for key, name in zip(keys, names, strict=True)}
+
+
+def _csv(scores: "Sequence[Score]") -> str:
+    records = [_record(score) for score in scores]
+    text = io.StringIO()
+    import csv
+
+    writer = csv.DictWriter(text, records[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def _markdown(scores: "Sequence[Score]", intervals: bool) -> str:
+    parts = []
+    for test_set, headings, lines in _tables(scores, intervals):
+        parts += [f"**{test_set}**", "", _row(["language", "run", *headings])]
+        parts.append(_row(["---", "---", *("--:" for _ in headings)]))
+        parts += [*(_row([language, *cells]) for language, cells in lines), ""]
+    return "\n".join([*parts, *_legend(scores, intervals)]).rstrip()
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "; ") for cell in cells) + " |"
+
+
+def _print_tables(scores: "Sequence[Score]", intervals: bool) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    console = plain_console()
+    for test_set, headings, lines in _tables(scores, intervals):
+        table = Table(box=SIMPLE_HEAD, title=f"{test_set}, in %", title_justify="left")
+        for heading in ("language", "run"):
+            table.add_column(heading)
+        for heading in headings:
+            table.add_column(heading, justify="right")
+        for language, group in groupby(lines, lambda line: line[0]):
+            for number, (_, cells) in enumerate(group):
+                table.add_row("" if number else language, *cells)
+        console.print(table)
+    for line in _legend(scores, intervals):
+        console.print(line)
+
+
+def _tables(scores: "Sequence[Score]", intervals: bool) -> list[tuple[str, list[str], list[tuple[str, list[str]]]]]:
+    """(test set, metrics, lines) of each table; a line is a language, and cells of the run and its metrics."""
+    tables = []
+    for test_set, group in groupby(scores, lambda score: score.test_set):
+        members = list(group)
+        metrics = list(dict.fromkeys(score.metric for score in members))
+        lines = []
+        for (language, row), line in groupby(members, lambda score: (score.language, score.row)):
+            cells = {score.metric: with_interval(score) if intervals else str(score) for score in line}
+            lines.append((language, [row, *(cells.get(metric, "") for metric in metrics)]))
+        tables.append((test_set, metrics, lines))
+    return tables
+
+
+def _legend(scores: "Sequence[Score]", intervals: bool) -> list[str]:
+    """What the marks mean, of those that a table may have."""
+    from ..evaluation.comparison import RESAMPLES, SIGNIFICANT
+
+    legend = []
+    counts = sorted({len(score.values) for score in scores})
+    if counts[-1] > 1:
+        legend.append(f"Mean ± standard deviation over {' or '.join(map(str, counts))} seeds.")
+    if any(score.difference for score in scores):
+        marks = ", ".join(f"{mark} p < {bound}" for bound, mark in sorted(SIGNIFICANT.items(), reverse=True))
+        method = f"by {RESAMPLES:,} paired bootstraps over images"
+        if intervals:
+            legend.append(f"+: the difference to {scores[0].row} with its interval of 95 %, {method}: {marks}.")
+            legend.append(f"{NOISE}: no more than chance explains, p ≥ {max(SIGNIFICANT)}.")
+        else:
+            legend.append(f"Difference to {scores[0].row}, {method}: {marks}.")
+    return legend
+
+
+# ---- Models on the same captioned images, for `babelens compare --data` ----
+
+
+def _results(
+    model: str, corpus: "Dataset", languages: list[str], options: dict[str, Any], **loading: Any
+) -> "RunResults":
+    """The results of a model, which is in memory only meanwhile.
+
+    Raises:
+        typer.BadParameter: for a model that has not learned one of the languages.
+    """
+    from ..evaluation.comparison import RunResults
+    from ..evaluation.query_ranks import CAPTIONS
+    from ..evaluation.retrieval import evaluate_retrieval
+    from ..workflows.run_results import MEAN
+    from .models import load_retrieval_embedder
+
+    if Path(model).is_file():
+        raise typer.BadParameter(f"{model} is a file: with --data, RUNS are models", param_hint="RUNS")
+    ranks: dict[str, QueryRanks] = {}
+    try:
+        scores = evaluate_retrieval(
+            load_retrieval_embedder(model, **loading), corpus, languages, ranks=ranks, **options
+        )
+    except UnknownLanguageError as error:
+        raise typer.BadParameter(f"{model}: {error}", param_hint="--languages") from error
+    return RunResults(
+        model,
+        {(CAPTIONS, language): numbers for language, numbers in scores.items()},
+        {(CAPTIONS, language): found for language, found in ranks.items()},
+        {CAPTIONS: {MEAN: list(scores)}},
+    )

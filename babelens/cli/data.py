@@ -1,12 +1,23 @@
 """`babelens data`: what is in the emoji benchmark, or in a corpus of one's own, before a model is trained on it."""
 
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
+from .console import plain_console
 from .options import PUBLISHED_TOO, AsJson, SkipBadImages, SourceOptions, Split, split_tags
+from .starting import begin_work
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from rich.console import Console
+    from rich.table import Table
 
 _TRANSLATION = "Translation"
 
@@ -81,7 +92,7 @@ def data(
         raise typer.BadParameter("it needs SOURCE, --output and --to", param_hint="--translate")
     if source is None and options:
         raise typer.BadParameter("the emoji benchmark is shown as it is; name a SOURCE", param_hint="--option")
-    from .jobs.data import Translation, show_corpus, show_emoji
+    begin_work()
 
     if source is None:
         show_emoji(language, split, sheet=sheet, images=images, output=output, as_json=as_json)
@@ -101,3 +112,215 @@ def data(
             translation=translation,
             as_json=as_json,
         )
+
+
+@dataclass(frozen=True)
+class Translation:
+    """Captions to translate, as the options of the command say.
+
+    Args:
+        translator: a translation model, or a file of translations.
+        source, targets: the language of the captions, and those that they are translated into.
+        replace: whether translations take the place of captions in these languages.
+    """
+
+    translator: str
+    source: str
+    targets: list[str]
+    replace: bool
+
+    def apply(self, corpus: "Dataset") -> "Dataset":
+        """The corpus with translations."""
+        from ..inference.translated_captions import translated_captions
+        from .models import load_translator
+
+        translator = load_translator(self.translator, None, trust_remote_code=False, option="--translate")
+        options: dict[str, Any] = {"source": self.source, "targets": self.targets, "replace": self.replace}
+        return translated_captions(corpus, translator, **options)
+
+
+def show_emoji(
+    language: str | None, split: str | None, *, sheet: Path | None, images: int, output: Path | None, as_json: bool
+) -> None:
+    """Shows what is in the emoji benchmark, and draws some of its images."""
+    from ..data.corpus.saving import save_captions
+    from ..data.emoji.benchmark import emoji_manifest, load_emoji
+
+    corpus = load_emoji(split=split, languages=language or "en")
+    manifest = emoji_manifest()
+    if as_json:
+        _print_json(manifest)
+    else:
+        _print_emoji(plain_console(), manifest)
+    if output:
+        save_captions(corpus, output)
+    if sheet:
+        _draw_sheet(corpus.select(_rows_of_all_vendors(corpus, images)), language, sheet)
+
+
+def show_corpus(
+    source: str,
+    language: str | None,
+    split: str | None,
+    *,
+    options: list[str] | None,
+    skip_bad_images: bool,
+    sheet: Path | None,
+    images: int,
+    output: Path | None,
+    as_json: bool,
+    translation: Translation | None = None,
+) -> None:
+    """Shows what is in a corpus of captioned images, and draws some of its images."""
+    from ..data.corpus.sampling import evenly_spread
+    from ..data.corpus.saving import save_captions
+    from .sources import read_captions
+
+    corpus, skipped = read_captions(source, options, language=language, split=split, skip_bad_images=skip_bad_images)
+    if translation is not None:
+        corpus = translation.apply(corpus)
+    statistics = {"source": source, **corpus_statistics(corpus), "skipped": [asdict(each) for each in skipped]}
+    if as_json:
+        _print_json(statistics)
+    else:
+        _print_corpus(plain_console(), statistics)
+    if output:
+        save_captions(corpus, output)
+    if sheet:
+        _draw_sheet(corpus.select(evenly_spread(len(corpus), images)), language, sheet)
+
+
+def _print_json(statistics: dict[str, Any]) -> None:
+    typer.echo(json.dumps(statistics, ensure_ascii=False, indent=2))
+
+
+def corpus_statistics(corpus: "Dataset") -> dict[str, Any]:
+    """Counts of a caption corpus: images, what they show, captions by language with their mean length, splits."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from ..data.corpus.corpus import captions_of
+
+    captions = pc.list_flatten(captions_of(corpus))
+    table = pa.table(
+        {
+            "language": pc.struct_field(captions, "language"),
+            "characters": pc.utf8_length(pc.struct_field(captions, "text")),
+        }
+    )
+    languages = (
+        table.group_by("language").aggregate([("characters", "count"), ("characters", "mean")]).sort_by("language")
+    )
+    return {
+        "images": len(corpus),
+        "image_ids": len(set(corpus["image_id"])),
+        "captions": len(table),
+        "languages": {
+            row["language"]: {"captions": row["characters_count"], "mean_characters": round(row["characters_mean"], 1)}
+            for row in languages.to_pylist()
+        },
+        "splits": dict(Counter(corpus["split"])) if "split" in corpus.column_names else {},
+    }
+
+
+def _print_corpus(console: "Console", statistics: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    console.print(f"{statistics['source']}:", highlight=False)
+    console.print(f"{statistics['images']:,} images of {statistics['image_ids']:,} things", style="bold")
+    table = Table("language")
+    for column in ("captions", "characters on average"):
+        table.add_column(column, justify="right")
+    for tag, numbers in statistics["languages"].items():
+        table.add_row(tag, f"{numbers['captions']:,}", f"{numbers['mean_characters']:.1f}")
+    console.print(table)
+    if statistics["splits"]:
+        console.print("Splits: " + ", ".join(f"{split} {number:,}" for split, number in statistics["splits"].items()))
+    if statistics["skipped"]:
+        console.print(f"Images left out: {len(statistics['skipped'])}", style="bold")
+        for each in statistics["skipped"]:
+            console.print(f"- {each['place']}: {each['reason']}")
+
+
+def _print_emoji(console: "Console", manifest: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from ..data.emoji.benchmark import emoji_licenses, published_manifest
+
+    vendors = Table("images by", title="The emoji benchmark")
+    vendors.add_column("images", justify="right")
+    vendors.add_column(f"of {manifest['concepts']:,} concepts", justify="right")
+    for vendor, number in manifest["images"].items():
+        vendors.add_row(vendor, f"{number:,}", f"{number / manifest['concepts']:.1%}")
+    console.print(vendors)
+    console.print(_splits_table(manifest["splits"]))
+    languages = Table("names", "languages", title=f"Names in {len(manifest['languages'])} languages")
+    for number in sorted(set(manifest["languages"].values()), reverse=True):
+        tags = " ".join(tag for tag, names in manifest["languages"].items() if names == number)
+        languages.add_row(f"{number:,}", tags)
+    console.print(languages)
+    licenses = Table("source", "version", "license", "attribution", title="Name them wherever the benchmark is used")
+    for source in emoji_licenses():
+        licenses.add_row(
+            source["name"], f"{source['package']} {source['version']}", source["license"], source["attribution"]
+        )
+    console.print(licenses)
+    published = "as published" if manifest == published_manifest() else "NOT as published: figures may differ, too"
+    console.print(f"Content {manifest['content_sha256']}, {published}")
+
+
+def _splits_table(splits: dict[str, Any]) -> "Table":
+    """Concepts by category and split; flags, which are reported apart, come last."""
+    from rich.table import Table
+
+    table = Table("category", title="Concepts by split; variants of a concept form a group on one side")
+    for split in (*splits, "all"):
+        table.add_column(split, justify="right")
+
+    def add(name: str, numbers: list[int]) -> None:
+        table.add_row(name, *(f"{number:,}" for number in (*numbers, sum(numbers))))
+
+    categories = dict.fromkeys(category for counts in splits.values() for category in counts["categories"])
+    for category in sorted(categories, key="Flags".__eq__):
+        add(category, [counts["categories"].get(category, 0) for counts in splits.values()])
+    table.add_section()
+    for total in ("concepts", "groups", "images"):
+        add(f"all {total}", [counts[total] for counts in splits.values()])
+    return table
+
+
+def _draw_sheet(corpus: "Dataset", language: str | None, path: Path) -> None:
+    """Draws all images of a corpus, each with its first caption in this language below, or else its first caption."""
+    from ..inference.gallery import contact_sheet
+    from ..inference.lettering import Lettering
+
+    rows = list(corpus)
+    captions = [_caption(row["captions"], language) for row in rows]
+    languages = [caption["language"] for caption in captions]
+    sheet = contact_sheet(
+        [row["image"] for row in rows],
+        [caption["text"] for caption in captions],
+        languages=languages,
+        lettering=None if set(languages) == {"en"} else Lettering.fetch(languages),
+    )
+    with atomic_file(path) as unfinished:
+        sheet.save(unfinished, "PNG")
+    typer.echo(f"Contact sheet of {len(rows)} images: {path}", err=True)
+
+
+def _caption(captions: list[dict[str, str]], language: str | None) -> dict[str, str]:
+    in_language = [caption for caption in captions if caption["language"] == language]
+    return next(iter(in_language or captions), {"language": "en", "text": ""})
+
+
+def _rows_of_all_vendors(corpus: "Dataset", images: int) -> list[int]:
+    """Emoji from all over the benchmark, the vendors' images of one side by side."""
+    from ..data.corpus.sampling import evenly_spread
+    from ..data.emoji.benchmark import VENDORS
+
+    rows_of: dict[str, list[int]] = {}
+    for row, image_id in enumerate(corpus["image_id"]):
+        rows_of.setdefault(image_id, []).append(row)
+    drawn_by_all = [rows for rows in rows_of.values() if len(rows) == len(VENDORS)]
+    chosen = evenly_spread(len(drawn_by_all), max(1, images // len(VENDORS)))
+    return [row for index in chosen for row in drawn_by_all[index]]

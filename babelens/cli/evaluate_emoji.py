@@ -1,11 +1,13 @@
 """`babelens evaluate emoji`: the four questions of the embedded benchmark."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..configuration.defaults import BENCHMARK_LANGUAGES
+from ..configuration.errors import BabelensError
+from ..configuration.files import atomic_file
 from .options import (
     CONSISTENCY,
     AsJson,
@@ -21,6 +23,10 @@ from .options import (
     check_reranking,
     split_tags,
 )
+from .starting import begin_work
+
+if TYPE_CHECKING:
+    from ..inference.embedder import Embedder
 
 _TRAINING = "What the model was trained on"
 _DEFAULTS = {group: ",".join(languages) for group, languages in BENCHMARK_LANGUAGES.items()}
@@ -79,8 +85,8 @@ def emoji(
     if rerank and consistency:
         raise typer.BadParameter("a cross-encoder reads one text, not its translations", param_hint="--consistency")
     check_reranking(rerank, regions, grid)
-    from .jobs.evaluate_emoji import evaluate_emoji
-    from .jobs.models import load_reranker, load_retrieval_embedder
+    begin_work()
+    from .models import load_reranker, load_retrieval_embedder
 
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
     evaluate_emoji(
@@ -96,4 +102,61 @@ def emoji(
         output=output,
         report=report,
         as_json=as_json,
+    )
+
+
+def evaluate_emoji(
+    embedder: "Embedder",
+    *,
+    gallery: Path | None,
+    output: Path | None,
+    as_json: bool,
+    report: bool = True,
+    consistency: bool = False,
+    **questions: Any,
+) -> None:
+    """Asks the embedder the benchmark's questions, shows the results, and draws a gallery.
+
+    Args:
+        embedder: the model.
+        gallery: the PNG file to draw.
+        output, as_json, report: as in `show_results`.
+        consistency: whether to measure cross-lingual consistency as well; its results stand beside the questions', as
+            `consistency`.
+        questions: what `EmojiBenchmark` takes.
+    """
+    from ..evaluation.emoji import EmojiBenchmark
+    from ..evaluation.emoji_consistency import emoji_consistency
+    from ..workflows.run_results import CONSISTENCY
+    from .tables import print_consistency, print_emoji_report, show_results
+
+    try:
+        benchmark = EmojiBenchmark(embedder, **questions)
+    except BabelensError as error:
+        raise typer.BadParameter(str(error)) from error
+    answers = benchmark.report()
+    if gallery:
+        with atomic_file(gallery) as path:
+            benchmark.gallery().save(path, "PNG")
+    joined: dict[str, Any] = {}
+    if consistency:
+        vendors = {name: questions[name] for name in ("test_vendor", "seen_vendor")}
+        joined = emoji_consistency(embedder, benchmark.groups["image"], **vendors)
+
+    def show() -> None:
+        print_emoji_report(answers)
+        if consistency:
+            print_consistency(joined)
+
+    both = answers | ({CONSISTENCY: joined} if consistency else {})
+    rows = benchmark.gallery_rows() if output and report else ()
+    show_results(
+        both,
+        output,
+        as_json,
+        show,
+        ranks=benchmark.ranks(),
+        gallery=rows,
+        credits=benchmark.credits(),
+        report=report,
     )

@@ -1,9 +1,11 @@
 """`babelens evaluate texts`: texts compared with texts."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .console import plain_console
 from .options import (
     AsJson,
     BatchSize,
@@ -16,6 +18,10 @@ from .options import (
     of_text_encoders,
     split_tags,
 )
+from .starting import begin_work
+
+if TYPE_CHECKING:
+    from ..evaluation.query_ranks import QueryRanks
 
 
 def texts(
@@ -53,15 +59,42 @@ def texts(
     tags = None if languages is None else split_tags(languages)
     if tags is not None and len(tags) < 2:
         raise typer.BadParameter(f"{languages!r} names fewer than two languages", param_hint="--languages")
-    from .jobs.evaluate_texts import evaluate_texts
-    from .jobs.models import load_retrieval_embedder
+    begin_work()
+    from ..data.corpus.loading import load_translations
+    from ..data.readers.bitext import load_bitext
+    from ..data.readers.bitext_files import is_bitext
+    from ..data.readers.similarity import is_similarity_file, load_similarity
+    from ..evaluation.query_ranks import of_captions
+    from ..evaluation.texts import evaluate_bitext, evaluate_similarity
+    from .models import load_retrieval_embedder
+    from .tables import show_results
 
     code = {"batch_size": batch_size, "trust_remote_code": trust_remote_code}
-    evaluate_texts(
-        load_retrieval_embedder(model, **code, **of_text_encoders(text_pooling, text_prompt)),
-        source,
-        tags,
-        task=task,
-        output=output,
-        as_json=as_json,
-    )
+    embedder = load_retrieval_embedder(model, **code, **of_text_encoders(text_pooling, text_prompt))
+
+    ranks: dict[str, QueryRanks] = {}
+    if is_similarity_file(source):
+        if tags is not None:
+            raise typer.BadParameter("it picks translations, and this file has scores", param_hint="--languages")
+        title, results = f"{source}, similarity", evaluate_similarity(embedder, load_similarity(source), task=task)
+    else:
+        load = load_bitext if is_bitext(source) else load_translations
+        corpus = load(source, languages=tags)
+        title = f"{source}, translations, recall in %"
+        results = evaluate_bitext(embedder, corpus, task=task, ranks=ranks)
+    show_results(results, output, as_json, lambda: _print(title, results), ranks=of_captions(ranks))
+
+
+def _print(title: str, results: Mapping[str, Mapping[str, float]]) -> None:
+    """Prints a row for each pair of languages."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
+    table.add_column("languages")
+    for heading in next(iter(results.values())):
+        table.add_column(heading, justify="right")
+    for pair, numbers in results.items():
+        cells = (f"{value:,}" if name.startswith("n_") else f"{value:.1f}" for name, value in numbers.items())
+        table.add_row(pair, *cells)
+    plain_console().print(table)

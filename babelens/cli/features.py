@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from ..configuration.defaults import CROP, RESIZE
+from ..configuration.errors import BabelensError
 from .options import PUBLISHED_TOO, SkipBadImages, SourceOptions, TrustRemoteCode, split_tags
+from .starting import begin_work
 
 
 def features(
@@ -56,17 +58,27 @@ def features(
         raise typer.BadParameter(f"{output} exists already", param_hint="--output")
     if crop > resize:
         raise typer.BadParameter(f"{crop} is more than --resize {resize}", param_hint="--crop")
-    from .jobs.features import extract_features
+    begin_work()
 
-    extract_features(
-        model,
-        data,
-        output,
-        splits=split_tags(split) if split else [],
-        options=options,
-        language=language,
-        sizes={"resize": resize, "crop": crop},
-        skip_bad_images=skip_bad_images,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-    )
+    from ..inference.ten_crops import TenCropFeatures, write_features
+    from .sources import read_captions
+
+    try:
+        extract = TenCropFeatures.from_pretrained(model, trust_remote_code=trust_remote_code, resize=resize, crop=crop)
+    except (BabelensError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint="MODEL") from error
+    skipped = []
+    chosen: list[str | None] = [*split_tags(split)] if split else [None]
+    corpora = {}
+    for split in chosen:
+        corpora[split], left_out = read_captions(
+            data, options, language=language, split=split, skip_bad_images=skip_bad_images
+        )
+        skipped += left_out
+    for each in skipped:
+        typer.echo(f"left out: {each.place}: {each.reason}", err=True)
+    only = next(iter(corpora.values())) if len(corpora) == 1 else None
+    written = {str(split): corpus for split, corpus in corpora.items()} if only is None else only
+    write_features(written, extract, output, batch_size=batch_size)
+    total = sum(map(len, corpora.values()))
+    typer.echo(f"{total} images with {extract.width} features each: {output}", err=True)

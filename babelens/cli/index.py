@@ -1,12 +1,33 @@
 """`babelens index`: indexes of embeddings that are kept, searched, filtered and changed."""
 
+import json
+import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..configuration.languages import normalize_language
-from .options import AsJson, BatchSize, SkipBadImages, TrustRemoteCode, WholeJpegs
+from .console import plain_console
+from .index_search import search
+from .options import (
+    INDEX_SETTINGS,
+    AsJson,
+    BatchSize,
+    EfSearch,
+    Index,
+    Nprobe,
+    Refine,
+    SkipBadImages,
+    TrustRemoteCode,
+    Where,
+    WholeJpegs,
+)
+from .starting import begin_work
+
+if TYPE_CHECKING:
+    from ..search.settings import IndexStat
+    from ..search.sources import VectorSource
 
 index = typer.Typer(
     help="Build, search and change an index of the embeddings of images, for millions of them.",
@@ -14,11 +35,6 @@ index = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-_SETTINGS = "Settings of approximate engines"
-
-Index = Annotated[
-    str, typer.Argument(metavar="INDEX", help="The folder of the index, or an address that LanceDB takes.")
-]
 Embeddings = Annotated[
     Path | None,
     typer.Argument(
@@ -40,28 +56,6 @@ SourceModel = Annotated[
     str | None,
     typer.Option(
         "--model", help="The model that encodes the images, or that computed a .parquet file: a folder, or a name."
-    ),
-]
-EfSearch = Annotated[
-    int | None,
-    typer.Option(help="hnsw: candidates that a search keeps; more find more.", min=1, rich_help_panel=_SETTINGS),
-]
-Nprobe = Annotated[
-    int | None,
-    typer.Option(help="Cells that a search reads; more find more.", min=1, rich_help_panel=_SETTINGS),
-]
-Refine = Annotated[
-    int | None,
-    typer.Option(
-        help="Candidates for each result that are scored again by their whole vectors.",
-        min=1,
-        rich_help_panel=_SETTINGS,
-    ),
-]
-Where = Annotated[
-    str | None,
-    typer.Option(
-        help='Only vectors whose metadata fit this filter, such as `width > 500 and license in ["cc0"]`.',
     ),
 ]
 Samples = Annotated[int, typer.Option(help="Number of vectors that recall is measured on.", min=1)]
@@ -87,16 +81,16 @@ def build(
     nprobe: Nprobe = None,
     refine: Refine = None,
     neighbors: Annotated[
-        int | None, typer.Option(help="hnsw: links of a vector in the graph.", min=4, rich_help_panel=_SETTINGS)
+        int | None, typer.Option(help="hnsw: links of a vector in the graph.", min=4, rich_help_panel=INDEX_SETTINGS)
     ] = None,
     ef_construction: Annotated[
         int | None,
-        typer.Option(help="hnsw: candidates for the links of a vector.", min=1, rich_help_panel=_SETTINGS),
+        typer.Option(help="hnsw: candidates for the links of a vector.", min=1, rich_help_panel=INDEX_SETTINGS),
     ] = None,
-    lists: Annotated[int | None, typer.Option(help="Number of cells.", min=1, rich_help_panel=_SETTINGS)] = None,
+    lists: Annotated[int | None, typer.Option(help="Number of cells.", min=1, rich_help_panel=INDEX_SETTINGS)] = None,
     sub_vectors: Annotated[
         int | None,
-        typer.Option(help="ivf-pq: pieces of 4 bits of a compressed vector.", min=1, rich_help_panel=_SETTINGS),
+        typer.Option(help="ivf-pq: pieces of 4 bits of a compressed vector.", min=1, rich_help_panel=INDEX_SETTINGS),
     ] = None,
     samples: Samples = 100,
     skip_bad_images: SkipBadImages = False,
@@ -113,16 +107,18 @@ def build(
     that it finds, for vectors of the index as queries.
     """
     _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
+    begin_work()
     from ..search.index_folder import check_has_no_index
     from ..search.lance_table import library
+    from ..search.recall import measured_recall
     from ..search.settings import IndexParameters, SearchSettings
-    from .jobs.index import build_from, make_source
+    from ..search.vector_index import build_index
 
     check_has_no_index(Path(output))  # before images are encoded for it
     library()
     search = SearchSettings(ef_search, nprobe, refine)
     parameters = IndexParameters(neighbors, ef_construction, lists, sub_vectors, search)
-    source = make_source(
+    source = _source(
         embeddings,
         images,
         model,
@@ -131,7 +127,12 @@ def build(
         draft_jpegs=not whole_jpegs,
         trust_remote_code=trust_remote_code,
     )
-    build_from(source, output, engine, parameters, samples, as_json)
+    began = time.perf_counter()
+    built = build_index(output, source, engine, parameters)
+    facts: dict[str, Any] = {"seconds": round(time.perf_counter() - began, 1)}
+    if built.engine != "exact":
+        facts |= {"recall@10": measured_recall(built, samples=samples), "samples": samples}
+    _show(output, built.stat(), facts, as_json)
 
 
 @index.command()
@@ -150,11 +151,11 @@ def add(
     `babelens index add photos.index more-embedded`
     """
     _check_source(embeddings, images, model, skip_bad_images, whole_jpegs)
+    begin_work()
     from ..search.vector_index import open_index
-    from .jobs.index import add_from, make_source
 
-    open_index(index)  # so that it is known to be there before images are encoded for it
-    source = make_source(
+    opened = open_index(index)  # so that it is known to be there before images are encoded for it
+    source = _source(
         embeddings,
         images,
         model,
@@ -163,7 +164,8 @@ def add(
         draft_jpegs=not whole_jpegs,
         trust_remote_code=trust_remote_code,
     )
-    add_from(source, index)
+    added = opened.add(source)
+    typer.echo(f"{added} vectors added to {index}, which has {opened.stat().vectors}")
 
 
 @index.command()
@@ -185,85 +187,19 @@ def delete(
     """
     if not ids and ids_file is None and where is None and not compact:
         raise typer.BadParameter("say what to delete: --id, --ids or --where", param_hint="--id")
-    from .jobs.index import delete_from
+    begin_work()
+    from ..data.corpus.text_files import read_texts
+    from ..search.vector_index import open_index
 
-    delete_from(index, ids or [], ids_file, where, compact)
+    opened = open_index(index)
+    chosen = [*(ids or []), *(read_texts(ids_file) if ids_file else [])]
+    deleted = opened.delete(chosen, where=where) if chosen or where is not None else 0
+    if compact:
+        opened.compact()
+    typer.echo(f"{deleted} vectors deleted from {index}, which has {opened.stat().vectors}")
 
 
-@index.command()
-def search(
-    index: Index,
-    model: Annotated[
-        str, typer.Option(help="The model that computed the index: a folder, or a name on the Hugging Face Hub.")
-    ],
-    text: Annotated[
-        str | None, typer.Argument(metavar="[QUERY]", help="A description of what to find, such as `ein rotes Auto`.")
-    ] = None,
-    query: Annotated[
-        list[str] | None,
-        typer.Option(help="A further description, such as a translation of QUERY; may be repeated."),
-    ] = None,
-    language: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The language of all descriptions, or of each in their order, as a BCP-47 tag. It may be left out as "
-            "in `babelens search`."
-        ),
-    ] = None,
-    image: Annotated[
-        list[Path] | None,
-        typer.Option(help="An image to find similar ones of; may be repeated.", exists=True, dir_okay=False),
-    ] = None,
-    merge: Annotated[
-        Literal["mean", "max"],
-        typer.Option(help="With several descriptions and images: the mean of the cosines with them, or the highest."),
-    ] = "mean",
-    top: Annotated[int, typer.Option(help="Number of results to show.", min=1)] = 10,
-    where: Where = None,
-    ef_search: EfSearch = None,
-    nprobe: Nprobe = None,
-    refine: Refine = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Scan all vectors.", rich_help_panel=_SETTINGS)] = False,
-    whole_jpegs: WholeJpegs = False,
-    trust_remote_code: TrustRemoteCode = False,
-    as_json: AsJson = False,
-) -> None:
-    """Search an index by texts in one or several languages, and by images.
-
-    `babelens index search photos.index "ein rotes Auto" --language de --model runs/mural --where "width > 500"`
-    """
-    texts = [*([text] if text is not None else []), *(query or [])]
-    languages = [normalize_language(tag) for tag in language or []]
-    if not texts and not image:
-        raise typer.BadParameter("give a description or --image", param_hint="QUERY")
-    if any(not each.strip() for each in texts):
-        raise typer.BadParameter("a description is empty: every image would fit it as well", param_hint="QUERY")
-    if texts and languages and len(languages) not in (1, len(texts)):
-        raise typer.BadParameter(
-            f"{len(languages)} languages for {len(texts)} descriptions: give one for all, or one for each",
-            param_hint="--language",
-        )
-    if languages and not texts:
-        raise typer.BadParameter("there is no description whose language it could be", param_hint="--language")
-    if whole_jpegs and not image:
-        raise typer.BadParameter("there is no --image to read", param_hint="--whole-jpegs")
-    from ..search.settings import SearchSettings
-    from .jobs.index import search_for
-
-    search_for(
-        index,
-        model,
-        texts,
-        languages * len(texts) if len(languages) == 1 else languages,
-        image or [],
-        merge=merge,
-        top=top,
-        where=where,
-        settings=SearchSettings(ef_search, nprobe, refine, exact),
-        draft_jpegs=not whole_jpegs,
-        trust_remote_code=trust_remote_code,
-        as_json=as_json,
-    )
+index.command()(search)
 
 
 @index.command()
@@ -284,10 +220,18 @@ def stat(
     """
     if not recall and (ef_search or nprobe or refine):
         raise typer.BadParameter("settings of a search need --recall, which searches", param_hint="--recall")
+    begin_work()
+    from ..search.recall import measured_recall
     from ..search.settings import SearchSettings
-    from .jobs.index import show_stat
+    from ..search.vector_index import open_index
 
-    show_stat(index, SearchSettings(ef_search, nprobe, refine) if recall else None, samples, as_json)
+    opened = open_index(index)
+    facts: dict[str, Any] = {}
+    if recall:
+        settings = SearchSettings(ef_search, nprobe, refine)
+        facts = {"recall@10": measured_recall(opened, settings, samples=samples), "samples": samples}
+        facts |= settings.given()
+    _show(index, opened.stat(), facts, as_json)
 
 
 def _check_source(
@@ -304,3 +248,39 @@ def _check_source(
         raise typer.BadParameter("a folder of shards states its model itself", param_hint="--model")
     if embeddings is not None and embeddings.is_file() and model is None:
         raise typer.BadParameter("a .parquet file does not state its model: name it", param_hint="--model")
+
+
+def _source(
+    embeddings: Path | None, images: Path | None, model: str | None, skip_bad_images: bool, **loading: Any
+) -> "VectorSource":
+    """The embeddings that a command was given, or those of the images of a folder."""
+    from ..inference.embedding_shards import EmbeddingsInfo
+    from ..inference.fingerprint import image_fingerprint
+    from ..search.sources import embeddings_source, images_source
+    from .models import load_embedder
+
+    embedder = load_embedder(model, hint="--model", **loading) if model else None
+    if images and model and embedder:
+        return images_source(embedder, model, images, skip_bad_images=skip_bad_images)
+    assert embeddings is not None
+    info = (
+        EmbeddingsInfo(model, image_fingerprint(embedder.model, embedder.processor), 0) if model and embedder else None
+    )
+    return embeddings_source(embeddings, info)
+
+
+def _show(address: str, stat: "IndexStat", facts: dict[str, Any], as_json: bool) -> None:
+    from rich.table import Table
+
+    if as_json:
+        typer.echo(json.dumps({"index": address} | asdict(stat) | facts, ensure_ascii=False, indent=2))
+        return
+    columns = ", ".join(f"{name} ({kind})" for name, kind in stat.columns.items()) or "none"
+    settings = ", ".join(f"{name} {value}" for name, value in stat.settings.items())
+    rows = asdict(stat) | {"bytes": f"{stat.bytes:,}", "columns": columns, "settings": settings or "none"} | facts
+    if "recall@10" in facts:
+        rows["recall@10"] = f"{facts['recall@10']:.3f} of the exact scan's results"
+    table = Table(title=address, show_header=False)
+    for name, value in rows.items():
+        table.add_row(name, str(value))
+    plain_console().print(table)

@@ -1,7 +1,7 @@
 """The command line `babelens`.
 
 It must answer `--help` at once, so that the modules of commands import neither torch nor transformers: each declares
-the options of its command and checks them, and then imports its work from `jobs/`.
+the options of its command and checks them, and imports what the work needs inside of its functions.
 """
 
 import io
@@ -27,13 +27,12 @@ from .export import export
 from .features import features
 from .index import index
 from .info import info
-from .memory import keep_freed_memory
 from .option_names import CommandGroup
 from .push import push
 from .report import report
 from .search import search
 from .serve import serve
-from .threads import start_measuring
+from .starting import keep_freed_memory, start_measuring
 from .train import train
 from .trim import trim
 from .vocabulary import vocabulary

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from .console import plain_console
+from .starting import begin_work
+
 
 def report(
     run: Annotated[
@@ -29,6 +32,8 @@ def report(
     The page holds everything that it shows, and loads nothing from the network. `train` writes it as well, and so does
     `evaluate` beside its `--output`; this command writes it for runs of earlier versions, and for several seeds.
     """
-    from .jobs.report import write_run_report
+    begin_work()
 
-    write_run_report(run, output)
+    from ..reports.page import write_report
+
+    plain_console().print(f"Report: {write_report(run, output)}", soft_wrap=True)

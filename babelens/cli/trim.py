@@ -1,11 +1,18 @@
 """`babelens trim`: a model without the word pieces that some texts do not use."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .console import plain_console
 from .options import PUBLISHED_TOO, AsJson, Model, SourceOptions, TrustRemoteCode, split_tags
+from .starting import begin_work
+
+if TYPE_CHECKING:
+    from ..workflows.trimming import TrimmingReport
 
 _TEXTS = "Texts that the model must read"
 
@@ -77,7 +84,7 @@ def trim(
         raise typer.BadParameter(
             "it is for one source; several are read as the sources of a --recipe", param_hint="--option"
         )
-    from .jobs.trim import trim_model
+    begin_work()
 
     sources = {
         "captions": captions or (),
@@ -89,3 +96,47 @@ def trim(
     tags = split_tags(languages) if languages else None
     code = {"trust_remote_code": trust_remote_code}
     trim_model(model, output, sources | {"languages": tags}, coverage=coverage, as_json=as_json, **code)
+
+
+def trim_model(
+    model: str, output: Path, sources: dict[str, Any], *, coverage: float, trust_remote_code: bool, as_json: bool
+) -> None:
+    """Trims a model to the texts of `sources`, which are arguments of `gather_texts`, and shows what changed; with
+    `options`, those of the one source of captions or of translations."""
+    from ..workflows.trimming import gather_texts, trim
+    from .sources import read_source
+
+    options = sources.pop("options")
+    for kind in ("captions", "translations"):
+        if options and sources[kind]:
+            sources[kind] = [read_source(sources[kind][0], options, translations=kind == "translations")]
+    report = trim(model, gather_texts(**sources), output, coverage=coverage, trust_remote_code=trust_remote_code)
+    if as_json:
+        typer.echo(json.dumps({"model": str(output)} | asdict(report), ensure_ascii=False, indent=2))
+    else:
+        _show(report, output)
+
+
+def _show(report: "TrimmingReport", output: Path) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    console = plain_console()
+    table = Table("", "before", "after", "", box=SIMPLE_HEAD, title=str(output), title_justify="left")
+    for name, (before, after), form in (
+        ("word pieces", report.pieces, ",d"),
+        ("parameters", report.parameters, ",d"),
+        ("megabytes", report.megabytes, ",.1f"),
+    ):
+        table.add_row(name, format(before, form), format(after, form), f"{after / before:.1%}")
+    table.add_row("unknown pieces in the texts", *(f"{count:,}" for count in report.unknown))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    console.print(table)
+    console.print(
+        f"{report.coverage:.4%} of the pieces in {report.texts:,} texts are kept; "
+        f"{report.changed:,} texts are cut otherwise than before" + (", such as" if report.samples else ".")
+    )
+    for sample in report.samples:
+        pieces = f"{' '.join(sample.before)} → {' '.join(sample.after)}"
+        console.print(f"- {sample.text}: {pieces}", highlight=False)

@@ -1,11 +1,15 @@
 """`babelens vocabulary`: the word pieces of a recipe's captions, trained once for several runs."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..configuration.errors import RecipeError
+from ..configuration.files import atomic_folder
 from .options import AsJson, Settings, TrustRemoteCode, settings_of, split_tags
+from .starting import begin_work
 
 
 def vocabulary(
@@ -47,6 +51,57 @@ def vocabulary(
     if languages is not None:
         tokenizer["languages"] = split_tags(languages)
     overrides = settings_of(settings)
-    from .jobs.vocabulary import write_vocabulary
+    begin_work()
 
     write_vocabulary(recipe, overrides, tokenizer, output, trust_remote_code=trust_remote_code, as_json=as_json)
+
+
+_RATED = 2_000  # texts in each language, from which the share of unknown tokens is computed
+
+
+def write_vocabulary(
+    name: str,
+    overrides: dict[str, str],
+    tokenizer: dict[str, Any],
+    output: Path,
+    *,
+    trust_remote_code: bool,
+    as_json: bool,
+) -> None:
+    """Trains the vocabulary `tokenizer` on a recipe's captions, writes it, and shows what it was trained on.
+
+    Raises:
+        RecipeError: for a recipe of a method without such a vocabulary, and too few pieces for the characters.
+        CorpusError and its kin: as reading the data.
+    """
+    from ..processing.tokenizer_training import unknown_rate
+    from ..workflows.base import recipe_run
+    from ..workflows.loading import load_recipe
+    from ..workflows.recipe import DualEncoderRecipe
+    from ..workflows.recipe_file import parse
+
+    changes = {key: parse(value) for key, value in overrides.items()}
+    recipe = load_recipe(name, changes | {"tokenizer": tokenizer})
+    if not isinstance(recipe, DualEncoderRecipe):
+        raise RecipeError(f"{name}: {recipe.method} has no vocabulary of word pieces for all languages")
+    run = recipe_run(recipe, output, "", trust_remote_code=trust_remote_code)
+    languages = [*run.data.image_languages, *run.data.pair_languages]
+    trained = run.builder.new_tokenizer("tokenizer", languages, run.data.captions)
+    with atomic_folder(output) as unfinished:
+        trained.save_pretrained(unfinished)
+    texts = run.data.texts(tokenizer["sample"])
+    unknown = {
+        tag: round(unknown_rate(trained, each[:: -(-len(each) // _RATED) or 1]), 3) for tag, each in texts.items()
+    }
+    facts: dict[str, Any] = {
+        "folder": str(output),
+        "pieces": len(trained),
+        "captions": {tag: len(each) for tag, each in texts.items()},
+        "unknown": unknown,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+        return
+    typer.echo(f"{len(trained):,} word pieces: {output}")
+    for tag, each in texts.items():
+        typer.echo(f"{tag}: {len(each):,} captions, {unknown[tag]:.3f} % unknown")

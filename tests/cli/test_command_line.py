@@ -335,7 +335,8 @@ class Interrupting:
 
 sys.meta_path.insert(0, Interrupting())
 sys.argv = [sys.argv[1], "--version"]
-import babelens.cli.jobs
+from babelens.cli.starting import begin_work
+begin_work()
 """
     for program, status in (("/usr/bin/babelens", 130), ("/usr/bin/other", -signal.SIGINT)):
         done = subprocess.run([sys.executable, "-c", code, program], capture_output=True, timeout=60)

@@ -10,8 +10,8 @@ from rich.console import Console
 from tiny_training import TEXT, VISION, write_shapes
 from transformers import TrainerCallback
 
+from babelens.cli import demo
 from babelens.cli.demo import DEMOS
-from babelens.cli.jobs import demo
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.workflows import time_budget
 from babelens.workflows.base import recipe_run

@@ -147,7 +147,7 @@ def test_the_extras_are_those_of_the_installed_package():
 
 @pytest.mark.live
 def test_a_mistake_of_ours_keeps_its_traceback():
-    broken = "import babelens.cli.jobs.info as job\njob.list_presets = 3\n"
+    broken = "import babelens.cli.info as job\njob.list_presets = 3\n"
     program = WITHOUT.replace("from babelens.cli.main", f"{broken}from babelens.cli.main")
     done = ended("nothing", "info", "mural-base", program=[sys.executable, "-c", program])
     assert done.returncode == 1 and "Traceback" in done.stderr and "TypeError" in done.stderr
@@ -166,6 +166,6 @@ def test_errors_of_a_command_name_its_options(monkeypatch, error, tmp_path):
     def refuse(*arguments, **options):
         raise error("choose a split, as in split='train'")
 
-    monkeypatch.setattr("babelens.cli.jobs.models.load_retrieval_embedder", refuse)
+    monkeypatch.setattr("babelens.cli.models.load_retrieval_embedder", refuse)
     found = CliRunner().invoke(app, ["evaluate", "captions", "m", "--data", str(tmp_path)], env={"COLUMNS": "300"})
     assert "--split train" in f"{found.output} {found.exception}"

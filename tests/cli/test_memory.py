@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from babelens.cli.memory import keep_freed_memory
+from babelens.cli.starting import keep_freed_memory
 
 # Counts the pages that are taken from the system anew while a buffer of 64 MiB is made, filled and freed ten times.
 PROGRAM = """
 import ctypes, resource, sys
-from babelens.cli.memory import keep_freed_memory
+from babelens.cli.starting import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 libc = ctypes.CDLL(None)

@@ -6,21 +6,21 @@ import sys
 
 import pytest
 
-from babelens.cli import threads
-from babelens.cli.threads import Load, fair_threads
+from babelens.cli import starting
+from babelens.cli.starting import Load, fair_threads
 
 PROGRAM = """
 import sys
 sys.argv[0] = "babelens"
-from babelens.cli import threads
+from babelens.cli import starting
 from dataclasses import replace
-threads.start_measuring()
+starting.start_measuring()
 import torch
 own = torch.get_num_threads()
 # As if other processes had kept all cores busy since.
-began = threads.Load.now()
-threads._began = replace(began, at=began.at - 10, busy=began.busy - 10 * own)
-import babelens.cli.jobs
+began = starting.Load.now()
+starting._began = replace(began, at=began.at - 10, busy=began.busy - 10 * own)
+starting.begin_work()
 print(own, torch.get_num_threads())
 """
 needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells what its cores do")
@@ -55,7 +55,7 @@ def test_only_the_cores_of_this_process_count(tmp_path):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has one thread anyway")
 @pytest.mark.parametrize("stated", [None, "2"])
 def test_a_command_takes_fewer_threads_unless_told_how_many(stated):
-    environment = {name: value for name, value in os.environ.items() if name not in threads._STATED}
+    environment = {name: value for name, value in os.environ.items() if name not in starting._STATED}
     environment |= {} if stated is None else {"OMP_NUM_THREADS": stated}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=120

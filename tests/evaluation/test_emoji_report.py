@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from babelens.cli.jobs.tables import print_emoji_report
+from babelens.cli.tables import print_emoji_report
 from babelens.evaluation import emoji
 from babelens.evaluation.emoji import EmojiBenchmark
 from babelens.evaluation.retrieval import evaluate_retrieval

@@ -6,8 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from babelens.cli.info import info
-from babelens.cli.jobs.info import parameter_facts
+from babelens.cli.info import info, parameter_facts
 from babelens.configuration.presets import list_presets
 
 

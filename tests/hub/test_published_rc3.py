@@ -10,7 +10,7 @@ from tiny_rc3_heads import in_rc3_pipelines, save_heads
 
 import babelens
 from babelens import Rc3ForPreTraining, Rc3ForVisualQuestionAnswering, Rc3ForVisualReasoning, Rc3Model
-from babelens.cli.jobs.info import parameter_facts
+from babelens.cli.info import parameter_facts
 from babelens.modeling.modeling_rc3_tasks import TASK_MODELS
 
 HEADS = (Rc3ForPreTraining, *TASK_MODELS)

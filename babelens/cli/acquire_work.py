@@ -12,15 +12,15 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ...configuration.output_lock import locked
-from ...trainers.ridge import LanguageResult
-from ...workflows.acquiring import Acquisition
-from ...workflows.acquisition_advice import Advice, WayCosts, advise
-from ...workflows.acquisition_choices import VOCABULARIES, Way
-from ...workflows.acquisition_run import AcquisitionRun
-from ...workflows.ridge_acquisition import RidgeAcquisition
-from ...workflows.student_acquisition import StudentAcquisition
-from ..console import plain_console
+from ..configuration.output_lock import locked
+from ..trainers.ridge import LanguageResult
+from ..workflows.acquiring import Acquisition
+from ..workflows.acquisition_advice import Advice, WayCosts, advise
+from ..workflows.acquisition_choices import VOCABULARIES, Way
+from ..workflows.acquisition_run import AcquisitionRun
+from ..workflows.ridge_acquisition import RidgeAcquisition
+from ..workflows.student_acquisition import StudentAcquisition
+from .console import plain_console
 
 
 def acquire_language(choices: dict[str, Any], *, way: Way, assemble: bool, resume: bool, as_json: bool) -> None:

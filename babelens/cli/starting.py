@@ -1,24 +1,88 @@
-"""Threads of a command beside other processes that keep the machine's cores busy.
+"""What a command does with its process before its work: memory that is kept, threads, registered models.
 
-The threads of a layer wait for each other, and the last one counts: where another process takes turns on one core, all
-wait for that core, hundreds of times in a step. Some waits in the code that oneDNN generates spin, and keep the thread
-that they wait for from its core until the scheduler takes it away. One thread to each core that is free avoids both.
-
-The number is chosen once, before the first layer, since a result's last bits depend on it. How threads wait stays as
-it is: with `OMP_WAIT_POLICY=passive` or a small `GOMP_SPINCOUNT`, steps beside two busy loops on two cores took from 2
-to 19 times as long as without them, since the scheduler wakes both threads on one core, where one spins for the other.
+The process is set up twice: when the command line starts, before any heavy import, and when the arguments of a command
+have been checked (`begin_work`).
 """
 
+import ctypes
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from .. import quiet_start
 from ..configuration.cores import usable_cores
+
+
+def begin_work() -> None:
+    """Registers the models of babelens with transformers, as `import babelens` does in other programs.
+
+    A command calls it when its arguments have been checked, and imports torch, transformers and datasets after that,
+    which takes seconds. By then it is known how busy the machine is, which decides about threads.
+    """
+    from ..registry import register
+
+    register()
+    _hide_loading_bars()
+    take_fair_share()
+    quiet_start.raise_interrupts()
+
+
+def _hide_loading_bars() -> None:
+    """Hides the progress bar that transformers shows for every model that it loads; downloads keep theirs."""
+    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+    from transformers.utils.logging import disable_progress_bar
+
+    downloads_have_bars = not are_progress_bars_disabled()
+    disable_progress_bar()
+    if downloads_have_bars:
+        enable_progress_bars()
+
+
+# ---- Memory that the process keeps, instead of returning it to the system after every layer of a model ----
+#
+# glibc takes each buffer of more than some megabytes from the system, and returns it when it is freed. A
+# convolutional tower frees such buffers at every layer, so that the system clears the same memory again and again:
+# this took more than half of the time of an EfficientNet. Another C library has no `mallopt`, and its own ways.
+# https://man7.org/linux/man-pages/man3/mallopt.3.html
+
+# From malloc.h of glibc.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_KEPT = 2**30  # bytes: larger buffers, and more unused memory than this, are still returned
+
+
+def keep_freed_memory() -> bool:
+    """Makes glibc keep freed memory of up to 1 GiB; returns whether it does.
+
+    Environment variables that state how glibc allocates (`MALLOC_…`, `GLIBC_TUNABLES`) take precedence. A program that
+    uses babelens as a library has the same effect by `MALLOC_MMAP_THRESHOLD_=1073741824
+    MALLOC_TRIM_THRESHOLD_=1073741824`.
+    """
+    is_stated = any(name.startswith("MALLOC_") for name in os.environ) or "glibc.malloc" in os.environ.get(
+        "GLIBC_TUNABLES", ""
+    )
+    if not sys.platform.startswith("linux") or is_stated:
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
+    return mallopt is not None and all(mallopt(each, _KEPT) == 1 for each in (_MMAP_THRESHOLD, _TRIM_THRESHOLD))
+
+
+# ---- Threads beside other processes that keep the machine's cores busy ----
+#
+# The threads of a layer wait for each other, and the last one counts: where another process takes turns on one
+# core, all wait for that core, hundreds of times in a step. Some waits in the code that oneDNN generates spin, and
+# keep the thread that they wait for from its core until the scheduler takes it away. One thread to each core that
+# is free avoids both.
+#
+# The number is chosen once, before the first layer, since a result's last bits depend on it. How threads wait
+# stays as it is: with `OMP_WAIT_POLICY=passive` or a small `GOMP_SPINCOUNT`, steps beside two busy loops on two
+# cores took from 2 to 19 times as long as without them, since the scheduler wakes both threads on one core, where
+# one spins for the other.
 
 _STATED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _STATISTICS = Path("/proc/stat")

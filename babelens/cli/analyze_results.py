@@ -1,26 +1,140 @@
-"""Analyses of recall, for `babelens analyze agreement`, `data` and `forgetting`."""
+"""`babelens analyze agreement`, `data` and `forgetting`: analyses of recall."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ...configuration.errors import ComparisonError
-from ...configuration.languages import normalize_languages
-from ...evaluation.analysis.agreement import language_agreement
-from ...evaluation.analysis.data_recall import recall_by_data
-from ...evaluation.analysis.figures.recall import draw_agreement, draw_data_recall, draw_forgetting
-from ...evaluation.analysis.figures.style import save_figure
-from ...evaluation.analysis.forgotten import forgetting
-from ...evaluation.comparison import RunResults
-from ...evaluation.query_ranks import CAPTIONS, QueryRanks
-from ...evaluation.retrieval import evaluate_retrieval
-from ...workflows.loading import load_recipe
-from ...workflows.run_results import read_rows, read_seeds
-from ...workflows.training_texts import training_texts
-from .analysis_files import check_numbers_file, default_languages, load_images, show_analysis
-from .models import load_retrieval_embedder
+from ..configuration.errors import ComparisonError
+from ..configuration.languages import normalize_languages
+from .analysis_options import (
+    RESULTS,
+    Figure,
+    Languages,
+    Metric,
+    OptionalCaptions,
+    TestSet,
+    check_source,
+    tags_of,
+)
+from .options import AsJson, BatchSize, Split, TrustRemoteCode
+from .starting import begin_work
+
+if TYPE_CHECKING:
+    from ..evaluation.comparison import RunResults
+    from ..evaluation.query_ranks import QueryRanks
+
+
+def agreement(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help=f"With --data, a model. Without it, results: {RESULTS}.")
+    ],
+    output: Figure,
+    data: OptionalCaptions = None,
+    languages: Languages = None,
+    split: Split = None,
+    test_set: TestSet = None,
+    rank: Annotated[
+        int, typer.Option(help="An image is found when it is among the first N.", metavar="N", min=1)
+    ] = 10,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which images every language finds, and which only one.
+
+    `babelens analyze agreement runs/mural --data photos --output agreement.svg`
+
+    An image is found in a language when one of its captions in that language has it among the first --rank. With
+    --data, the model SOURCE is evaluated, and the numbers name images by their `image_id`. Without it, the ranks
+    beside the results are read, and images are named by their index.
+    """
+    tags = tags_of(languages)
+    check_source(data, split, test_set)
+    begin_work()
+
+    analyze_agreement(
+        source,
+        data,
+        tags,
+        split=split,
+        test_set=test_set,
+        rank=rank,
+        batch_size=batch_size,
+        trust_remote_code=trust_remote_code,
+        output=output,
+        as_json=as_json,
+    )
+
+
+def data(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help=f"The results: {RESULTS}.", exists=True)],
+    recipe: Annotated[
+        str, typer.Option(help="The recipe of the training: a file, or a recipe of the package such as `emoji/mural`.")
+    ],
+    output: Figure,
+    languages: Languages = None,
+    metric: Metric = "t2i_r10",
+    test_set: TestSet = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show recall against the amount of training text in each language, with Spearman's rank correlation.
+
+    `babelens analyze data runs/mural --recipe emoji/mural --output data.svg`
+
+    The data of the recipe are read, and the texts in each language are counted, each once.
+    """
+    tags = tags_of(languages)
+    begin_work()
+
+    analyze_data(results, recipe, tags, metric=metric, test_set=test_set, output=output, as_json=as_json)
+
+
+def forgetting(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODELS...",
+            help="Two or more in the order of their training. With --data, models. Without it, results: folders of "
+            "runs, folders with a run for each seed, or files that `babelens evaluate --output` wrote.",
+        ),
+    ],
+    output: Figure,
+    data: OptionalCaptions = None,
+    languages: Languages = None,
+    split: Split = None,
+    metric: Metric = "mean_recall",
+    test_set: TestSet = None,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a training has forgotten: the recall in all languages before and after it.
+
+    `babelens analyze forgetting runs/clip runs/clip-de --data photos --output forgetting.svg`
+
+    Stars mark differences to the first of MODELS that are larger than chance, by the paired bootstrap over images.
+    """
+    tags = tags_of(languages)
+    if len(models) < 2:
+        raise typer.BadParameter("what was forgotten shows between two models or more", param_hint="MODELS")
+    check_source(data, split, test_set)
+    begin_work()
+
+    analyze_forgetting(
+        models,
+        data,
+        tags,
+        split=split,
+        metric=metric,
+        test_set=test_set,
+        batch_size=batch_size,
+        trust_remote_code=trust_remote_code,
+        output=output,
+        as_json=as_json,
+    )
+
 
 T = TypeVar("T")
 
@@ -39,6 +153,13 @@ def analyze_agreement(
     as_json: bool,
 ) -> None:
     """Compares what languages find; arguments as the command's options."""
+    from ..evaluation.analysis.agreement import language_agreement
+    from ..evaluation.analysis.figures.recall import draw_agreement
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..evaluation.retrieval import evaluate_retrieval
+    from .analysis_options import check_numbers_file, default_languages, load_images, show_analysis
+    from .models import load_retrieval_embedder
+
     check_numbers_file(output)
     image_ids: Sequence[str] | None = None
     if data is None:
@@ -76,6 +197,14 @@ def analyze_data(
     as_json: bool,
 ) -> None:
     """Relates recall to training texts; arguments as the command's options."""
+    from ..evaluation.analysis.data_recall import recall_by_data
+    from ..evaluation.analysis.figures.recall import draw_data_recall
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..workflows.loading import load_recipe
+    from ..workflows.run_results import read_seeds
+    from ..workflows.training_texts import training_texts
+    from .analysis_options import check_numbers_file, show_analysis
+
     check_numbers_file(output)
     runs = read_seeds(results)
     chosen = _test_set(runs[0], test_set)
@@ -116,6 +245,12 @@ def analyze_forgetting(
     as_json: bool,
 ) -> None:
     """Compares models in the order of their training; arguments as the command's options."""
+    from ..evaluation.analysis.figures.recall import draw_forgetting
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..evaluation.analysis.forgotten import forgetting
+    from ..workflows.run_results import read_rows
+    from .analysis_options import check_numbers_file, show_analysis
+
     check_numbers_file(output)
     if data is None:
         rows: Mapping[str, Sequence[RunResults]] = read_rows([Path(model) for model in models])
@@ -146,8 +281,14 @@ def _evaluated(
     *,
     batch_size: int,
     trust_remote_code: bool,
-) -> dict[str, list[RunResults]]:
+) -> "dict[str, list[RunResults]]":
     """The results of models on the same data."""
+    from ..evaluation.comparison import RunResults
+    from ..evaluation.query_ranks import CAPTIONS
+    from ..evaluation.retrieval import evaluate_retrieval
+    from .analysis_options import default_languages, load_images
+    from .models import load_retrieval_embedder
+
     corpus = load_images(data, split, languages)
     tags = languages or default_languages(corpus, data)
     folders = [Path(model).name for model in models]
@@ -164,15 +305,19 @@ def _evaluated(
     return rows
 
 
-def _restricted(run: RunResults, languages: Sequence[str]) -> RunResults:
+def _restricted(run: "RunResults", languages: Sequence[str]) -> "RunResults":
     """The results of a run in some languages, in their order."""
+    from ..evaluation.comparison import RunResults
+
     known = list(dict.fromkeys(language for _, language in run.scores))
     _chosen(dict.fromkeys(known), list(languages))
     scores = {key: run.scores[key] for language in languages for key in run.scores if key[1] == language}
     return RunResults(run.name, scores, run.ranks, run.groups)
 
 
-def _one_run(source: str) -> list[RunResults]:
+def _one_run(source: str) -> "list[RunResults]":
+    from ..workflows.run_results import read_seeds
+
     if not Path(source).exists():
         raise typer.BadParameter(f"{source}: there is no such file or folder", param_hint="SOURCE")
     runs = read_seeds(Path(source))
@@ -181,7 +326,7 @@ def _one_run(source: str) -> list[RunResults]:
     return runs
 
 
-def _test_set(run: RunResults, test_set: str | None) -> str:
+def _test_set(run: "RunResults", test_set: str | None) -> str:
     """The test set that was asked for, or else the first of the results."""
     known = list(dict.fromkeys(name for name, _ in run.scores))
     if not known:

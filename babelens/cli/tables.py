@@ -1,20 +1,27 @@
 """Results as tables on the terminal."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ...evaluation.emoji import GROUP_TITLES, TITLES, question_number
-from ...evaluation.ranking import RECALL_AT
-from ...reports.page import report_file
-from ...trainers.rc3_tasks import Rc3Task
-from ...workflows.base import EVALUATION, RecipeRun
-from ...workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
-from ..console import plain_console
+from ..configuration.files import atomic_file
+from ..evaluation.emoji import GROUP_TITLES, TITLES, question_number
+from ..evaluation.found_images import gallery_file, write_gallery
+from ..evaluation.query_ranks import QueryRanks, ranks_file, write_ranks
+from ..evaluation.ranking import RECALL_AT
+from ..inference.gallery import GalleryRow
+from ..reports.page import report_file, write_report
+from ..trainers.rc3_tasks import Rc3Task
+from ..workflows.base import EVALUATION, RecipeRun
+from ..workflows.rc3_tasks import Rc3TaskRecipe, TaskReport
+from ..workflows.reporting import forget_model
+from .console import plain_console
 
 
 def print_run(run: RecipeRun, report: dict[str, Any] | None, console: Console) -> None:
@@ -181,3 +188,47 @@ def _emoji_cells(numbers: dict[str, Any]) -> list[str]:
     values = [*(numbers[f"t2i_r{k}"] for k in RECALL_AT), numbers["i2t_r10"], numbers["mean_recall"]]
     parts = [f"{numbers[part]['t2i_r10']:.1f}" if part in numbers else "" for part in ("flags", "others")]
     return [f"{value:.1f}" for value in values] + parts
+
+
+# ---- Showing results: as JSON in a file or on the terminal, or as a table ----
+
+
+def show_results(
+    results: Mapping[str, Any],
+    output: Path | None,
+    as_json: bool,
+    print_table: Callable[[], None],
+    *,
+    ranks: Mapping[str, QueryRanks] | None = None,
+    gallery: Sequence[GalleryRow] = (),
+    credits: Sequence[str] = (),
+    report: bool = False,
+) -> None:
+    """Writes results into `output` where it is given, and prints them as JSON or by `print_table`.
+
+    Args:
+        results: the results.
+        output: the file.
+        as_json: whether to print JSON.
+        print_table: prints a table.
+        ranks: the ranks of the queries, which are kept beside the file.
+        gallery, credits: some queries with their images, and the owners of these, which are kept there, too.
+        report: whether to write the page about the results beside the file.
+    """
+    text = json.dumps(results, ensure_ascii=False, indent=2)
+    if output:
+        with atomic_file(output) as path:
+            path.write_text(text, "utf-8")
+        forget_model(output)
+        if ranks:
+            with atomic_file(ranks_file(output)) as path:
+                write_ranks(path, ranks)
+        if gallery:
+            with atomic_file(gallery_file(output)) as path:
+                write_gallery(path, gallery, credits)
+        if report:
+            write_report(output)
+    if as_json:
+        typer.echo(text)
+    else:
+        print_table()

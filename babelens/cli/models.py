@@ -5,15 +5,15 @@ from typing import Any
 import typer
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ...configuration.errors import BabelensError, HubUnreachableError, ModelFolderError
-from ...configuration.pretrained import load_config
-from ...inference.cross_encoder import CrossEncoder
-from ...inference.embedder import Embedder
-from ...inference.region_extraction import RegionExtractor
-from ...inference.reranking import Reranker
-from ...inference.translation import Translator, TranslatorsByPair
-from ...inference.translation_tables import open_translator
-from ...registry import METHODS
+from ..configuration.errors import BabelensError, HubUnreachableError, ModelFolderError
+from ..configuration.pretrained import load_config
+from ..inference.cross_encoder import CrossEncoder
+from ..inference.embedder import Embedder
+from ..inference.region_extraction import RegionExtractor
+from ..inference.reranking import Reranker
+from ..inference.translation import Translator, TranslatorsByPair
+from ..inference.translation_tables import open_translator
+from ..registry import METHODS
 
 
 def load_embedder(model: str, *, hint: str = "MODEL", **options: Any) -> Embedder:

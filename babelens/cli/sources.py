@@ -7,11 +7,11 @@ from typing import Any
 import typer
 from datasets import Dataset
 
-from ...configuration.errors import RecipeError
-from ...data.corpus.images import SkippedImage
-from ...workflows.recipe import DataSource
-from ...workflows.recipe_file import parse
-from ...workflows.recipe_types import check_known, value_of
+from ..configuration.errors import RecipeError
+from ..data.corpus.images import SkippedImage
+from ..workflows.recipe import DataSource
+from ..workflows.recipe_file import parse
+from ..workflows.recipe_types import check_known, value_of
 
 _HINT = "--option"
 

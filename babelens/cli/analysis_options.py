@@ -1,0 +1,166 @@
+"""What the analyses of `babelens analyze` share: options, the data that they read, and the numbers that they write."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..configuration.defaults import BENCHMARK_LANGUAGES, FIGURES
+from ..configuration.errors import SaveError
+from ..configuration.files import atomic_file
+from .console import plain_console
+from .options import CAPTIONED_IMAGES, split_tags
+
+if TYPE_CHECKING:
+    import datasets
+
+RESULTS = "a folder of a run, or a file that `babelens evaluate --output` wrote"
+_EMOJI = "or `emoji`: Noto's images of the embedded benchmark"
+
+
+def _figure_file(file: Path) -> Path:
+    if file.suffix.lower() not in FIGURES:
+        raise typer.BadParameter(f"{file}: a figure is written as {' or '.join(FIGURES)}")
+    return file
+
+
+def png_file(file: Path) -> Path:
+    if file.suffix.lower() != ".png":
+        raise typer.BadParameter(f"{file}: a gallery of images is written as .png")
+    return file
+
+
+def tags_of(languages: str | None) -> list[str] | None:
+    if languages is None:
+        return None
+    if not (tags := split_tags(languages)):
+        raise typer.BadParameter(f"{languages!r} names no language", param_hint="--languages")
+    return tags
+
+
+Captions = Annotated[str, typer.Option("--data", help=f"Images with captions: {CAPTIONED_IMAGES}; {_EMOJI}.")]
+Texts = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        help=f"Texts in several languages: images with captions ({CAPTIONED_IMAGES}), a `.tsv` or `.jsonl` file of "
+        f"translations, {_EMOJI}. Rows that have a text in every language are compared.",
+    ),
+]
+OptionalCaptions = Annotated[
+    str | None,
+    typer.Option("--data", help=f"Evaluate models on images with captions: {CAPTIONED_IMAGES}; {_EMOJI}."),
+]
+Languages = Annotated[
+    str | None,
+    typer.Option(
+        help="The languages: tags separated by commas, such as `en,de,zh-Hant`. Without this option, all languages of "
+        "the data."
+    ),
+]
+TestSet = Annotated[
+    str | None,
+    typer.Option(
+        help="The test set, where the results have several, such as `unseen_vendor` of the emoji benchmark. Without "
+        "this option, the first."
+    ),
+]
+Figure = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        help="Draw the figure into this file, `.svg` or `.png`, and write its numbers beside it as `.json`.",
+        dir_okay=False,
+        callback=_figure_file,
+    ),
+]
+Limit = Annotated[int, typer.Option(help="Compare at most this many rows, at even distances.", min=1)]
+Seed = Annotated[int, typer.Option(help="The seed of all random numbers.", min=0)]
+Metric = Annotated[str, typer.Option(help="The metric, such as `mean_recall`, `t2i_r1` or `i2t_r10`.")]
+
+
+def check_source(data: str | None, split: str | None, test_set: str | None) -> None:
+    """Checks that --split comes with data, and --test-set with results."""
+    if split and not data:
+        raise typer.BadParameter("there are no data of which it could be a split: give --data", param_hint="--split")
+    if test_set and data:
+        raise typer.BadParameter("--data is the test set: results may have several", param_hint="--test-set")
+
+
+# ---- What the commands of `babelens analyze` read and write: corpora, figures, and numbers beside them ----
+
+# The vendor of the emoji benchmark that is held out of training by default.
+EMOJI_VENDOR = "noto"
+# The name of the analysis, by which its file of numbers is told from other results.
+_ANALYSIS = "analysis"
+
+
+def load_images(data: str, split: str | None, languages: list[str] | None) -> "datasets.Dataset":
+    """The captioned images of an option --data."""
+    from ..data.corpus.loading import load_captions
+    from ..data.emoji.benchmark import load_emoji
+    from ..workflows.recipe import EMOJI
+
+    if data == EMOJI:
+        return load_emoji([EMOJI_VENDOR], split, languages or _benchmark_languages())
+    return load_captions(data, split=split)
+
+
+def load_texts(data: str, split: str | None, languages: list[str] | None) -> "datasets.Dataset":
+    """As `load_images`; also a file of translations."""
+    from ..data.corpus.loading import load_translations
+    from ..data.corpus.translation_files import TRANSLATION_FILES
+
+    if Path(data).suffix in TRANSLATION_FILES:
+        return load_translations(data, split=split)
+    return load_images(data, split, languages)
+
+
+def default_languages(corpus: "datasets.Dataset", data: str) -> list[str]:
+    """The languages that an analysis compares when none are named."""
+    from ..data.corpus.corpus import languages_of
+    from ..workflows.recipe import EMOJI
+
+    return _benchmark_languages() if data == EMOJI else list(languages_of(corpus))
+
+
+def _benchmark_languages() -> list[str]:
+    return [language for group in BENCHMARK_LANGUAGES.values() for language in group]
+
+
+def numbers_file(figure: Path) -> Path:
+    """The file of the numbers that a figure shows."""
+    return figure.with_suffix(".json")
+
+
+def check_numbers_file(figure: Path) -> None:
+    """Checks that the numbers would not replace other results.
+
+    Raises:
+        SaveError: when the file of the numbers holds something else than the numbers of an analysis.
+    """
+    file = numbers_file(figure)
+    if not file.exists():
+        return
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict) or _ANALYSIS not in content:
+        raise SaveError(f"{file} holds no numbers of an analysis, and would be replaced: give --output another name")
+
+
+def show_analysis(name: str, result: Any, figure: Path, as_json: bool, summary: str) -> None:
+    """Writes the numbers beside the figure, and prints them as JSON, or the summary and the names of the files."""
+    from ..evaluation.analysis.numbers import as_json as json_of
+
+    text = json.dumps({_ANALYSIS: name} | json_of(result), ensure_ascii=False, indent=1)
+    with atomic_file(numbers_file(figure)) as path:
+        path.write_text(text, "utf-8")
+    if as_json:
+        typer.echo(text)
+        return
+    console = plain_console()
+    console.print(summary)
+    console.print(f"Figure: {figure}\nNumbers: {numbers_file(figure)}", soft_wrap=True)

@@ -1,0 +1,290 @@
+"""`babelens analyze languages`, `captions` and `neighbors`: analyses of a dual encoder's embeddings."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..configuration.errors import CorpusError
+from ..configuration.files import atomic_file
+from ..configuration.languages import normalize_language
+from ..configuration.suggestions import did_you_mean
+from .analysis_options import (
+    Captions,
+    Figure,
+    Languages,
+    Limit,
+    Seed,
+    Texts,
+    png_file,
+    tags_of,
+)
+from .options import AsJson, BatchSize, Model, Split, TextTask, TrustRemoteCode
+from .starting import begin_work
+
+if TYPE_CHECKING:
+    import datasets
+    import numpy as np
+
+    from ..inference.embedder import Embedder
+
+
+def languages(
+    model: Model,
+    data: Texts,
+    output: Figure,
+    languages: Languages = None,
+    split: Split = None,
+    limit: Limit = 1000,
+    seed: Seed = 0,
+    task: TextTask = None,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Map the languages of MODEL by the similarity of their embeddings: SVCCA, a tree and a Laplacian eigenmap.
+
+    `babelens analyze languages runs/mural --data captions --output languages.svg`
+
+    SVCCA compares the embeddings of parallel texts between two languages: singular vectors that hold 99 % of the
+    variance, and the mean of their canonical correlations. Compare similarities with that of shuffled texts, which
+    the figure names. Some hundreds of texts are needed; the more dimensions the model uses, the more.
+    """
+    tags = tags_of(languages)
+    begin_work()
+    from .models import load_embedder
+
+    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    analyze_languages(
+        embedder, data, tags, split=split, limit=limit, seed=seed, task=task, output=output, as_json=as_json
+    )
+
+
+def captions(
+    model: Model,
+    data: Texts,
+    output: Figure,
+    languages: Languages = None,
+    split: Split = None,
+    method: Annotated[
+        Literal["tsne", "umap"], typer.Option(help="The method that lays out the embeddings in the plane.")
+    ] = "tsne",
+    limit: Limit = 200,
+    seed: Seed = 0,
+    task: TextTask = None,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Map the captions of all languages in the plane by t-SNE or UMAP, colored by language and by image.
+
+    `babelens analyze captions runs/mural --data photos --output captions.png`
+
+    Beside the map stands how many of a caption's nearest neighbors are captions of the same image, and how many are
+    in the same language. Where MODEL keeps languages apart, the second number is far above chance.
+    """
+    tags = tags_of(languages)
+    begin_work()
+    from .models import load_embedder
+
+    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    analyze_captions(
+        embedder,
+        data,
+        tags,
+        split=split,
+        limit=limit,
+        seed=seed,
+        method=method,
+        task=task,
+        output=output,
+        as_json=as_json,
+    )
+
+
+def neighbors(
+    model: Model,
+    data: Captions,
+    output: Annotated[
+        Path,
+        typer.Option(
+            help="Draw the gallery into this PNG file, and write its numbers beside it as `.json`.",
+            dir_okay=False,
+            callback=png_file,
+        ),
+    ],
+    language: Annotated[str, typer.Option(help="The language of the query, as a BCP-47 tag.")],
+    query: Annotated[str | None, typer.Option(help="The query: any text.")] = None,
+    image_id: Annotated[
+        str | None, typer.Option(help="Take the first caption of this image of --data as the query.")
+    ] = None,
+    languages: Languages = None,
+    split: Split = None,
+    top: Annotated[int, typer.Option(help="Number of neighbors to show.", min=1)] = 8,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the nearest neighbors of a query as a gallery: images, and captions in every language with their images.
+
+    `babelens analyze neighbors runs/mural --data photos --query "ein Hund" --language de --output dog.png`
+
+    The fonts that the scripts of the captions need are fetched when they are first used. A caption that no font can
+    write is shown by its language.
+    """
+    tags = tags_of(languages)
+    if (query is None) == (image_id is None):
+        raise typer.BadParameter("give a text as --query, or an image of the data as --image-id", param_hint="--query")
+    if query is not None and not query.strip():
+        raise typer.BadParameter("the query is empty: everything would be as near to it", param_hint="--query")
+    language = normalize_language(language)
+    begin_work()
+    from .models import load_embedder
+
+    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    analyze_neighbors(
+        embedder,
+        data,
+        tags,
+        split=split,
+        query=query,
+        image_id=image_id,
+        language=language,
+        top=top,
+        output=output,
+        as_json=as_json,
+    )
+
+
+# Analyses of a dual encoder's embeddings, for `babelens analyze languages`, `captions` and `neighbors`.
+
+
+def analyze_languages(
+    embedder: "Embedder",
+    data: str,
+    languages: list[str] | None,
+    *,
+    split: str | None,
+    limit: int,
+    seed: int,
+    task: str | None,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Maps the languages; arguments as the command's options."""
+    from ..evaluation.analysis.figures.maps import draw_language_map
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..evaluation.analysis.language_similarity import language_map
+    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
+    from .analysis_options import check_numbers_file, default_languages, load_texts, show_analysis
+
+    check_numbers_file(output)
+    corpus = load_texts(data, split, languages)
+    texts = parallel_texts(corpus, languages or default_languages(corpus, data), limit=limit)
+    found = language_map(encode_parallel(embedder, texts, task=task), seed=seed)
+    save_figure(draw_language_map(found), output)
+    nearest = max(
+        ((a, b) for a in range(len(found.languages)) for b in range(a)), key=lambda pair: found.similarities[pair]
+    )
+    show_analysis(
+        "languages",
+        found,
+        output,
+        as_json,
+        f"{len(found.languages)} languages on {found.n_texts:,} texts: SVCCA {_mean_of_pairs(found.similarities):.2f} "
+        f"on average, {found.similarities[nearest]:.2f} between {found.languages[nearest[1]]} and "
+        f"{found.languages[nearest[0]]}, {found.chance:.2f} for shuffled texts",
+    )
+
+
+def analyze_captions(
+    embedder: "Embedder",
+    data: str,
+    languages: list[str] | None,
+    *,
+    split: str | None,
+    limit: int,
+    seed: int,
+    method: Literal["tsne", "umap"],
+    task: str | None,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Maps the captions; arguments as the command's options."""
+    from ..evaluation.analysis.embedding_layout import embedding_map
+    from ..evaluation.analysis.figures.maps import draw_embedding_map
+    from ..evaluation.analysis.figures.style import save_figure
+    from ..evaluation.analysis.parallel import encode_parallel, parallel_texts
+    from .analysis_options import check_numbers_file, default_languages, load_texts, show_analysis
+
+    check_numbers_file(output)
+    corpus = load_texts(data, split, languages)
+    texts = parallel_texts(corpus, languages or default_languages(corpus, data), limit=limit)
+    found = embedding_map(encode_parallel(embedder, texts, task=task), texts.ids, method=method, seed=seed)
+    save_figure(draw_embedding_map(found), output)
+    show_analysis(
+        "captions",
+        found,
+        output,
+        as_json,
+        f"Of a caption's nearest {len(found.languages) - 1} captions, {found.same_image:.1f} % are of its image "
+        f"(chance {found.chance_image:.1f} %), and {found.same_language:.1f} % in its language "
+        f"(chance {found.chance_language:.1f} %)",
+    )
+
+
+def analyze_neighbors(
+    embedder: "Embedder",
+    data: str,
+    languages: list[str] | None,
+    *,
+    split: str | None,
+    query: str | None,
+    image_id: str | None,
+    language: str,
+    top: int,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Draws the neighbors of a query; arguments as the command's options."""
+    from ..evaluation.analysis.neighbors import draw_neighbors, nearest_neighbors
+    from ..model_cards.emoji import emoji_sources
+    from ..workflows.recipe import EMOJI
+    from .analysis_options import EMOJI_VENDOR, check_numbers_file, default_languages, load_images, show_analysis
+
+    check_numbers_file(output)
+    corpus = load_images(data, split, languages and [*languages, language])
+    text = _caption_of(corpus, image_id, language) if image_id is not None else query
+    assert text is not None
+    found = nearest_neighbors(
+        embedder,
+        corpus,
+        text,
+        language,
+        languages=languages or default_languages(corpus, data),
+        image_id=image_id,
+        top=top,
+    )
+    sources = emoji_sources([EMOJI_VENDOR]) if data == EMOJI else []
+    gallery = draw_neighbors(found, corpus, credits=[f"{each.attribution} {each.license}" for each in sources])
+    with atomic_file(output) as path:
+        gallery.save(path, "PNG")
+    lines = [f"{each.score:.3f}  {each.image_id}" for each in found.images]
+    show_analysis("neighbors", found, output, as_json, "\n".join([f"Images nearest to {text} [{language}]:", *lines]))
+
+
+def _caption_of(corpus: "datasets.Dataset", image_id: str, language: str) -> str:
+    """The first caption of an image in a language."""
+    from ..data.batching.retrieval_sets import retrieval_set
+
+    queries = retrieval_set(corpus, language)
+    if image_id not in queries.text_image_ids:
+        known = did_you_mean(image_id, queries.text_image_ids)
+        raise CorpusError(f"the data have no caption in {language} of an image {image_id!r}{known}")
+    return queries.texts[queries.text_image_ids.index(image_id)]
+
+
+def _mean_of_pairs(similarities: "np.ndarray") -> float:
+    import numpy as np
+
+    return float(similarities[~np.eye(len(similarities), dtype=bool)].mean())
