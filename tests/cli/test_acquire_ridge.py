@@ -64,8 +64,9 @@ def test_all_languages_of_a_table(base, table, tmp_path):
     [
         ({"language": "sw"}, "no text in 'sw'"),
         ({"language": "en"}, "has the language 'en' already"),
-        ({"steps": 5}, "steps"),
-        ({"acquirer_size": 5}, "--way adapter"),
+        ({"steps": 5, "freeze_encoder": True}, "--text-encoder"),
+        ({"steps": 5}, "--steps 5:"),
+        ({"acquirer_size": 5}, "--acquirer-size 5: only an adapter has such a choice (--way adapter)"),
     ],
 )
 def test_what_cannot_be_learned_is_said_before_anything_is_written(base, table, tmp_path, capsys, given, complaint):
