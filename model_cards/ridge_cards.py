@@ -8,10 +8,11 @@ from typing import Any
 import jinja2
 
 from .base_models import BaseModel
-from .card_text import CompactCard, CompactCardData, save_card
+from .card_text import CompactCard, CompactCardData, cell, code, save_card
 from .cards import placeholder_repository
 from .facts import PIPELINE_TAG
 from .licenses import check_weights_license, what_it_forbids
+from .public_names import without_paths
 
 _TEMPLATE = Path(__file__).with_name("ridge.md.jinja")
 
@@ -51,8 +52,10 @@ def write_ridge_card(folder: str | Path, facts: RidgeCardFacts) -> Path:
     Raises:
         PublishError: if the model's license is freer than that of a model that it began with.
     """
+    facts = without_paths(facts)
     check_weights_license(facts.license, facts.base_models)
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"cell": cell, "code": code}
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         facts=facts, what_it_forbids=what_it_forbids
     )

@@ -109,7 +109,10 @@ class AcquisitionChoices:
                 "layers that are trained; one of them can be taken"
             )
         if self.text_encoder is None and (given := self.given(ONLY_OF_STUDENTS)):
-            raise TrainingSetupError(f"{', '.join(given)}: these are of a student, whose text_encoder is not given")
+            raise TrainingSetupError(
+                f"{self.as_given(given)}: choices of a text encoder, and none is named; name one as in "
+                "text_encoder='intfloat/multilingual-e5-small'"
+            )
         if self.exposure_steps is not None and self.captions is None:
             raise TrainingSetupError(
                 f"exposure_steps={self.exposure_steps} is for language exposure, which takes captions"
@@ -145,6 +148,11 @@ class AcquisitionChoices:
     def given(self, names: Iterable[str]) -> list[str]:
         """Which of these choices were made."""
         return [name for name in names if getattr(self, name) is not None]
+
+    def as_given(self, names: Iterable[str]) -> str:
+        """Choices with their values, which errors of the command line show as options."""
+        values = ((name, getattr(self, name)) for name in names)
+        return ", ".join(f"{name}={value if isinstance(value, bool | int) else str(value)!r}" for name, value in values)
 
     def transfer_steps(self, pairs: int) -> int:
         """The steps of native language transfer on so many pairs."""

@@ -57,10 +57,10 @@ class RidgeAcquisition(AcquisitionChoices):
             self.language = ",".join(tag for tag in languages_of(self.corpus) if tag != native)
         super().__post_init__()
         if given := self.given(ONLY_OF_ADAPTERS):
-            raise TrainingSetupError(f"{', '.join(given)}: only an adapter has such a choice (--way adapter)")
+            raise TrainingSetupError(f"{self.as_given(given)}: only an adapter has such a choice (--way adapter)")
         if given := self.given(_OF_TRAINING):
             raise TrainingSetupError(
-                f"{', '.join(given)}: this way solves, and trains nothing; --way student and --way adapter train"
+                f"{self.as_given(given)}: this way solves, and trains nothing; --way student and --way adapter train"
             )
 
     @cached_property
@@ -141,7 +141,7 @@ class RidgeAcquisition(AcquisitionChoices):
     def _check_further(self, model: RidgeModel) -> None:
         given = self.given(("native_language", "text_encoder", "text_pooling", "text_prompt"))
         if given:
-            raise TrainingSetupError(f"{', '.join(given)}: already settled by {self.base}, which has languages")
+            raise TrainingSetupError(f"{self.as_given(given)}: already settled by {self.base}, which has languages")
         for language in self.languages:
             if language in (model.config.native_language, *model.config.languages):
                 raise TrainingSetupError(f"{self.base} has the language {language!r} already")
