@@ -178,8 +178,9 @@ class BabelensTrainer(WholeCheckpointTrainer):
         return super().train(resume_from_checkpoint, **kwargs)
 
     def _state_special_tokens(self) -> None:
-        """Writes the ids of the special tokens into a configuration without a text tower's, such as MLA's. transformers
-        writes them when a training begins, and warns that they are new."""
+        """Writes the ids of the special tokens into a configuration without a text tower's, such as MLA's.
+
+        transformers writes them when a training begins, and warns that they are new."""
         config, tokenizer = self.model.config, getattr(self.processing_class, "tokenizer", None)
         if tokenizer is not None and config.get_text_config() is config:
             for name in ("pad_token_id", "bos_token_id", "eos_token_id"):

@@ -151,8 +151,10 @@ class AcquisitionChoices:
 
     def as_given(self, names: Iterable[str]) -> str:
         """Choices with their values, which errors of the command line show as options."""
-        values = ((name, getattr(self, name)) for name in names)
-        return ", ".join(f"{name}={value if isinstance(value, bool | int) else str(value)!r}" for name, value in values)
+        values = {name: getattr(self, name) for name in names}
+        return ", ".join(
+            f"{name}={value if isinstance(value, int) else str(value)!r}" for name, value in values.items()
+        )
 
     def transfer_steps(self, pairs: int) -> int:
         """The steps of native language transfer on so many pairs."""

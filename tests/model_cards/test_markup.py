@@ -115,7 +115,8 @@ def test_a_card_of_acquired_languages(way, text, tmp_path):
             ),
         )
     else:
-        of_students = {"strategy": "projection", "keeps_native": True, "trained_parameters": 1, "results": {"uk": numbers}}
+        of_students = {"strategy": "projection", "keeps_native": True, "trained_parameters": 1}
+        of_students["results"] = {"uk": numbers}
         write_student_card(
             tmp_path,
             StudentCardFacts(languages=["uk"], base=base, text_encoder=base, **of_students, **both, **trained),
