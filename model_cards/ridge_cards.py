@@ -29,6 +29,7 @@ class RidgeCardFacts:
         has_encoder: whether a text encoder reads the languages too.
         results: of the languages that were learned now, each a `LanguageResult`.
         command: that learned them.
+        names: languages of CLDR's names of emoji that were learned from too.
         license: of the weights, a Hub identifier.
     """
 
@@ -39,6 +40,7 @@ class RidgeCardFacts:
     has_encoder: bool
     results: Mapping[str, Any]
     command: str
+    names: Sequence[str] = ()
     license: str = "other"
 
     @property

@@ -57,6 +57,7 @@ class AcquisitionChoices:
         native_texts: which text encoder reads texts in the native language, the `student` or (default) the `native`
             model.
         license: of the result, a Hub identifier.
+        names: whether a language that is solved for learns from CLDR's names of emoji too.
         trust_remote_code: run code that comes with `base` or `vocabulary`.
         training: further arguments of `MlaTrainingArguments`.
     """
@@ -83,6 +84,7 @@ class AcquisitionChoices:
     native_texts: Literal["student", "native"] | None = None
     license: str = "other"
     trust_remote_code: bool = False
+    names: bool = True
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ The result is a whole model. Images, texts in the native language, and languages
 before stay bitwise what they were.
 """
 
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -13,7 +14,13 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 
 from ..configuration.declared_pooling import declared_pooling
-from ..configuration.errors import CorpusError, ModelKindError, TrainingSetupError
+from ..configuration.errors import (
+    CorpusError,
+    MissingExtraError,
+    ModelKindError,
+    SourceUnavailableError,
+    TrainingSetupError,
+)
 from ..configuration.identity import holds_weights
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import explained, load_processor, located
@@ -21,6 +28,7 @@ from ..configuration.suggestions import did_you_mean
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.sampling import evenly_spread
+from ..data.emoji.translations import NameTranslations, load_emoji_names
 from ..data.readers.bitext import read_translations
 from ..inference.loading import load_dual_encoder
 from ..model_cards.base_models import TEXT_TOWER, BaseModel, base_model_facts
@@ -34,6 +42,9 @@ from ..trainers.precision import fastest_precision
 from ..trainers.ridge import LanguageResult, Pairs, learn
 from ..trainers.saving import atomic_directory, prepare_saving
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
+from .emoji_names import names_for
+
+logger = logging.getLogger(__name__)
 
 ALL = "all"
 _OF_TRAINING = ("captions", "freeze_encoder", "train_layers", "native_texts", "steps", "exposure_steps")
@@ -88,6 +99,18 @@ class RidgeAcquisition(AcquisitionChoices):
             examples = view.__getitems__(list(range(len(view))))
             pairs[tag] = ([each["text_a"] for each in examples], [each["text_b"] for each in examples])
         return pairs
+
+    @cached_property
+    def emoji_names(self) -> dict[str, NameTranslations]:
+        """Names of things to learn from beside the sentences, by language; empty where they cannot be fetched."""
+        if not self.names:
+            return {}
+        try:
+            names = load_emoji_names()
+        except (SourceUnavailableError, MissingExtraError) as error:
+            logger.warning("The languages are learned without CLDR's names of emoji: %s", error)
+            return {}
+        return names_for({tag: texts for tag, (texts, _) in self.pairs.items()}, self._native, names)
 
     def samples(self, language: str, count: int = 3) -> list[tuple[str, str]]:
         """Pairs to show, (text, native text), which tell a reader whether the columns are swapped."""
@@ -160,7 +183,9 @@ class RidgeAcquisition(AcquisitionChoices):
         if precision == "auto":
             precision = fastest_precision(self.model.device.type).name
         size = self.training.get("per_device_train_batch_size", 64)
-        self.results = learn(self.model, self.processor, self.pairs, batch_size=size, precision=precision)
+        self.results = learn(
+            self.model, self.processor, self.pairs, names=self.emoji_names, batch_size=size, precision=precision
+        )
         return self.results
 
     @cached_property
@@ -182,6 +207,7 @@ class RidgeAcquisition(AcquisitionChoices):
                 base_models=self.base_facts,
                 has_encoder=config.text_config is not None,
                 results=self.results,
+                names=sorted({each.language for each in self.emoji_names.values()}),
                 command=command,
                 license=self.license,
             )

@@ -32,7 +32,7 @@ def table(tmp_path_factory):
 
 
 def acquire(base, table, output, **more):
-    given = {"base": base, "language": "mi", "translations": table, "output": output} | more
+    given = {"base": base, "language": "mi", "translations": table, "output": output, "no_names": True} | more
     return run_acquire(*as_arguments(given))
 
 
