@@ -17,7 +17,7 @@ from .build import KEYWORD_SEPARATOR, read_sources
 from .names import Annotation, read_annotations
 
 _SIGNS = re.compile("flag|symbol|arrow|button")
-_LEAST = 0.75  # share of the emoji that a language names
+_LEAST = 0.6  # share of the emoji that a language names
 
 Pairs = tuple[list[str], list[str]]  # texts of a language, and the native translation of each
 
