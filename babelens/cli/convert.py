@@ -171,7 +171,7 @@ def _clip_processor(config: Any, tokenizer: Any) -> "ProcessorMixin":
 
 
 def _write(model: "PreTrainedModel", processor: "ProcessorMixin", output: Path) -> None:
-    from ..trainers.saving import atomic_directory, prepare_saving
+    from ..trainers.checkpoints import atomic_directory, prepare_saving
 
     prepare_saving(output)
     if (output / "config.json").is_file():

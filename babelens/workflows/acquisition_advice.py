@@ -24,8 +24,7 @@ from ..configuration.tasks import TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.sampling import evenly_spread
 from ..processing.tokenizer_training import unknown_rate
-from ..trainers.tower_training import checked_training
-from ..trainers.trained_towers import TrainedTowers
+from ..trainers.tower_training import TrainedTowers, checked_training
 from .acquisition_choices import Way
 from .acquisition_run import AcquisitionRun
 from .step_time import step_time

@@ -21,9 +21,8 @@ from ..data.readers.bitext import read_translations
 from ..evaluation.retrieval import translation_retrieval
 from ..inference.embedder import Embedder
 from ..trainers.arguments import MlaTrainingArguments
-from ..trainers.checkpoints import has_checkpoint
+from ..trainers.checkpoints import has_checkpoint, prepare_saving
 from ..trainers.mla import MlaTrainer
-from ..trainers.saving import prepare_saving
 from .acquisition_choices import AcquisitionChoices, Way
 from .argument_checks import made_arguments
 from .record import RunRecord, corpus_digest

@@ -11,7 +11,7 @@ from transformers import set_seed
 from ..configuration.errors import RecipeError
 from ..configuration.identity import holds_weights
 from ..configuration.pretrained import refuse_kernels
-from ..trainers.saving import atomic_directory
+from ..trainers.checkpoints import atomic_directory
 from .loading import workflow_of
 from .parts import RunParts
 from .recipe import Recipe

@@ -22,8 +22,7 @@ from ..model_cards.facts import DataSource as CardSource
 from ..model_cards.licenses import check_hub_license, check_weights_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
-from ..trainers.tower_training import check_frozen, frozen_by
-from ..trainers.trained_towers import check_has_towers
+from ..trainers.tower_training import check_frozen, check_has_towers, frozen_by
 from .argument_checks import check_names
 from .loading import workflow_of
 from .parts import RunParts

@@ -44,7 +44,7 @@ from ..model_cards.facts import (
 from ..model_cards.licenses import OTHER
 from ..model_cards.public_names import public_name
 from ..registry import METHODS
-from ..trainers.saving import atomic_directory
+from ..trainers.checkpoints import atomic_directory
 from .data import RecipeData
 from .recipe import EMOJI, WEAK_EMOJI, Recipe
 from .run_facts import FACTS, run_facts

@@ -7,8 +7,7 @@ from typing import Any
 from transformers import AutoProcessor, ProcessorMixin
 
 from ..configuration.pretrained import load_processor
-from ..trainers.checkpoints import newest_checkpoint
-from ..trainers.saving import atomic_directory
+from ..trainers.checkpoints import atomic_directory, newest_checkpoint
 from .parts import RunParts
 from .recipe import PROCESSOR, Recipe
 from .record import RunRecord, flattened

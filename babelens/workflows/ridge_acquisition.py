@@ -30,9 +30,9 @@ from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel
 from ..modeling.text_encoders import load_text_encoder
 from ..processing.processing_ridge import RidgeProcessor
+from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..trainers.precision import fastest_precision
 from ..trainers.ridge import LanguageResult, Pairs, learn
-from ..trainers.saving import atomic_directory, prepare_saving
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
 
 ALL = "all"

@@ -14,9 +14,9 @@ from ..inference.autocasting import autocasting
 from ..inference.embedder import Embedder
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..trainers.arguments import MlaTrainingArguments
-from ..trainers.attention import fast_attention
-from ..trainers.half_frozen_text import HalfFrozenText
+from ..trainers.frozen_features import HalfFrozenText
 from ..trainers.tower_features import TEXT
+from ..trainers.whole_checkpoints import fast_attention
 
 _FEW = 8  # texts of a first step, which tells how long a whole one takes
 _LONGEST_STEP = 5.0  # seconds; of a longer one, the time is estimated

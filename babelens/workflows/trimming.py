@@ -29,7 +29,7 @@ from ..data.readers.bitext import read_translations
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
 from ..modeling.text_encoders import without_pooler
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
-from ..trainers.saving import atomic_directory, prepare_saving
+from ..trainers.checkpoints import atomic_directory, prepare_saving
 from .base import recipe_data
 from .loading import load_recipe
 

@@ -9,7 +9,7 @@ from tiny_training import shapes_trainer
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from babelens.modeling.learned_temperature import MIN_TEMPERATURE, at_least
-from babelens.trainers.bounded_temperature import BoundTemperature
+from babelens.trainers.optimizers import BoundTemperature
 
 LEAST = torch.tensor(MIN_TEMPERATURE).item()
 
