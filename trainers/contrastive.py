@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ..configuration.errors import TrainingSetupError
-from ..configuration.tasks import IMAGE_TEXT
+from ..configuration.strict_config import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
 from ..data.batching.features import has_images
 from ..data.batching.mixture import SizedView, TaskMixture

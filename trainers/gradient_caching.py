@@ -26,7 +26,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from ..configuration.errors import TrainingSetupError
 from ..configuration.free_memory import available_memory
-from ..modeling.length_groups import text_ends
+from ..modeling.modeling_common import text_ends
 from ..modeling.modeling_dual_encoder import DualEncoderOutput
 
 # ---- How many chunks of a batch stay in memory between the two passes of gradient caching ----

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from ..inference.embedder import progress_bar
-from ..modeling.forward_keywords import asks_for_states
+from ..modeling.modeling_common import asks_for_states
 
 logger = logging.getLogger(__name__)
 

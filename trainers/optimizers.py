@@ -237,7 +237,7 @@ class TaskOptimizer(Optimizer):
 
 # ---- The learned temperature ----
 #
-# Keeps the learned temperature of a dual encoder at or above its lower bound (see `modeling.learned_temperature`).
+# Keeps the learned temperature of a dual encoder at or above its lower bound (see `modeling.modeling_dual_encoder`).
 
 
 class BoundTemperature(TrainerCallback):

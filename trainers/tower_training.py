@@ -13,9 +13,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from ..configuration.errors import TrainingSetupError
-from ..configuration.frozen_towers import TOWERS
-from ..configuration.suggestions import did_you_mean
+from ..configuration.configuration_two_tower import TOWERS
+from ..configuration.errors import TrainingSetupError, did_you_mean
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..modeling.modeling_two_tower import TwoTowerModel
 from .lower_layers import adapted_modules, layer_depths, tower_layers

@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import SaveStrategy, TrainOutput, rotate_checkpoints
 
-from ..configuration import model_folders
 from ..configuration.errors import NonFiniteError, TrainingSetupError
+from ..configuration.pretrained import is_finite as has_finite_numbers
 from .checkpoints import (
     atomic_directory,
     check_undamaged,
@@ -276,7 +276,7 @@ def is_finite(tensor: Tensor | float) -> bool:
         own = own.to_local()
     if own.is_sparse:
         own = own.coalesce().values()
-    return model_folders.is_finite(own)
+    return has_finite_numbers(own)
 
 
 def check_numbers(arguments: Any) -> None:

@@ -108,7 +108,7 @@ def read_weights(file: Path) -> "dict[str, Tensor]":
     import torch
     from torch import Tensor
 
-    from ..configuration.pretrained import first_line
+    from ..configuration.errors import first_line
 
     try:
         held: Any = _archived(file) if _is_archive(file) else torch.load(file, map_location="cpu", weights_only=True)

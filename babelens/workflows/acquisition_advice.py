@@ -20,7 +20,7 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..configuration.errors import BabelensError
-from ..configuration.tasks import TEXT_TEXT
+from ..configuration.strict_config import TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.sampling import evenly_spread
 from ..processing.tokenizer_training import unknown_rate

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..configuration.configuration_two_tower import TextPooling
 from ..configuration.errors import RecipeError, TrainingSetupError
-from ..configuration.feature_width import TextPooling
 from ..configuration.languages import normalize_language, normalize_languages
 from ..configuration.text_towers import declared_text_tower
 from ..model_cards.licenses import check_hub_license

@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from ..configuration.errors import CorpusError
 from ..configuration.output_lock import is_first_process
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.loading import load_captions

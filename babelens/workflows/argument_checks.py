@@ -17,8 +17,7 @@ from transformers import TrainingArguments, get_scheduler
 from transformers.integrations import get_available_reporting_integrations
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
-from ..configuration.errors import ModelKindError, RecipeError
-from ..configuration.suggestions import did_you_mean, nearest_first
+from ..configuration.errors import ModelKindError, RecipeError, did_you_mean, nearest_first
 from ..processing.image_augmentation import ImageAugmentation
 from ..processing.text_augmentation import TextAugmentation
 from ..trainers.arguments import ADAMAX, LAMB, ContrastiveTrainingArguments

@@ -9,8 +9,8 @@ from typing import Any
 from transformers import set_seed
 
 from ..configuration.errors import RecipeError
+from ..configuration.hub_code import refuse_kernels
 from ..configuration.identity import holds_weights
-from ..configuration.pretrained import refuse_kernels
 from ..trainers.checkpoints import atomic_directory
 from .loading import workflow_of
 from .parts import RunParts

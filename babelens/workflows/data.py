@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from datasets import Dataset, IterableDataset
 
 from ..configuration.errors import CorpusError, RecipeError
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.added_translations import add_translations
 from ..data.batching.streams import sample_of_stream
 from ..data.batching.task_data import TaskData

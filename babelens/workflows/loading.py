@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ..configuration.errors import RecipeError
-from ..configuration.suggestions import did_you_mean
+from ..configuration.errors import RecipeError, did_you_mean
 from ..registry import METHODS, imported
 from .recipe import Recipe
 from .recipe_file import find_recipe, read_recipe, with_key

@@ -16,7 +16,7 @@ from transformers import (
 from ..configuration.merging import merged
 from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_model, load_processor
-from ..configuration.tasks import IMAGE_TEXT, TRIPLET
+from ..configuration.strict_config import IMAGE_TEXT, TRIPLET
 from ..modeling.modeling_mla import MlaModel
 from ..processing.processing_mla import MlaProcessor, closing_token_id
 from .building import ModelBuilder

@@ -20,7 +20,7 @@ from ..configuration.pretrained import load_processor
 from ..model_cards.base_models import TEXT_TOWER
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
-from ..modeling.text_encoders import chosen_pooling, load_text_encoder
+from ..modeling.tower_loading import chosen_pooling, load_text_encoder
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.checkpoints import atomic_directory
 from ..trainers.masked_language import train_masked_language

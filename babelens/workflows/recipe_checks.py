@@ -10,11 +10,10 @@ from datasets import IterableDataset
 from transformers import TrainingArguments
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 
-from ..configuration.errors import PublishError, RecipeError, TrainingSetupError
+from ..configuration.errors import PublishError, RecipeError, TrainingSetupError, did_you_mean
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import list_presets, preset_facts
 from ..configuration.pretrained import load_config
-from ..configuration.suggestions import did_you_mean
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.overlap import Overlap
 from ..data.emoji.benchmark import published_manifest

@@ -12,9 +12,8 @@ from typing import Any
 
 import yaml
 
-from ..configuration.errors import RecipeError
+from ..configuration.errors import RecipeError, did_you_mean, nearest_first, wrong_encoding
 from ..configuration.merging import merged
-from ..configuration.suggestions import did_you_mean, nearest_first, wrong_encoding
 
 RECIPES = Path(str(files("babelens.recipes")))
 

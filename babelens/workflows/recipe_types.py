@@ -8,8 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from huggingface_hub.dataclasses import type_validator
 
-from ..configuration.errors import RecipeError
-from ..configuration.suggestions import did_you_mean, nearest_first
+from ..configuration.errors import RecipeError, did_you_mean, nearest_first
 from .recipe_file import abbreviated
 
 # Words that stand for true and false where nothing else can be meant. YAML 1.2, which recipes are written in, reads

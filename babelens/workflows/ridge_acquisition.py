@@ -12,12 +12,11 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from ..configuration.declared_pooling import declared_pooling
-from ..configuration.errors import CorpusError, ModelKindError, TrainingSetupError
+from ..configuration.configuration_two_tower import declared_pooling
+from ..configuration.errors import CorpusError, ModelKindError, TrainingSetupError, did_you_mean
 from ..configuration.identity import holds_weights
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import explained, load_processor, located
-from ..configuration.suggestions import did_you_mean
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.sampling import evenly_spread
@@ -28,7 +27,7 @@ from ..model_cards.licenses import check_weights_license
 from ..model_cards.ridge_cards import RidgeCardFacts, write_ridge_card
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel
-from ..modeling.text_encoders import load_text_encoder
+from ..modeling.tower_loading import load_text_encoder
 from ..processing.processing_ridge import RidgeProcessor
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..trainers.precision import fastest_precision

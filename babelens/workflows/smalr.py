@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_smalr import SPECIAL_IDS
 from ..configuration.errors import RecipeError
-from ..configuration.tasks import TEXT_TEXT
+from ..configuration.strict_config import TEXT_TEXT
 from ..modeling.modeling_smalr import SmalrModel
 from ..modeling.modeling_smalr_latent import SmalrLatentModel
 from ..processing.processing_smalr import SmalrProcessor

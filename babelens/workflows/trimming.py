@@ -27,7 +27,7 @@ from ..data.corpus.loading import load_captions
 from ..data.corpus.text_files import read_lines
 from ..data.readers.bitext import read_translations
 from ..modeling.embedding_trimming import named_token_ids, trim_embeddings, vocabulary_size
-from ..modeling.text_encoders import without_pooler
+from ..modeling.tower_loading import without_pooler
 from ..processing.vocabulary_trimming import ChangedText, changed_texts, choose_pieces, count_pieces, trim_tokenizer
 from ..trainers.checkpoints import atomic_directory, prepare_saving
 from .base import recipe_data
