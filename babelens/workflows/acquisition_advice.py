@@ -27,7 +27,7 @@ from ..processing.tokenizer_training import unknown_rate
 from ..trainers.tower_training import TrainedTowers, checked_training
 from .acquisition_choices import Way
 from .acquisition_run import AcquisitionRun
-from .step_time import step_time
+from .time_budget import step_time
 
 FEWEST_BLOCKS, LEAST_WIDTH, MOST_UNKNOWN = 4, 256, 5.0
 _SAMPLE = 1000  # texts of each language at most, by which a vocabulary is judged

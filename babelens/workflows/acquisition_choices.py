@@ -12,7 +12,7 @@ from ..configuration.text_towers import declared_text_tower
 from ..model_cards.licenses import check_hub_license
 from ..trainers.arguments import MlaTrainingArguments
 from .argument_checks import check_arguments
-from .record import flattened
+from .data import flattened
 
 # The ways in which a model acquires a language: ridge regression in closed form, an adapter in its own text tower, or
 # a student beside it.

@@ -25,7 +25,7 @@ from ..trainers.checkpoints import has_checkpoint, prepare_saving
 from ..trainers.mla import MlaTrainer
 from .acquisition_choices import AcquisitionChoices, Way
 from .argument_checks import made_arguments
-from .record import RunRecord, corpus_digest
+from .data import RunRecord, corpus_digest
 from .training import CHECKPOINTS, train_from_newest_checkpoint
 
 _HELD_OUT = 1000  # translations at most

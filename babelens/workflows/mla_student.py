@@ -27,11 +27,11 @@ from ..trainers.masked_language import train_masked_language
 from ..trainers.precision import PrecisionTrainingArguments
 from ..trainers.tower_training import check_student_tower, checked_training, named
 from .argument_checks import check_arguments, made_arguments, overrides_checked
+from .loading import Workflow
 from .mla import MlaBuilder, MlaData
 from .recipe import TEXT_MODEL, Recipe, TokenizerSource
 from .reporting import Reporting
 from .training import FINISHED, is_finished
-from .workflow import Workflow
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,9 @@ from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
 from ..trainers.tower_training import check_frozen, check_has_towers, frozen_by
 from .argument_checks import check_names
-from .loading import workflow_of
-from .parts import RunParts
+from .loading import RunParts, workflow_of
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, TokenizerSource, check_languages
-from .recipe_types import check_known, value_of
+from .recipe_file import check_known, value_of
 
 logger = logging.getLogger(__name__)
 
