@@ -24,10 +24,16 @@ from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import AutoProcessor
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from .configuration.errors import BabelensError, HubUnreachableError, PublishError
-from .configuration.model_folders import damaged_files, non_finite_weights
-from .configuration.pretrained import explained, first_line, load_config, load_model, load_processor
-from .configuration.sentence_files import MODULES_FILE
+from .configuration.errors import BabelensError, HubUnreachableError, PublishError, first_line
+from .configuration.hub_code import MODULES_FILE
+from .configuration.pretrained import (
+    damaged_files,
+    explained,
+    load_config,
+    load_model,
+    load_processor,
+    non_finite_weights,
+)
 from .model_cards.base_models import base_model_facts
 from .model_cards.card_checks import card_problems
 from .model_cards.cards import placeholder_repository

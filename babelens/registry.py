@@ -84,7 +84,7 @@ class Method:
     model: type[PreTrainedModel]
     processor: type[ProcessorMixin]
     trainer: str
-    workflow: str = "babelens.workflows.workflow:WORKFLOW"
+    workflow: str = "babelens.workflows.loading:WORKFLOW"
     task_workflow: str | None = None
     heads: tuple[type[PreTrainedModel], ...] = ()
     files: Path | None = None

@@ -135,8 +135,7 @@ def trained_parameters(folder: Path) -> int:
     from transformers import AutoModel
 
     import babelens  # noqa: F401  (registers the models)
-    from babelens.trainers.tower_training import checked_training
-    from babelens.trainers.trained_towers import TrainedTowers
+    from babelens.trainers.tower_training import TrainedTowers, checked_training
 
     model = AutoModel.from_pretrained(folder)
     run = json.loads((folder / "evaluation" / "facts.json").read_text())["card"]["run"]

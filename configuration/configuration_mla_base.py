@@ -11,7 +11,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from .configuration_clip_resnet import ClipResNetConfig
 from .configuration_etcl import EtclConfig
 from .configuration_mural import MuralConfig
-from .feature_width import check_projection_dim, feature_width
+from .configuration_two_tower import check_projection_dim, feature_width
 from .hub_code import HubCodeMixin
 from .languages import normalize_language
 from .strict_config import StrictConfig

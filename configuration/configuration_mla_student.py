@@ -11,8 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from .configuration_mla_base import MlaBaseConfig
-from .feature_width import TextPooling
-from .text_heads import check_text_head
+from .configuration_two_tower import TextPooling, check_text_head
 
 M_BERT = {"vocab_size": 119_547}  # bert-base-multilingual-cased
 

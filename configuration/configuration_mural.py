@@ -11,7 +11,7 @@ from transformers import AutoConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from .configuration_two_tower import TwoTowerConfig
-from .tasks import IMAGE_TEXT, TEXT_TEXT
+from .strict_config import IMAGE_TEXT, TEXT_TEXT
 
 EFFICIENTNET_B5 = {"width_coefficient": 1.6, "depth_coefficient": 2.2, "image_size": 289, "drop_connect_rate": 0.2}
 BERT_BASE_250K = {"vocab_size": 250_000, "max_position_embeddings": 64}

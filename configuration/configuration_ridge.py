@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_mla_base import MlaBaseConfig
-from .feature_width import TextPooling
+from .configuration_two_tower import TextPooling
 
 
 @strict

@@ -5,16 +5,94 @@ Two pretrained towers need more choices: how texts and images are pooled, a proj
 against overfitting where only the projections are trained.
 """
 
-from typing import ClassVar
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import cached_file
 
-from .feature_width import ImagePooling, TextPooling, check_projection_dim, image_width
-from .frozen_towers import checked_towers
+from .errors import ModelFolderError, ModelKindError, did_you_mean
 from .hub_code import HubCodeMixin
 from .strict_config import StrictConfig
-from .text_heads import check_dropout, check_text_head
+
+# ---- Widths of the features of towers and of dual encoders ----
+
+# How one vector is read from the states of a text encoder, and from those of a vision backbone; see `pool_text` and
+# `pool_image`.
+TextPooling = Literal["cls", "mean", "eos", "pooler"]
+ImagePooling = Literal["pooler", "cls", "mean"]
+POOLER: Literal["pooler"] = "pooler"
+
+
+def text_width(config: PreTrainedConfig, pooling: str = "cls") -> int:
+    """Returns the width of the pooled features of a text encoder.
+
+    Args:
+        config: configuration of the encoder.
+        pooling: how a text is pooled; SigLIP's own pooling changes the width.
+
+    Raises:
+        ValueError: if the configuration does not state it.
+    """
+    names = ("projection_size",) if pooling == POOLER else ()
+    for name in (*names, "project_dim", "hidden_size"):  # AltCLIP's encoder projects its states to `project_dim`
+        width = getattr(config, name, None)
+        if isinstance(width, int):
+            return width
+    raise ValueError(f"cannot tell the feature width of text model {config.model_type!r}: it has no hidden_size")
+
+
+def image_width(config: PreTrainedConfig) -> int:
+    """Returns the width of the pooled features of a vision backbone.
+
+    Raises:
+        ValueError: if the configuration does not state it.
+    """
+    if config.model_type == "align_vision_model":
+        # Imported here, because it imports all of PyTorch.
+        from transformers.models.align.modeling_align import round_filters
+
+        # EfficientNet: the width of the last stage, because there is no head convolution.
+        return round_filters(config, config.out_channels[-1])
+    for name in ("hidden_dim", "hidden_size", "hidden_sizes"):
+        width = getattr(config, name, None)
+        if width is not None:
+            return width if isinstance(width, int) else width[-1]
+    raise ValueError(f"cannot tell the feature width of vision model {config.model_type!r}: it has no hidden_size")
+
+
+def feature_width(config: PreTrainedConfig) -> int:
+    """Returns the width of the features of a dual encoder; SigLIP's are as wide as those of its image tower.
+
+    Raises:
+        ValueError: if the configuration does not state it.
+    """
+    width = getattr(config, "projection_dim", None)
+    if width is None and not hasattr(config, "vision_config"):
+        raise ValueError(
+            f"cannot tell the feature width of dual encoder {config.model_type!r}: it has neither projection_dim nor "
+            "vision_config"
+        )
+    return width or image_width(config.vision_config)
+
+
+def check_projection_dim(config: PreTrainedConfig, given: object, hint: str = "") -> None:
+    """Checks a stated width of the shared space against the width that follows from the towers.
+
+    Args:
+        config: configuration of a dual encoder.
+        given: the width that a file or a caller states, or `None`.
+        hint: what to do about it, for the error.
+
+    Raises:
+        ValueError: if the widths differ.
+    """
+    if given not in (None, config.projection_dim):
+        raise ValueError(f"projection_dim={given}, but the towers' shared space is {config.projection_dim} wide{hint}")
+
 
 DEFAULT_PROJECTION_DIM = 512
 
@@ -87,3 +165,122 @@ class TwoTowerConfig(HubCodeMixin, StrictConfig):
         else:
             self.projection_dim = image_width(self.vision_config)
             check_projection_dim(self, given, hint=": image_head=True projects images to any width")
+
+
+# ---- How a text encoder wants its texts to be pooled, as the files of sentence-transformers state it ----
+
+_FILE = "1_Pooling/config.json"
+# The names of sentence-transformers: `{"pooling_mode": "mean"}` in newer files, `{"pooling_mode_mean_tokens": true}`
+# in older ones.
+_POOLINGS: dict[str, TextPooling] = {"cls": "cls", "mean": "mean", "lasttoken": "eos"}
+_OLD_NAMES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "lasttoken",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+}
+_OF_FILES = ("cache_dir", "local_files_only", "revision", "token")
+
+
+def declared_pooling(source: str | Path | PreTrainedModel, **loading: Any) -> TextPooling | None:
+    """Returns the pooling that the folder of a text encoder states in `1_Pooling/config.json`, as those of
+    sentence-transformers do (E5, LaBSE, MiniLM).
+
+    Args:
+        source: a folder, a repository of the Hub, or a model, which states none.
+        loading: arguments of `from_pretrained`, such as `revision`.
+
+    Returns:
+        `None` if there is no such file.
+
+    Raises:
+        ModelFolderError: if the file is damaged.
+        ModelKindError: if the file states a pooling that babelens does not have, such as the maximum over tokens.
+        OSError: if there is no such folder or repository.
+
+    Examples:
+        >>> declared_pooling("intfloat/multilingual-e5-small")
+        'mean'
+    """
+    if isinstance(source, PreTrainedModel):
+        return None
+    where = {name: value for name, value in loading.items() if name in _OF_FILES}
+    file = cached_file(str(source), _FILE, _raise_exceptions_for_missing_entries=False, **where)
+    if file is None:
+        return None
+    try:
+        settings = json.loads(Path(file).read_text(encoding="utf-8"))
+        modes = settings.get("pooling_mode") or [name for key, name in _OLD_NAMES.items() if settings.get(key)]
+        stated = [modes] if isinstance(modes, str) else list(modes)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ModelFolderError(f"{source}: {_FILE} is damaged: {error}") from error
+    if len(stated) != 1 or stated[0] not in _POOLINGS:
+        raise ModelKindError(
+            f"{source} pools texts by {' and '.join(map(str, stated)) or 'nothing'} ({_FILE}), which babelens does "
+            f"not have: choose text_pooling, one of {', '.join(_POOLINGS.values())} or pooler"
+        )
+    return _POOLINGS[stated[0]]
+
+
+# ---- The towers of MURAL and ETCL by name, and the towers that a configuration freezes ----
+
+# Name of a tower -> the model's attribute that holds it.
+TOWERS = {"image": "vision_model", "text": "text_model"}
+
+
+def checked_towers(names: Iterable[str]) -> list[str]:
+    """Returns names of towers as a list without repetitions.
+
+    Raises:
+        ValueError: for a name that no tower has.
+    """
+    for name in names:
+        if name not in TOWERS:
+            raise ValueError(f"freeze: there is no tower {name!r}{did_you_mean(name, TOWERS)}; there are: image, text")
+    return list(dict.fromkeys(names))
+
+
+# ---- Settings of the linear layers between pooled texts and a shared space ----
+
+
+def check_text_head(config: Any) -> None:
+    """Checks `text_hidden_size` and `text_dropout` of a configuration.
+
+    Raises:
+        ValueError: if one of them is impossible.
+    """
+    if config.text_hidden_size is not None and config.text_hidden_size < 1:
+        raise ValueError(f"text_hidden_size={config.text_hidden_size} must be at least 1")
+    check_dropout(config, "text_dropout")
+
+
+def check_dropout(config: Any, name: str) -> None:
+    """Checks a probability of dropout.
+
+    Raises:
+        ValueError: if it is impossible.
+    """
+    if not 0 <= getattr(config, name) < 1:
+        raise ValueError(f"{name}={getattr(config, name)} must be a probability below 1")
+
+
+# ---- How long the texts are that a text encoder reads ----
+
+# Text encoders that count positions from the one after their padding token's id, as fairseq does.
+_POSITIONS_AFTER_PADDING = frozenset(
+    [
+        *("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text", "mpnet"),
+        "altclip_text_model",
+    ]
+)
+
+
+def text_positions(text_config: PreTrainedConfig) -> int | None:
+    """Returns the number of tokens for which a text encoder has positions, or `None` if its configuration does not
+    state it."""
+    positions = getattr(text_config, "max_position_embeddings", None)
+    if positions is not None and text_config.model_type in _POSITIONS_AFTER_PADDING:
+        return positions - text_config.pad_token_id - 1
+    return positions

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import cache
 
-from .errors import InputError, LanguageTagError, UnknownLanguageError
-from .suggestions import suggestion
+from .errors import InputError, LanguageTagError, UnknownLanguageError, suggestion
 
 # language [-extlang] [-Script] [-REGION] [-variant]*: the part of RFC 5646 that captions use.
 _TAG = re.compile(

@@ -6,6 +6,7 @@ terminal; a Hub that does not answer is given up after seconds; and whatever is 
 names the problem and the file.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,29 +19,29 @@ import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .errors import BabelensError, HubUnreachableError, ModelFolderError, ModelKindError, UntrustedCodeError
-from .model_folders import damaged_files, is_finite, is_of_a_file, misplaced_shards, named
+from .errors import (
+    BabelensError,
+    HubUnreachableError,
+    ModelFolderError,
+    ModelKindError,
+    UntrustedCodeError,
+    first_line,
+    is_of_a_file,
+    named,
+)
+from .hub_code import KERNELS, refuse_kernels
 
 # Arguments that `from_pretrained` of configurations and processors has too; others concern models alone.
-_WHERE = (
-    "backend",
-    "cache_dir",
-    "code_revision",
-    "force_download",
-    "local_files_only",
-    "proxies",
-    "revision",
-    "subfolder",
-    "token",
-    "trust_remote_code",
-)
+_WHERE = {"backend", "cache_dir", "code_revision", "force_download", "local_files_only", "proxies", "revision"}
+_WHERE |= {"subfolder", "token", "trust_remote_code"}
 # Every repository of a model, an adapter or a processor has at least one of these.
 _SETTINGS = ("config.json", "adapter_config.json", "tokenizer_config.json", "preprocessor_config.json")
 _HUB_ANSWERS_WITHIN = 5.0  # seconds
-_IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def load_model(
     """
     source, loading = str(source), {"use_safetensors": True} | located(source, **loading)
     if not loading["trust_remote_code"]:
-        refuse_kernels({name: loading.get(name) for name in _IMPLEMENTATIONS}, source)
+        refuse_kernels({name: loading.get(name) for name in KERNELS}, source)
     load_config(source, **loading)
     if problems := misplaced_shards(Path(source)):
         raise ModelFolderError(_together(problems))
@@ -173,22 +174,6 @@ def explained(source: str, loading: dict[str, Any], *, weights: bool = False) ->
         raise _explanation(source, error, loading, weights) from error
 
 
-def refuse_kernels(settings: dict[str, Any], source: str) -> None:
-    """Refuses settings that would download an attention kernel from a repository and run it.
-
-    Raises:
-        UntrustedCodeError: if a setting names one, at any depth.
-    """
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            refuse_kernels({f"{key}.{inner}": each for inner, each in value.items()}, source)
-        elif isinstance(value, str) and "/" in value and any(name in key for name in _IMPLEMENTATIONS):
-            raise UntrustedCodeError(
-                f"{source}: {key}={value!r} is code from the Hub, which runs only with --trust-remote-code "
-                "(trust_remote_code=True)"
-            )
-
-
 # ---- Where a source is ----
 
 
@@ -268,12 +253,6 @@ def _together(problems: list[str]) -> str:
     return "; ".join(problems)
 
 
-def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message, without the advice that libraries add in further lines."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
 # ---- Weights ----
 
 
@@ -313,3 +292,98 @@ def _check_weights(
         )
     if bad := sorted(name for name, tensor in tensors.items() if not is_finite(tensor)):
         raise ModelFolderError(f"{source} has numbers that are NaN or infinite in {named(bad)}")
+
+
+# ---- Model folders ----
+# Checks of the files in a model's folder: each problem is one sentence. Nothing in the folder is executed.
+
+_LFS_POINTER = b"version https://git-lfs"
+_INDEX = "*.safetensors.index.json"
+_MAPPINGS = ("config.json", "processor_config.json", "tokenizer_config.json", "adapter_config.json")
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """Returns the problems of the settings, the tokenizer and the weights in a folder, one sentence for each file."""
+    problems = [problem for path in sorted(folder.glob("*.json")) if (problem := _damaged_json(path))]
+    problems += [problem for path in sorted(folder.glob("*.safetensors")) if (problem := _damaged_weights(path))]
+    return problems + misplaced_shards(folder)
+
+
+def misplaced_shards(folder: Path) -> list[str]:
+    """Returns one sentence for each file outside of the folder that an index of weights names."""
+    problems = []
+    for index in sorted(folder.glob(_INDEX)):
+        try:
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            problems.append(f"{index} is not an index of weights: it has no weight_map from names to files")
+            continue
+        strangers = sorted(str(name) for name in names if not isinstance(name, str) or Path(name).name != name)
+        problems += [f"{index} names weights in {name!r}, which is not a file of this folder" for name in strangers]
+    return problems
+
+
+def non_finite_weights(folder: Path) -> list[str]:
+    """Returns one sentence for each file of weights that holds NaN or infinite values.
+
+    Raises:
+        ModelFolderError: if a file cannot be read.
+    """
+    problems = []
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                bad = [name for name in file.keys() if not is_finite(file.get_tensor(name))]  # noqa: SIM118
+        except SafetensorError as error:
+            raise ModelFolderError(_damaged_weights(path) or f"{path}: {error}") from error
+        if bad:
+            problems.append(f"{path} has numbers that are NaN or infinite in {named(bad)}")
+    return problems
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor holds neither NaN nor infinity; integers and booleans never do."""
+    if not tensor.is_floating_point():
+        return True
+    wide = tensor.float() if tensor.element_size() == 1 else tensor  # PyTorch has no isfinite for 8-bit numbers
+    # If the sum is finite, all numbers are, and it is fast to compute; a sum that is not finite may have overflowed.
+    return bool(wide.sum().isfinite()) or bool(wide.isfinite().all())
+
+
+def _damaged_json(path: Path) -> str | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        return f"{path} {_mistaken(path) or f'is truncated or damaged ({error})'}"
+    if path.name == "tokenizer.json":
+        try:
+            Tokenizer.from_file(str(path))
+        except BaseException as error:  # tokenizers raises the bare `Exception` for any error
+            if not is_of_a_file(error):
+                raise
+            return f"{path} is not a tokenizer ({error})"
+    elif path.name in _MAPPINGS and not isinstance(content, dict):
+        return f"{path} holds no settings: they must be a JSON object"
+    return None
+
+
+def _damaged_weights(path: Path) -> str | None:
+    try:
+        with safe_open(path, framework="pt") as file:
+            file.keys()
+    except (SafetensorError, OSError) as error:
+        return f"{path} {_mistaken(path) or f'is truncated or damaged ({error})'}; get it again"
+    return None
+
+
+def _mistaken(path: Path) -> str | None:
+    """Returns what a file contains if that is known not to be what its name says, else `None`."""
+    with path.open("rb") as file:
+        start = file.read(512).lstrip()
+    if not start:
+        return "is empty"
+    if start.startswith(_LFS_POINTER):
+        return "is a pointer of git-lfs in the place of the file (`git lfs pull` fetches it)"
+    if start[:1] == b"<":
+        return "is a web page in the place of the file"
+    return None

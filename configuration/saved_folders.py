@@ -1,4 +1,4 @@
-"""Recognizes folders whose saving was interrupted; `trainers.saving` describes how folders are saved."""
+"""Recognizes folders whose saving was interrupted; `trainers.checkpoints` describes how folders are saved."""
 
 from pathlib import Path
 

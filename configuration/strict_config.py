@@ -6,12 +6,14 @@ model than was meant.
 
 import copy
 import dataclasses
+import inspect
 import os
+from typing import Any
 
 from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .suggestions import did_you_mean
+from .errors import ModelKindError, did_you_mean
 
 # Keys that transformers itself writes into or reads from a configuration, beside the fields of its dataclass. In
 # version 5.23, the code is in `__post_init__` and `to_diff_dict` of configuration_utils, `from_pretrained` and
@@ -104,3 +106,29 @@ def _known_keys(config_class: type[PreTrainedConfig], with_defaults: bool) -> se
         | set(config_class().to_dict())
         | ({"projection_dim"} if hasattr(config_class, "projection_dim") else set())
     )
+
+
+# ---- Tasks ----
+# The names of the training tasks, which configurations, views and trainers share, and the heads that models have
+# for them.
+
+IMAGE_TEXT = "image_text"
+TEXT_TEXT = "text_text"
+TRIPLET = "triplet"
+
+
+def head_of_task(model: Any, task: str | None) -> dict[str, str]:
+    """Returns the argument of a model's `get_text_features` that chooses the head of a task; none without a task.
+
+    Raises:
+        ModelKindError: if the model has one head for all tasks, or none for this one.
+    """
+    if task is None:
+        return {}
+    name = type(model).__name__
+    get_text_features = getattr(model, "get_text_features", None)
+    if get_text_features is None or "task" not in inspect.signature(get_text_features).parameters:
+        raise ModelKindError(f"{name} has no head for each task: leave out task={task!r}")
+    if task not in (tasks := list(model.config.tasks)):
+        raise ModelKindError(f"this {name} has no head for {task!r}; its tasks are {', '.join(tasks)}")
+    return {"task": task}

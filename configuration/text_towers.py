@@ -11,8 +11,7 @@ from typing import Literal, get_args
 
 from transformers import PreTrainedConfig
 
-from .errors import ModelKindError
-from .suggestions import did_you_mean
+from .errors import ModelKindError, did_you_mean
 
 TowerPooling = Literal["end", "first", "last", "mean"]
 _NAME = re.compile(r"\w+(\.\w+)*")

@@ -13,7 +13,7 @@ from ..configuration.languages import did_you_mean_language, normalize_language,
 from ..data.corpus.text_files import parse_file
 from ..data.corpus.translation_files import tsv_records
 from ..inference.image_files import images_in
-from ..inference.photo_templates import Prompts, check_templates
+from ..inference.zero_shot_pipeline import Prompts, check_templates
 from .query_ranks import QueryRanks
 
 # Language -> index of a class -> its label. A class that a language lacks is not in it.

@@ -21,8 +21,8 @@ import numpy as np
 
 from ..configuration.errors import InputError, MissingExtraError
 from ..inference.embedder import Embedder
-from ..inference.photo_templates import LABEL_ALONE, Prompts, filled, templates_of
 from ..inference.prompts import PHOTO, prompt_set
+from ..inference.zero_shot_pipeline import LABEL_ALONE, Prompts, filled, templates_of
 from .class_labels import ETCL_GROUPS, IMAGENET_CLASSES, ClassifiedImages, Labels, babel_imagenet_group
 from .query_ranks import QueryRanks
 from .ranking import embedding_ranks

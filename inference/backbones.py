@@ -10,9 +10,9 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError, ModelMismatchError
-from ..configuration.feature_width import image_width
-from ..configuration.pretrained import first_line, load_model, load_processor
+from ..configuration.configuration_two_tower import image_width
+from ..configuration.errors import BabelensError, ModelFolderError, ModelKindError, ModelMismatchError, first_line
+from ..configuration.pretrained import load_model, load_processor
 from ..modeling.towers import pool_image, vision_tower
 
 # Files in which an image processor is saved, by itself or as a part of a processor.

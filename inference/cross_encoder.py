@@ -18,7 +18,7 @@ from transformers import AutoModelForMultipleChoice, AutoProcessor, BatchFeature
 from ..configuration.errors import InputError, ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
 from ..configuration.pretrained import load_model, load_processor
-from ..processing.image_inputs import as_rgb_image
+from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts
 from .embedder import ImageLike, default_device, evaluation_mode, progress_bar
 

@@ -22,10 +22,10 @@ from transformers import BatchFeature, PreTrainedModel, ProcessorMixin
 
 from ..configuration.errors import ArgumentError, ImageError, ModelKindError, NonFiniteError
 from ..configuration.languages import language_for_each
-from ..configuration.tasks import head_of_task
+from ..configuration.strict_config import head_of_task
 from ..data.batching.views import ImageFeatures
 from ..modeling.modeling_dual_encoder import as_output
-from ..processing.image_inputs import as_rgb_image
+from ..processing.images import as_rgb_image
 from ..processing.text_inputs import as_texts, counting_cut_texts, default_language, note_cut_texts, takes_language
 from .linear_layers import fast_linear_layers
 from .loading import load_encoder

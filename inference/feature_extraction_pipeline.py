@@ -17,7 +17,7 @@ from transformers.pipelines.image_feature_extraction import ImageFeatureExtracti
 
 from ..configuration.errors import InputError, ModelFolderError
 from ..configuration.languages import language_for_each
-from ..configuration.tasks import head_of_task
+from ..configuration.strict_config import head_of_task
 from ..modeling.modeling_dual_encoder import as_output, normalize
 from ..processing.text_inputs import default_language, takes_language
 from .pipeline_inputs import Rows, as_rows, fetched, stated

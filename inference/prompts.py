@@ -1,7 +1,7 @@
 """Prompts of zero-shot classification: templates in which `{}` stands for the label of a class.
 
     photo   one template for each of some forty languages, such as "This is a photo of {}." and "これは{}の写真です。"
-            (`photo_templates`)
+            (`zero_shot_pipeline`)
     clip    the 80 English templates with which CLIP classifies ImageNet (Radford et al. 2021), which ETCL's paper had
             translated by machine (Lee et al. 2022, appendix A.4)
     label   no template: the text is the label alone
@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from ..configuration.errors import InputError
-from .photo_templates import PHOTO_TEMPLATES, Prompts
+from .zero_shot_pipeline import PHOTO_TEMPLATES, Prompts
 
 PHOTO, CLIP, LABEL = PROMPT_SETS = ("photo", "clip", "label")
 _CLIP_FILE = Path(__file__).with_name("clip_prompts.json")

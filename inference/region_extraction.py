@@ -27,7 +27,7 @@ from ..configuration.errors import ModelKindError, RegionError
 from ..configuration.identity import code_of, settings_of
 from ..configuration.pretrained import load_model, load_processor
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
-from ..processing.image_inputs import as_images
+from ..processing.images import as_images
 from .backbones import black_image, fitting, load_backbone, load_image_processor
 
 # A model's inputs and outputs for n images -> the features of their regions [n, R, d].

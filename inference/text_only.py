@@ -16,11 +16,10 @@ from transformers import MODEL_MAPPING, AutoTokenizer, PreTrainedConfig, PreTrai
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import cached_file
 
-from ..configuration.declared_pooling import declared_pooling
+from ..configuration.configuration_two_tower import POOLER, TextPooling, declared_pooling
 from ..configuration.errors import ModelFolderError, ModelKindError
-from ..configuration.feature_width import POOLER, TextPooling
 from ..configuration.pretrained import explained, load_processor
-from ..modeling.text_encoders import check_text_encoder, load_text_encoder
+from ..modeling.tower_loading import check_text_encoder, load_text_encoder
 from ..modeling.towers import pool_text
 from ..processing.processing_dual_encoder import DualEncoderProcessor, longest_text
 

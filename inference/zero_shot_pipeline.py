@@ -9,14 +9,14 @@ models hold its code, so that it runs where babelens is not installed too.
 """
 
 import logging
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from transformers.pipelines.zero_shot_image_classification import ZeroShotImageClassificationPipeline
 
 from ..configuration.errors import InputError
-from ..configuration.languages import language_for_each
+from ..configuration.languages import language_and_script, language_for_each, normalize_language
 from ..processing.text_inputs import UNDETERMINED, default_language, takes_language
-from .photo_templates import LABEL_ALONE, check_templates, filled, photo_template
 from .pipeline_inputs import fetched
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class MultilingualZeroShotPipeline(ZeroShotImageClassificationPipeline):
     """Classifies images by labels in any language.
 
     It takes what transformers' pipeline takes, and `language`: the BCP-47 tag of all labels, or a list with one tag
-    for each. The template is then one of that language (`inference.photo_templates`) unless `hypothesis_template` is
+    for each. The template is then one of that language (below) unless `hypothesis_template` is
     given; labels in a language without a template are read alone, which a warning says. Texts and image are prepared
     by the model's own processor, which is told the language: MLA reads acquired languages, SMALR and LIWE read words,
     and prompts such as E5's are not left out.
@@ -98,3 +98,98 @@ def _texts(labels: list[str], languages: list[str], template: str | None) -> lis
             "there is no template in %s: its labels are read alone; hypothesis_template= gives one", ", ".join(missing)
         )
     return [filled(templates[tag] or LABEL_ALONE, label) for label, tag in zip(labels, languages, strict=True)]
+
+
+# ---- Photo templates ----
+# Templates of zero-shot classification in some forty languages, in which `{}` stands for the label of a class.
+#
+# They were written for this package, so that the label can stand in its basic form, and are a module rather than
+# data because the code of a published model holds them: transformers fetches Python files alone.
+
+# Language -> its templates.
+Prompts = Mapping[str, Sequence[str]]
+
+LABEL_ALONE = "{}"
+
+
+def check_templates(templates: Iterable[str], place: str) -> None:
+    """
+    Raises:
+        InputError: for a template without `{}`, whose text would be the same for all classes.
+    """
+    for template in templates:
+        if LABEL_ALONE not in template:
+            raise InputError(f"{place}: the template {template!r} has no {{}}, where the label of a class stands")
+
+
+def templates_of(language: str, prompts: Prompts) -> list[str]:
+    """The templates of a language, those of its own tag first, and else those of the same language and script (`pt`
+    for `pt-BR`, `zh-Hant` for `zh-TW`, but not `sr` for `sr-Latn`); an empty list for a language without any."""
+    language = normalize_language(language)
+    if language in prompts:
+        return list(prompts[language])
+    written = language_and_script(language)
+    return next((list(given) for tag, given in prompts.items() if language_and_script(tag) == written), [])
+
+
+def photo_template(language: str) -> str | None:
+    """The template of a language in `PHOTO_TEMPLATES`; None for a language without one."""
+    return next(iter(templates_of(language, PHOTO_TEMPLATES)), None)
+
+
+def filled(template: str, label: str) -> str:
+    """The text that a template makes of a label; other braces stay as they are."""
+    return template.replace(LABEL_ALONE, label)
+
+
+PHOTO_TEMPLATES: Prompts = {
+    "af": ["Dit is 'n foto van {}."],
+    "ar": ["هذه صورة {}."],
+    "bg": ["Това е снимка на {}."],
+    "bn": ["এই ছবিতে {} আছে।"],
+    "cs": ["Na této fotografii je {}."],
+    "da": ["Dette er et foto af {}."],
+    "de": ["Auf diesem Foto ist {} zu sehen."],
+    "el": ["Σε αυτή τη φωτογραφία: {}."],
+    "en": ["This is a photo of {}."],
+    "es": ["Esta es una foto de {}."],
+    "et": ["Sellel fotol on {}."],
+    "fa": ["این عکسی از {} است."],
+    "fi": ["Tässä kuvassa on {}."],
+    "fr": ["Sur cette photo : {}."],
+    "he": ["זו תמונה של {}."],
+    "hi": ["इस तस्वीर में {} है।"],
+    "hr": ["Na ovoj fotografiji je {}."],
+    "hu": ["Ezen a képen {} látható."],
+    "id": ["Ini adalah foto {}."],
+    "it": ["Questa è una foto di {}."],
+    "ja": ["これは{}の写真です。"],
+    "ko": ["이것은 {} 사진입니다."],
+    "lt": ["Šioje nuotraukoje yra {}."],
+    "lv": ["Šajā fotogrāfijā ir {}."],
+    "ms": ["Ini ialah foto {}."],
+    "nb": ["Dette er et bilde av {}."],
+    "nl": ["Dit is een foto van {}."],
+    "nn": ["Dette er eit bilete av {}."],
+    "no": ["Dette er et bilde av {}."],
+    "pl": ["Na tym zdjęciu jest {}."],
+    "pt": ["Esta é uma foto de {}."],
+    "ro": ["Aceasta este o fotografie cu {}."],
+    "ru": ["На этой фотографии — {}."],
+    "sk": ["Na tejto fotografii je {}."],
+    "sl": ["Na tej fotografiji je {}."],
+    "sr": ["На овој фотографији је {}."],
+    "sr-Latn": ["Na ovoj fotografiji je {}."],
+    "sv": ["Det här är ett foto av {}."],
+    "sw": ["Hii ni picha ya {}."],
+    "ta": ["இந்தப் படத்தில் {} உள்ளது."],
+    "te": ["ఈ ఫోటోలో {} ఉంది."],
+    "th": ["นี่คือรูปถ่ายของ {}"],
+    "tl": ["Ito ay larawan ng {}."],
+    "tr": ["Bu bir {} fotoğrafı."],
+    "uk": ["На цій фотографії — {}."],
+    "ur": ["اس تصویر میں {} ہے۔"],
+    "vi": ["Đây là ảnh chụp {}."],
+    "zh": ["这是一张{}的照片。"],
+    "zh-Hant": ["這是一張{}的照片。"],
+}

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard, ModelInfo, model_info, try_to_load_from_c
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from ..configuration.pretrained import first_line
+from ..configuration.errors import first_line
 
 logger = logging.getLogger(__name__)
 

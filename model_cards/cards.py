@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from huggingface_hub import EvalResult, ModelCard
 
-from ..configuration.sentence_files import MODULES_FILE, add_prompts
+from ..configuration.hub_code import MODULES_FILE, add_prompts
 from .base_models import BaseModel
 from .card_text import CompactCard, CompactCardData, address, cell, code, save_card
 from .endpoint import write_endpoint

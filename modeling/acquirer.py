@@ -21,10 +21,9 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from ..configuration.errors import ModelKindError
-from .exporting import is_exporting
 from .language_rows import BatchLanguages
+from .modeling_common import initialized_by_itself, is_exporting
 from .native_tower import NativeMarks
-from .weights_as_made import initialized_by_itself
 
 
 class Acquirer(nn.Module):

@@ -26,7 +26,7 @@ from ..configuration.configuration_consistency import CrossLingualConsistencyCon
 from ..configuration.errors import InputError
 from ..configuration.hub_code import HubCodeMixin
 from .losses.triplet import multimodal_triplet_loss
-from .weights_as_made import WeightsAsMade
+from .modeling_common import WeightsAsMade
 
 # Largest number of pairs of queries and candidates whose hidden units training keeps in memory.
 _PAIRS_AT_ONCE = 2**18

@@ -21,15 +21,12 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_liwe import PADDING_ID, LiweConfig
-from .exporting import is_exporting
-from .forward_keywords import tower_keywords
 from .losses.distances import pairwise_distances, same_label
 from .losses.hinge import annealed_hinge_loss, hinge_hardness
+from .modeling_common import FIRST_STEP, TrainingStep, initialized_by_itself, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_word_dual_encoder import WordDualEncoderModel
 from .recurrent import gru_states
-from .training_step import FIRST_STEP, TrainingStep
-from .weights_as_made import initialized_by_itself
 
 
 class WordEncoder(nn.Module):

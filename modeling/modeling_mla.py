@@ -24,9 +24,8 @@ from .acquirer import (
     NonNativeEmbedding,
     languages_of_rows,
 )
-from .exporting import is_exporting
-from .forward_keywords import Call, tower_keywords
 from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
+from .modeling_common import Call, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, features_of, new_native_model, register_native
 from .native_tower import TowerParts, native_marks, tower_parts

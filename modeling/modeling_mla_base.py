@@ -25,18 +25,17 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_clip_resnet import ClipResNetConfig
-from ..configuration.text_lengths import text_positions
+from ..configuration.configuration_two_tower import text_positions
 from .acquirer import AcquiredBlock, load_plain_state_dict, plain_state_dict
-from .exporting import is_exporting
-from .forward_keywords import Call, asks_for_states, tower_keywords
-from .learned_temperature import MIN_TEMPERATURE, at_least
-from .length_groups import encode_by_length
 from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_clip_resnet import ClipResNetModel
+from .modeling_common import Call, asks_for_states, encode_by_length, is_exporting, tower_keywords
 from .modeling_dual_encoder import (
+    MIN_TEMPERATURE,
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
     as_output,
+    at_least,
     in_dtype_of,
     normalize,
     with_states,

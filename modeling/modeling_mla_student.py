@@ -22,19 +22,17 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mla_student import MlaStudentConfig
+from ..configuration.configuration_two_tower import POOLER, TextPooling, feature_width, text_width
 from ..configuration.errors import InputError, ModelKindError
-from ..configuration.feature_width import POOLER, TextPooling, feature_width, text_width
 from ..configuration.pretrained import load_model
 from .acquirer import AcquiredBlock, Acquirer, initialize_linears, load_plain_state_dict
-from .exporting import is_exporting
-from .forward_keywords import tower_keywords
 from .language_rows import BatchLanguages, MasksByLanguage, RowsByLanguage
+from .modeling_common import initialized_by_itself, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, in_dtype_of
 from .modeling_mla_base import MlaPreTrainedModel, Trainable, new_native_model
 from .modeling_two_tower import TowerFeatures, keep_frozen_parts_still
-from .text_encoders import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
+from .tower_loading import check_pooling, check_text_encoder, chosen_pooling, load_text_encoder
 from .towers import build_tower, pool_text, text_head, text_head_input
-from .weights_as_made import initialized_by_itself
 
 _EVERY = "every"  # stands for all languages
 

@@ -13,9 +13,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_mural import MuralConfig
+from ..configuration.configuration_two_tower import image_width
 from ..configuration.errors import ModelKindError, ModelMismatchError
-from ..configuration.feature_width import image_width
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from .losses.contrastive import symmetric_contrastive_loss
 from .modeling_dual_encoder import DualEncoderOutput
 from .modeling_two_tower import TwoTowerModel

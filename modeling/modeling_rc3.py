@@ -18,10 +18,9 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.hub_code import HubCodeMixin
-from .forward_keywords import tower_keywords
+from .modeling_common import WeightsAsMade, tower_keywords
 from .modeling_rc3_encoder import Rc3Encoder, Rc3EncoderOutput
 from .visual_inputs import visual_inputs
-from .weights_as_made import WeightsAsMade
 
 
 class Rc3PreTrainedModel(WeightsAsMade, HubCodeMixin, PreTrainedModel):

@@ -18,8 +18,7 @@ from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError, MissingLanguageError, RegionError
-from .exporting import is_exporting
-from .forward_keywords import tower_keywords
+from .modeling_common import is_exporting, tower_keywords
 from .visual_inputs import VisualInputs, visual_inputs
 
 

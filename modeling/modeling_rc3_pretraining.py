@@ -27,8 +27,6 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from ..configuration.configuration_rc3 import Rc3Config
 from ..configuration.errors import InputError
-from .forward_keywords import tower_keywords
-from .length_groups import encode_by_length
 from .losses.interpolated import (
     distance_matrix,
     interpolated_contrastive_loss,
@@ -36,6 +34,7 @@ from .losses.interpolated import (
     row_distances,
     share_nothing,
 )
+from .modeling_common import encode_by_length, tower_keywords
 from .modeling_rc3 import Rc3Model, Rc3PreTrainedModel
 from .modeling_rc3_encoder import ImageEmbeds, text_states, without_decoder_inputs
 from .running_probability import RunningProbability

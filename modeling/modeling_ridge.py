@@ -22,15 +22,14 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_ridge import RidgeConfig
+from ..configuration.configuration_two_tower import POOLER, feature_width, text_width
 from ..configuration.errors import InputError
-from ..configuration.feature_width import POOLER, feature_width, text_width
 from .acquirer import load_plain_state_dict
 from .character_ngrams import hashed_ngrams, ngram_weights
-from .exporting import is_exporting
-from .forward_keywords import Call
+from .modeling_common import Call, is_exporting
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_mla_base import MlaPreTrainedModel, features_of, new_native_model
-from .text_encoders import check_pooling, check_text_encoder
+from .tower_loading import check_pooling, check_text_encoder
 from .towers import build_tower, pool_text
 
 

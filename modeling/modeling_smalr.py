@@ -16,8 +16,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from ..configuration.configuration_smalr import MASK_ID, SPECIAL_IDS, SmalrConfig
-from .exporting import is_exporting
-from .forward_keywords import tower_keywords
 from .losses.distances import pairwise_distances, same_label
 from .losses.smalr import (
     SentenceGrid,
@@ -29,12 +27,12 @@ from .losses.smalr import (
     smalr_loss,
 )
 from .losses.triplet import multimodal_triplet_loss
+from .modeling_common import FIRST_STEP, TrainingStep, is_exporting, tower_keywords
 from .modeling_dual_encoder import count_parameters, normalize
 from .modeling_smalr_latent import SmalrLatentModel
 from .modeling_word_dual_encoder import WordDualEncoderModel, WordDualEncoderOutput
 from .recurrent import gru_states, pack, pad
 from .smalr_layers import ImageBranch, LanguageAlignment, SentenceEncoder
-from .training_step import FIRST_STEP, TrainingStep
 from .word_embedding import HybridWordEmbedding, WordRows, row_count
 
 

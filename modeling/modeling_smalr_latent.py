@@ -12,9 +12,8 @@ from transformers import PreTrainedModel, initialization as init
 from ..configuration.configuration_smalr import SPECIAL_IDS, SmalrConfig
 from .losses.distances import pairwise_distances, same_label
 from .losses.triplet import top_violation_triplet_loss
+from .modeling_common import FIRST_STEP, TrainingStep, WeightsAsMade
 from .modeling_dual_encoder import DualEncoderOutput, normalize
-from .training_step import FIRST_STEP, TrainingStep
-from .weights_as_made import WeightsAsMade
 from .word_embedding import WordRows
 
 

@@ -17,22 +17,19 @@ from transformers import PreTrainedConfig, initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from ..configuration.configuration_two_tower import POOLER, TOWERS, TextPooling, image_width, text_width
 from ..configuration.errors import InputError
-from ..configuration.feature_width import POOLER, TextPooling, image_width, text_width
-from ..configuration.frozen_towers import TOWERS
-from .forward_keywords import asks_for_states, tower_keywords
-from .learned_temperature import LearnedTemperature
-from .length_groups import encode_by_length
+from .modeling_common import asks_for_states, encode_by_length, tower_keywords
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,
+    LearnedTemperature,
     in_dtype_of,
     normalize,
     with_states,
     without_states,
 )
-from .text_encoders import chosen_pooling
-from .tower_loading import Source, config_of_towers, image_tower_of, load_tower, text_tower_of
+from .tower_loading import Source, chosen_pooling, config_of_towers, image_tower_of, load_tower, text_tower_of
 from .towers import build_tower, pool_image, pool_text, text_head, text_head_input
 from .vision_text_conversion import VisionTextConversion
 

@@ -11,9 +11,9 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from ..configuration.configuration_two_tower import image_width
 from ..configuration.errors import InputError, ModelMismatchError
-from ..configuration.feature_width import image_width
-from .forward_keywords import Call, asks_for_states, tower_keywords
+from .modeling_common import Call, asks_for_states, tower_keywords
 from .modeling_dual_encoder import (
     DualEncoderOutput,
     DualEncoderPreTrainedModel,

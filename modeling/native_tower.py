@@ -6,8 +6,7 @@ from inspect import signature
 from torch import nn
 from transformers import PreTrainedConfig
 
-from ..configuration.errors import ModelKindError
-from ..configuration.suggestions import did_you_mean
+from ..configuration.errors import ModelKindError, did_you_mean
 from ..configuration.text_towers import TextTower
 
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ..configuration.configuration_smalr import SmalrConfig
-from .weights_as_made import initialized_by_itself
+from .modeling_common import initialized_by_itself
 
 
 class SentenceEncoder(nn.Module):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
+from ..configuration.configuration_two_tower import POOLER
 from ..configuration.errors import ModelKindError
-from ..configuration.feature_width import POOLER
 
 # Towers that `AutoModel` does not have, or has with a decoder only; `model_type` -> name of the class in transformers.
 CLASSES = {

@@ -18,10 +18,10 @@ from transformers import (
     VisionTextDualEncoderModel,
 )
 
+from ..configuration.configuration_two_tower import POOLER, image_width, text_width
 from ..configuration.errors import ArgumentError, ModelKindError
-from ..configuration.feature_width import POOLER, image_width, text_width
 from ..configuration.pretrained import load_config, load_model
-from .learned_temperature import MIN_TEMPERATURE
+from .modeling_dual_encoder import MIN_TEMPERATURE
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from ..configuration.configuration_smalr import PADDING_ID, SPECIAL_IDS, UNKNOWN_ID, SmalrConfig
-from .exporting import is_exporting
+from .modeling_common import is_exporting
 
 
 def row_count(config: SmalrConfig) -> int:

@@ -1,8 +1,7 @@
 """ETCL's processor: MURAL's image transforms and any multilingual vocabulary (the paper's is LaBSE's), with texts
 of at most 64 tokens (Lee et al. 2022, section 3.3)."""
 
-from .processing_dual_encoder import DualEncoderProcessor
-from .vision_text_processors import VisionTextProcessorConversion
+from .processing_dual_encoder import DualEncoderProcessor, VisionTextProcessorConversion
 
 
 class EtclProcessor(VisionTextProcessorConversion, DualEncoderProcessor):

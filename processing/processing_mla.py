@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Self
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.tokenization_utils_base import PaddingStrategy
 
+from ..configuration.configuration_two_tower import text_positions
 from ..configuration.errors import InputError, VocabularyError
 from ..configuration.languages import language_id, normalize_language, normalize_languages
-from ..configuration.text_lengths import text_positions
 from ..configuration.text_towers import text_tower as find_text_tower
 from .processing_per_language import PerLanguageProcessor
-from .processor_settings import TextLayout
+from .processing_text_image import TextLayout
 from .text_inputs import note_cut_texts, overlong
 
 # Tokenizers for which nobody stated a length have a greater one.

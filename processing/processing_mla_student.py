@@ -10,8 +10,7 @@ from ..configuration.languages import normalize_language
 from .processing_dual_encoder import DualEncoderProcessor
 from .processing_mla import MlaProcessor
 from .processing_per_language import PerLanguageProcessor
-from .processing_text_image import texts_and_languages
-from .processor_settings import TextLayout
+from .processing_text_image import TextLayout, texts_and_languages
 
 
 class NativeTextProcessor(MlaProcessor):

@@ -1,8 +1,7 @@
 """MURAL's processor: the paper's image transforms and a WordPiece vocabulary, with texts of at most 64 tokens
 (sections 3.2 and A.1)."""
 
-from .processing_dual_encoder import DualEncoderProcessor
-from .vision_text_processors import VisionTextProcessorConversion
+from .processing_dual_encoder import DualEncoderProcessor, VisionTextProcessorConversion
 
 
 class MuralProcessor(VisionTextProcessorConversion, DualEncoderProcessor):

@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from transformers import BatchFeature
 
-from .processing_text_image import TextImageProcessor, as_batch, texts_and_languages
-from .processor_settings import TextLayout
+from .processing_text_image import TextImageProcessor, TextLayout, as_batch, texts_and_languages
 from .text_inputs import UNDETERMINED
 
 

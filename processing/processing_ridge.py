@@ -13,7 +13,7 @@ from ..configuration.languages import language_id, normalize_language, normalize
 from .processing_mla import MlaProcessor
 from .processing_mla_student import NativeTextProcessor
 from .processing_per_language import PerLanguageProcessor
-from .processor_settings import TextLayout
+from .processing_text_image import TextLayout
 from .text_inputs import UNDETERMINED, note_cut_texts, overlong
 
 MOST_CHARACTERS = 512

@@ -12,8 +12,8 @@ from transformers.utils import cached_file
 from ..configuration.configuration_smalr import PADDING_ID
 from ..configuration.errors import VocabularyError
 from ..configuration.languages import language_id
+from .processing_text_image import TextLayout
 from .processing_word_level import WordLevelProcessor
-from .processor_settings import TextLayout
 from .word_vocabulary import WordVocabulary
 
 VOCABULARIES_FILE = "vocabularies.json"

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from .processing_per_language import PerLanguageProcessor
-from .processor_settings import TextLayout
+from .processing_text_image import TextLayout
 from .text_inputs import note_cut_texts
 
 

@@ -1,6 +1,6 @@
 """The modules by which sentence-transformers runs a saved model, with babelens installed or without it.
 
-`modules.json` (`sentence_files`) names one of these classes, and sentence-transformers loads it from the model's
+`modules.json` (`hub_code`) names one of these classes, and sentence-transformers loads it from the model's
 folder with `trust_remote_code=True`. They have the methods of sentence-transformers' input modules, and are no
 subclasses of them: saving a model imports this file, and must not need sentence-transformers.
 """
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMultipleChoice, AutoProcessor
 
 from ..configuration.errors import InputError, MissingLanguageError, NonFiniteError
+from ..configuration.hub_code import SETTINGS_FILE, listed_languages
 from ..configuration.languages import normalize_language
-from ..configuration.sentence_files import SETTINGS_FILE, listed_languages
-from ..configuration.tasks import head_of_task
-from .image_inputs import as_rgb_image
+from ..configuration.strict_config import head_of_task
+from .images import as_rgb_image
 from .text_inputs import default_language, shown_briefly
 
 # As sentence-transformers tells the path of an image from a text.

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ..configuration.errors import TrainingSetupError
-from ..configuration.tasks import IMAGE_TEXT
+from ..configuration.strict_config import IMAGE_TEXT
 from ..data.batching.collators import Collator, ContrastiveCollator, TaskCollator
 from ..data.batching.features import has_images
 from ..data.batching.mixture import SizedView, TaskMixture
@@ -32,18 +32,13 @@ from ..modeling.modeling_dual_encoder import DualEncoderOutput
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from ..processing.text_augmentation import SubwordDropout, TextAugmentation
 from .arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
-from .base import BabelensTrainer
-from .bounded_temperature import BoundTemperature
-from .data_loading import batch_sizes_of, data_seed
-from .gathering import gather_labels, gather_rows, row_counts
-from .gradient_caching import backward_in_chunks
-from .kept_chunks import FixedNumber, KeptChunks, WhileMemoryLasts, processes_of_machine
-from .optimizers import Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb
+from .base import BabelensTrainer, batch_sizes_of, data_seed
+from .gradient_caching import FixedNumber, KeptChunks, WhileMemoryLasts, backward_in_chunks, processes_of_machine
+from .optimizers import BoundTemperature, Lamb, TaskOptimizer, parameter_groups, refuse_moments_of_lamb
+from .processes import check_shardable, gather_labels, gather_rows, make_shardable, row_counts, shard_embedding_methods
 from .retrieval_evaluator import RetrievalEvaluator, evaluated_languages
-from .sharding import check_shardable, make_shardable, shard_embedding_methods
 from .tower_features import FrozenTowers
-from .tower_training import check_frozen, checked_training, frozen_by
-from .trained_towers import TrainedTowers
+from .tower_training import TrainedTowers, check_frozen, checked_training, frozen_by
 
 
 class ContrastiveTrainer(BabelensTrainer):

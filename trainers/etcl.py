@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.mixture import SizedView
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import StreamView, triplets

@@ -1,6 +1,6 @@
 """LIWE's trainer (Wehrmann et al. 2019)."""
 
-from ..configuration.tasks import IMAGE_TEXT
+from ..configuration.strict_config import IMAGE_TEXT
 from .arguments import LiweTrainingArguments
 from .word_dual_encoder import WordDualEncoderTrainer
 

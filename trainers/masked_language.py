@@ -12,9 +12,8 @@ from transformers import (
 )
 
 from ..processing.text_inputs import note_cut_texts, overlong
-from .finiteness import check_numbers
 from .precision import PrecisionTrainingArguments
-from .whole_checkpoints import WholeCheckpointTrainer
+from .whole_checkpoints import WholeCheckpointTrainer, check_numbers
 
 
 class MaskedLanguageModel(nn.Module):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..configuration.errors import TrainingSetupError
 from ..configuration.identity import code_of, settings_of
 from ..configuration.languages import language_id, normalize_languages
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT, TRIPLET
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT, TRIPLET
 from ..data.batching.collators import Collator, ContrastiveCollator
 from ..data.batching.features import FeatureView, features_alone
 from ..data.batching.mixture import GroupedView, SizedView

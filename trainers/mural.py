@@ -1,7 +1,7 @@
 """MURAL's trainer: image-text matching and translation matching at once (section 3.1). With data for image-text
 matching alone, it trains ALIGN."""
 
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from .contrastive import ContrastiveTrainer
 
 

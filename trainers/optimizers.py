@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..configuration.errors import TrainingSetupError
 
@@ -232,3 +233,24 @@ class TaskOptimizer(Optimizer):
         for task, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state_dict[task])
         self.param_groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
+
+
+# ---- The learned temperature ----
+#
+# Keeps the learned temperature of a dual encoder at or above its lower bound (see `modeling.modeling_dual_encoder`).
+
+
+class BoundTemperature(TrainerCallback):
+    """Resets a temperature that fell below its lower bound, after every step of the optimizer."""
+
+    def on_optimizer_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module | None = None,
+        **kwargs: Any,
+    ) -> None:
+        bound = getattr(model, "bound_temperature", None)  # None, if the model has no temperature
+        if bound is not None:
+            bound()

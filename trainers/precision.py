@@ -4,25 +4,27 @@ With hardware instructions, bfloat16 takes about half the time; a processor that
 twice the time. Weights, optimizer and loss are in float32 in either case; matrix products are autocast.
 """
 
+import json
+import logging
 import os
 import timeit
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 import torch
 from accelerate.utils import gather, parse_flag_from_env
-from transformers import TrainerCallback, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import SaveStrategy, SchedulerType
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 
 from ..configuration.defaults import Precision
-from ..configuration.errors import TrainingSetupError
-from .own_options import check_read
-from .run_conditions import kept_attributes
+from ..configuration.errors import ChangedRunError, TrainingSetupError
 
 AUTO, FLOAT32, BFLOAT16, FLOAT16 = get_args(Precision)
 
@@ -205,3 +207,139 @@ class PrecisionState(TrainerCallback, ExportableState):
 def precision_of(checkpoint: str | Path) -> str | None:
     """The precision in which a checkpoint was trained; None if it is not recorded."""
     return (kept_attributes(checkpoint, PrecisionState) or {}).get("precision")
+
+
+# What a training run is computed with, kept in its checkpoints: a run that is resumed with something else says so,
+# because its weights will differ from those of an uninterrupted run.
+
+logger = logging.getLogger(__name__)
+
+_OPTIMIZER = "optimizer"
+_FUSED = "_fused"  # one that computes the same in other operations
+
+
+def conditions_of(args: TrainingArguments) -> dict[str, Any]:
+    """What the weights of a run depend on beside its data and the other training arguments."""
+    device = torch.cuda.get_device_name(args.device) if args.device.type == "cuda" else args.device.type
+    return {
+        "number of processes": args.world_size,
+        "device": f"{args.n_gpu} × {device}" if args.n_gpu > 1 else device,
+        "number of examples in a step": args.train_batch_size * args.world_size * args.gradient_accumulation_steps,
+        _OPTIMIZER: str(getattr(args.optim, "value", args.optim)),
+        "version of torch": torch.__version__,
+        "version of transformers": version("transformers"),
+    }
+
+
+class RunConditions(TrainerCallback, ExportableState):
+    """Saves the conditions of a run in the state of its checkpoints, and in that of its end."""
+
+    def __init__(self) -> None:
+        self.conditions: dict[str, Any] = {}
+
+    def on_train_begin(self, args: TrainingArguments, *others: Any, **kwargs: Any) -> None:
+        self.conditions = conditions_of(args)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        state.stateful_callbacks[type(self).__name__] = self.state()
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"conditions": self.conditions}}
+
+
+def compare_conditions(folder: str | Path, args: TrainingArguments) -> None:
+    """Logs a warning that names what has changed since a checkpoint was saved.
+
+    Args:
+        folder: a checkpoint, or another folder with the state of a trainer. That of an earlier version, which does not
+            tell the conditions, is taken to have had the same.
+        args: the training arguments with which training continues.
+
+    Raises:
+        ChangedRunError: for another optimizer, which cannot continue with the state of the first.
+    """
+    then = (kept_attributes(folder, RunConditions) or {}).get("conditions") or {}
+    now = conditions_of(args)
+    if _kind(then.get(_OPTIMIZER, now[_OPTIMIZER])) != _kind(now[_OPTIMIZER]):
+        raise ChangedRunError(
+            f"optim: {folder} was trained with {then[_OPTIMIZER]}, and {now[_OPTIMIZER]} cannot continue with its "
+            f"state; set optim={then[_OPTIMIZER]}"
+        )
+    changed = [f"{name}: {then[name]}, now {now[name]}" for name in now if then.get(name, now[name]) != now[name]]
+    if changed and args.should_log:
+        logger.warning(
+            "%s was trained with another %s. The weights will differ from those of an uninterrupted run",
+            folder,
+            "; ".join(changed),
+        )
+
+
+def _kind(optimizer: str) -> str:
+    return optimizer.removesuffix(_FUSED)
+
+
+def kept_attributes(folder: str | Path, kind: type) -> dict[str, Any] | None:
+    """The attributes of a callback in the state of a trainer; None if there are none."""
+    file = Path(folder) / TRAINER_STATE_NAME
+    state = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    kept = (state.get("stateful_callbacks") or {}).get(kind.__name__)
+    return kept["attributes"] if kept else None
+
+
+# ---- Which methods read which of the training arguments that babelens adds to those of transformers ----
+#
+# The training arguments of a method share fields with those of other methods. A class of arguments declares which
+# methods it belongs to, and which of its fields their trainers do not read; a value for such a field is refused.
+
+
+def own_options(arguments_class: type) -> dict[str, Any]:
+    """Option -> default value of the training arguments that babelens adds to those of transformers."""
+    inherited = {field.name for field in fields(TrainingArguments)}
+    own = [field for field in fields(arguments_class) if field.name not in inherited]
+    return {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory() for field in own
+    }
+
+
+def methods_that_read(option: str, root: type) -> list[str]:
+    """The names of the methods that read an option.
+
+    Args:
+        option: name of an own option.
+        root: the class from which the training arguments of all methods are derived.
+    """
+    return [
+        method
+        for kind in _with_subclasses(root)
+        if option in own_options(kind) and option not in kind.unread
+        for method in kind.__dict__.get("methods", ())
+    ]
+
+
+def check_read(arguments: Any, root: type) -> None:
+    """Refuses options that the method of the arguments does not read.
+
+    Args:
+        arguments: training arguments.
+        root: the class from which the training arguments of all methods are derived.
+
+    Raises:
+        TrainingSetupError: for such an option that has another value than its default. The message names the methods
+            that read it.
+    """
+    defaults = own_options(type(arguments))
+    for option, reason in arguments.unread.items():
+        if getattr(arguments, option) != defaults[option]:
+            raise TrainingSetupError(
+                f"{option} is not an option of {' or '.join(arguments.methods) or type(arguments).__name__}: "
+                f"{reason}. It is read by {', '.join(methods_that_read(option, root))}"
+            )
+
+
+def _with_subclasses(kind: type) -> Iterator[Any]:
+    yield kind
+    subclasses: list[type] = kind.__subclasses__()
+    for subclass in subclasses:
+        yield from _with_subclasses(subclass)

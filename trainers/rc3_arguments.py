@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from .finiteness import check_numbers
 from .precision import PrecisionTrainingArguments
+from .whole_checkpoints import check_numbers
 
 
 @dataclass

@@ -13,8 +13,8 @@ from transformers import EvalPrediction
 from ..configuration.errors import TrainingSetupError
 from ..configuration.languages import normalize_languages
 from ..data.corpus.corpus import languages_of
-from ..modeling.learned_temperature import MIN_TEMPERATURE
 from ..modeling.losses.contrastive import symmetric_contrastive_loss
+from ..modeling.modeling_dual_encoder import MIN_TEMPERATURE
 from .base import over_languages
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.trainer_utils import TrainOutput
 
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from .arguments import SmalrTrainingArguments
 from .word_dual_encoder import WordDualEncoderTrainer
 

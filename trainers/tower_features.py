@@ -23,8 +23,7 @@ from ..inference.autocasting import autocasting
 from ..inference.embedder import Embedder, evaluation_mode, progress_bar
 from ..processing.image_augmentation import ImageAugmentation, TrainingTransform
 from .arguments import ContrastiveTrainingArguments
-from .frozen_features import frozen_features
-from .half_frozen_text import HalfFrozenText
+from .frozen_features import HalfFrozenText, frozen_features
 
 IMAGE, TEXT = "image", "text"
 

@@ -7,15 +7,15 @@ import torch
 from datasets.utils.logging import tqdm
 
 from ..configuration.identity import code_of, settings_of
-from ..configuration.tasks import IMAGE_TEXT
+from ..configuration.strict_config import IMAGE_TEXT
 from ..data.batching.captioned_images import CaptionedImages, SentenceCollator
 from ..data.batching.collators import Collator
 from ..data.batching.features import FeatureView
 from ..data.batching.mixture import SizedView
 from ..data.batching.task_data import TaskData
 from ..data.batching.views import Images
+from ..modeling.modeling_common import TrainingStep
 from ..modeling.towers import pool_image
-from ..modeling.training_step import TrainingStep
 from .contrastive import ContrastiveTrainer
 from .frozen_features import frozen_features
 

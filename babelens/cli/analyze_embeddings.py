@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..configuration.errors import CorpusError
+from ..configuration.errors import CorpusError, did_you_mean
 from ..configuration.files import atomic_file
 from ..configuration.languages import normalize_language
-from ..configuration.suggestions import did_you_mean
 from .analysis_options import (
     Captions,
     Figure,

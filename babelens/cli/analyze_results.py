@@ -202,7 +202,7 @@ def analyze_data(
     from ..evaluation.analysis.figures.style import save_figure
     from ..workflows.loading import load_recipe
     from ..workflows.run_results import read_seeds
-    from ..workflows.training_texts import training_texts
+    from ..workflows.trimming import training_texts
     from .analysis_options import check_numbers_file, show_analysis
 
     check_numbers_file(output)

@@ -108,7 +108,7 @@ def read_weights(file: Path) -> "dict[str, Tensor]":
     import torch
     from torch import Tensor
 
-    from ..configuration.pretrained import first_line
+    from ..configuration.errors import first_line
 
     try:
         held: Any = _archived(file) if _is_archive(file) else torch.load(file, map_location="cpu", weights_only=True)
@@ -171,7 +171,7 @@ def _clip_processor(config: Any, tokenizer: Any) -> "ProcessorMixin":
 
 
 def _write(model: "PreTrainedModel", processor: "ProcessorMixin", output: Path) -> None:
-    from ..trainers.saving import atomic_directory, prepare_saving
+    from ..trainers.checkpoints import atomic_directory, prepare_saving
 
     prepare_saving(output)
     if (output / "config.json").is_file():

@@ -160,7 +160,7 @@ def _steps_done(recipe: "Recipe", trainer: Any) -> int:
 
 
 def _keep(steps: int, output: Path) -> int:
-    from ..trainers.saving import atomic_directory
+    from ..trainers.checkpoints import atomic_directory
     from ..workflows.base import CHECKPOINTS
 
     with atomic_directory(output / CHECKPOINTS) as scratch:

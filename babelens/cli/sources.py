@@ -10,8 +10,7 @@ from datasets import Dataset
 from ..configuration.errors import RecipeError
 from ..data.corpus.images import SkippedImage
 from ..workflows.recipe import DataSource
-from ..workflows.recipe_file import parse
-from ..workflows.recipe_types import check_known, value_of
+from ..workflows.recipe_file import check_known, parse, value_of
 
 _HINT = "--option"
 

@@ -145,9 +145,8 @@ def train_seeds(
     """
     from ..configuration.output_lock import is_first_process
     from ..reports.page import write_report
-    from ..workflows.resuming import check_finished
-    from ..workflows.run_results import read_seeds
-    from ..workflows.seeds import is_finished_run, seed_folder
+    from ..workflows.base import check_finished
+    from ..workflows.run_results import is_finished_run, read_seeds, seed_folder
     from .compare import show_comparison
 
     output = output or _default_output(recipe)

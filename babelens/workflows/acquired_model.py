@@ -19,7 +19,7 @@ from ..modeling.native_tower import tower_parts
 from ..processing.processing_mla import MlaProcessor
 from ..processing.tokenizer_training import train_wordpiece
 from .acquisition_choices import AcquisitionChoices
-from .vocabulary import native_with_vocabulary, pretrained_table
+from .building import native_with_vocabulary, pretrained_table
 
 _FIRST_LANGUAGE_CHOICES = (
     *("native_language", "vocabulary", "new_vocabulary", "acquirer", "acquirer_size"),

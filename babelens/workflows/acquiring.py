@@ -28,7 +28,7 @@ from ..modeling.peft_mla import MlaAdapterConfig
 from ..modeling.peft_mla.conversion import save_adapter
 from ..modeling.peft_mla.embedding import save_embedding
 from ..processing.processing_mla import MlaProcessor
-from ..trainers.saving import atomic_directory
+from ..trainers.checkpoints import atomic_directory
 from .acquired_model import load_learner
 from .acquisition_choices import Way
 from .acquisition_run import AcquisitionRun

@@ -20,15 +20,14 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..configuration.errors import BabelensError
-from ..configuration.tasks import TEXT_TEXT
+from ..configuration.strict_config import TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.sampling import evenly_spread
 from ..processing.tokenizer_training import unknown_rate
-from ..trainers.tower_training import checked_training
-from ..trainers.trained_towers import TrainedTowers
+from ..trainers.tower_training import TrainedTowers, checked_training
 from .acquisition_choices import Way
 from .acquisition_run import AcquisitionRun
-from .step_time import step_time
+from .time_budget import step_time
 
 FEWEST_BLOCKS, LEAST_WIDTH, MOST_UNKNOWN = 4, 256, 5.0
 _SAMPLE = 1000  # texts of each language at most, by which a vocabulary is judged

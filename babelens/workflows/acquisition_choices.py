@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..configuration.configuration_two_tower import TextPooling
 from ..configuration.errors import RecipeError, TrainingSetupError
-from ..configuration.feature_width import TextPooling
 from ..configuration.languages import normalize_language, normalize_languages
 from ..configuration.text_towers import declared_text_tower
 from ..model_cards.licenses import check_hub_license
 from ..trainers.arguments import MlaTrainingArguments
 from .argument_checks import check_arguments
-from .record import flattened
+from .data import flattened
 
 # The ways in which a model acquires a language: ridge regression in closed form, an adapter in its own text tower, or
 # a student beside it.

@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from ..configuration.errors import CorpusError
 from ..configuration.output_lock import is_first_process
-from ..configuration.tasks import IMAGE_TEXT, TEXT_TEXT
+from ..configuration.strict_config import IMAGE_TEXT, TEXT_TEXT
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.loading import load_captions
@@ -21,12 +21,11 @@ from ..data.readers.bitext import read_translations
 from ..evaluation.retrieval import translation_retrieval
 from ..inference.embedder import Embedder
 from ..trainers.arguments import MlaTrainingArguments
-from ..trainers.checkpoints import has_checkpoint
+from ..trainers.checkpoints import has_checkpoint, prepare_saving
 from ..trainers.mla import MlaTrainer
-from ..trainers.saving import prepare_saving
 from .acquisition_choices import AcquisitionChoices, Way
 from .argument_checks import made_arguments
-from .record import RunRecord, corpus_digest
+from .data import RunRecord, corpus_digest
 from .training import CHECKPOINTS, train_from_newest_checkpoint
 
 _HELD_OUT = 1000  # translations at most

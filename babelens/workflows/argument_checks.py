@@ -17,14 +17,12 @@ from transformers import TrainingArguments, get_scheduler
 from transformers.integrations import get_available_reporting_integrations
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
-from ..configuration.errors import ModelKindError, RecipeError
-from ..configuration.suggestions import did_you_mean, nearest_first
+from ..configuration.errors import ModelKindError, RecipeError, did_you_mean, nearest_first
 from ..processing.image_augmentation import ImageAugmentation
 from ..processing.text_augmentation import TextAugmentation
 from ..trainers.arguments import ADAMAX, LAMB, ContrastiveTrainingArguments
 from .recipe import check_languages
-from .recipe_file import in_one_line
-from .recipe_types import as_meant, check_known, value_of
+from .recipe_file import as_meant, check_known, in_one_line, value_of
 
 # transformers' own; what babelens adds is checked by its classes.
 _POSITIVE = (

@@ -1,11 +1,14 @@
 """Building the processor and the model that a recipe describes: new ones, or those that training goes on from."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor, nn
 from transformers import (
     AutoModel,
     AutoProcessor,
@@ -16,19 +19,22 @@ from transformers import (
     PreTrainedTokenizerFast,
     ProcessorMixin,
 )
+from transformers.utils import CONFIG_NAME, cached_file
 
-from ..configuration.errors import RecipeError
+from ..configuration.errors import RecipeError, VocabularyError
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import load_preset
-from ..configuration.pretrained import load_model, load_processor
+from ..configuration.pretrained import explained, load_model, load_processor, located
+from ..modeling.modeling_mla import MlaModel
 from ..modeling.tower_loading import config_of_towers
 from ..processing.image_processing_mural import MuralImageProcessor
+from ..processing.processing_mla import closing_token_id
 from ..processing.tokenizer_training import WORDPIECE_PREFIX, train_wordpiece, unknown_rate
+from ..processing.vocabulary_trimming import choose_pieces, count_pieces, trim_tokenizer
 from ..registry import METHODS
 from .argument_checks import overrides_checked
 from .data import RecipeData
 from .recipe import ImageSizes, Recipe, TokenizerSource
-from .vocabulary import trimmed_to
 
 _RATED_CAPTIONS = 2_000  # in each language, from which the share of unknown tokens is computed
 
@@ -222,3 +228,99 @@ class ModelBuilder:
             raise
         except ValueError as error:  # too few pieces for the characters
             raise RecipeError(f"{key}.vocab_size: {error}") from error
+
+
+# ---- Vocabulary ----
+# The vocabulary that acquired languages share: an existing tokenizer and, where it belongs to a model, that
+# model's table (Zhang et al. 2022 take M-BERT's).
+
+
+def pretrained_table(source: str, tokenizer: PreTrainedTokenizerBase, **loading: Any) -> Tensor | None:
+    """The word-piece embeddings [vocabulary, size] of the model that a tokenizer belongs to.
+
+    Args:
+        source: folder or Hub id of the tokenizer.
+        tokenizer: the tokenizer that was loaded from there.
+        loading: arguments of `load_model`, such as `trust_remote_code`.
+
+    Returns:
+        `None` when there is a tokenizer and no model.
+
+    Raises:
+        ModelFolderError: when the model cannot be loaded.
+        VocabularyError: when the model has fewer word pieces than the tokenizer, or no single table of them.
+    """
+    if not _has_model(source, **loading):
+        return None
+    model = load_model(AutoModel, source, part=_embedding, dtype=torch.float32, **loading)
+    table = _embedding(model).weight.detach()
+    if len(table) < len(tokenizer):
+        raise VocabularyError(f"{source}: the model has {len(table)} word pieces, and its tokenizer {len(tokenizer)}")
+    return table
+
+
+def trimmed_to(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], coverage: float) -> PreTrainedTokenizerBase:
+    """A tokenizer with the pieces that texts need: see `processing.vocabulary_trimming`.
+
+    Args:
+        tokenizer: a fast tokenizer, which is not changed.
+        texts: the texts.
+        coverage: the share of their running pieces that is kept at least.
+
+    Raises:
+        VocabularyError: when it cannot be trimmed.
+    """
+    return trim_tokenizer(tokenizer, choose_pieces(tokenizer, count_pieces(tokenizer, texts), coverage=coverage))
+
+
+def rows_of_pieces(table: Tensor, tokenizer: PreTrainedTokenizerBase, whole: PreTrainedTokenizerBase) -> Tensor:
+    """The rows [pieces, size] of a table of embeddings that belong to the pieces of a trimmed tokenizer.
+
+    Args:
+        table: the embeddings [vocabulary, size] of the whole vocabulary.
+        tokenizer: the trimmed tokenizer.
+        whole: the tokenizer before it was trimmed.
+    """
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    return table[torch.tensor(whole.convert_tokens_to_ids(pieces))]
+
+
+def native_with_vocabulary(
+    native: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Tensor | None, **options: Any
+) -> MlaModel:
+    """A plain dual encoder as an MLA model, whose acquired languages share a vocabulary.
+
+    Args:
+        native: the dual encoder.
+        tokenizer: the vocabulary of the acquired languages.
+        table: the first values of its embeddings [vocabulary, size]; None for random ones as wide as the native text
+            tower.
+        options: keys of `MlaConfig`, such as `native_language` and `languages`.
+    """
+    sizes = {"vocab_size": len(tokenizer)}
+    if table is not None:
+        sizes = {"vocab_size": len(table), "embedding_size": table.shape[1]}
+    model = MlaModel.from_native(native, **options, **sizes, sep_token_id=closing_token_id(tokenizer))
+    if table is not None:
+        with torch.no_grad():
+            model.embedding.mla_embedding.table.weight.copy_(table)
+    return model
+
+
+def _embedding(model: PreTrainedModel) -> nn.Module:
+    try:
+        return model.get_input_embeddings()
+    except NotImplementedError as error:
+        raise VocabularyError(
+            f"a vocabulary is a text encoder or a tokenizer alone; {type(model).__name__} has no single table of word "
+            "pieces"
+        ) from error
+
+
+def _has_model(source: str, **loading: Any) -> bool:
+    """Whether a folder or repository has a model's configuration beside its tokenizer."""
+    loading = located(source, **loading)
+    where = {name: value for name, value in loading.items() if name in ("local_files_only", "revision", "token")}
+    with explained(source, loading):
+        file = cached_file(source, CONFIG_NAME, _raise_exceptions_for_missing_entries=False, **where)
+        return file is not None and "model_type" in json.loads(Path(file).read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from ..modeling.modeling_etcl import EtclModel
 from ..modeling.modeling_mural import MuralModel
 from ..processing.processing_etcl import EtclProcessor
 from .building import ModelBuilder
-from .workflow import Workflow
+from .loading import Workflow
 
 
 class EtclBuilder(ModelBuilder):

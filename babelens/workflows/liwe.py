@@ -5,8 +5,8 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..configuration.errors import RecipeError
 from ..modeling.modeling_liwe import LiweModel
 from ..processing.processing_liwe import LiweProcessor, frequent_characters
+from .loading import Workflow
 from .words import WordsBuilder, WordsData, WordsRecipe, WordsReporting
-from .workflow import Workflow
 
 
 class LiweBuilder(WordsBuilder):

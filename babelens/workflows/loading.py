@@ -1,15 +1,44 @@
 """Loading a recipe: its file, its overrides, and the classes of its method that run it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..configuration.errors import RecipeError
-from ..configuration.suggestions import did_you_mean
+from ..configuration.errors import RecipeError, did_you_mean
 from ..registry import METHODS, imported
-from .recipe import Recipe
-from .recipe_file import find_recipe, read_recipe, with_key
-from .recipe_types import build, check_known, value_of
-from .workflow import Workflow
+from .building import ModelBuilder
+from .data import RecipeData
+from .recipe import DualEncoderRecipe, Recipe
+from .recipe_file import build, check_known, find_recipe, read_recipe, value_of, with_key
+from .reporting import Reporting
+from .training import CHECKPOINTS, StagedTraining
+
+# ---- The classes that run the recipes of a method ----
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """The classes that run the recipes of a method. The defaults are those of a dual encoder that reads word pieces;
+    a method that differs in a part names a subclass of it.
+
+    Args:
+        recipe: the keys of its recipes.
+        data: reads the data, and tells the languages in it.
+        builder: builds the processor and the model.
+        training: trains the model, stage by stage.
+        reporting: evaluates the trained model, and writes its card.
+        tasks: of a workflow that fine-tunes on tasks, the values that `task` may have.
+    """
+
+    recipe: type[Recipe] = DualEncoderRecipe
+    data: type[RecipeData] = RecipeData
+    builder: type[ModelBuilder] = ModelBuilder
+    training: type[StagedTraining] = StagedTraining
+    reporting: type[Reporting] = Reporting
+    tasks: tuple[str, ...] = ()
+
+
+WORKFLOW = Workflow()
 
 
 def load_recipe(name: str | Path, overrides: dict[str, Any] | None = None) -> Recipe:
@@ -82,3 +111,25 @@ def _methods_by_key() -> dict[str, list[str]]:
         for key in dict.fromkeys(key for workflow in workflows for key in workflow.recipe.key_names()):
             methods.setdefault(key, []).append(name)
     return methods
+
+
+# ---- The parts of a recipe's run ----
+
+
+class RunParts:
+    """The parts of one run of a recipe: `data`, `builder`, `training` and `reporting`, each of its method's own class.
+
+    Args:
+        recipe: the recipe.
+        output: the model's folder; checkpoints lie in `output/checkpoints`, results in `output/evaluation`.
+        command: the command that was typed, for the card.
+        trust_remote_code: whether code that comes with the models that the recipe names may run.
+    """
+
+    def __init__(self, recipe: Recipe, output: Path, command: str, trust_remote_code: bool = False) -> None:
+        self.recipe, self.output, self.trust_remote_code = recipe, output, trust_remote_code
+        workflow = workflow_of(recipe.method, recipe.task_name)
+        self.data = workflow.data(recipe)
+        self.builder = workflow.builder(recipe, self.data, output / CHECKPOINTS, trust_remote_code=trust_remote_code)
+        self.training = workflow.training(recipe, self.data, self.builder, output)
+        self.reporting = workflow.reporting(recipe, self.data, output, command, trust_remote_code=trust_remote_code)

@@ -16,14 +16,13 @@ from transformers import (
 from ..configuration.merging import merged
 from ..configuration.presets import load_preset
 from ..configuration.pretrained import load_model, load_processor
-from ..configuration.tasks import IMAGE_TEXT, TRIPLET
+from ..configuration.strict_config import IMAGE_TEXT, TRIPLET
 from ..modeling.modeling_mla import MlaModel
 from ..processing.processing_mla import MlaProcessor, closing_token_id
-from .building import ModelBuilder
+from .building import ModelBuilder, native_with_vocabulary, pretrained_table, rows_of_pieces
 from .data import RecipeData
+from .loading import Workflow
 from .recipe import DualEncoderRecipe, TokenizerSource
-from .vocabulary import native_with_vocabulary, pretrained_table, rows_of_pieces
-from .workflow import Workflow
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,18 @@ from ..configuration.pretrained import load_processor
 from ..model_cards.base_models import TEXT_TOWER
 from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
-from ..modeling.text_encoders import chosen_pooling, load_text_encoder
+from ..modeling.tower_loading import chosen_pooling, load_text_encoder
 from ..processing.processing_mla_student import MlaStudentProcessor
+from ..trainers.checkpoints import atomic_directory
 from ..trainers.masked_language import train_masked_language
 from ..trainers.precision import PrecisionTrainingArguments
-from ..trainers.saving import atomic_directory
-from ..trainers.tower_training import checked_training, named
-from ..trainers.trained_towers import check_student_tower
+from ..trainers.tower_training import check_student_tower, checked_training, named
 from .argument_checks import check_arguments, made_arguments, overrides_checked
+from .loading import Workflow
 from .mla import MlaBuilder, MlaData
 from .recipe import TEXT_MODEL, Recipe, TokenizerSource
 from .reporting import Reporting
 from .training import FINISHED, is_finished
-from .workflow import Workflow
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """MURAL's and ALIGN's recipes: they begin with a preset, with two pretrained towers, or with a MURAL."""
 
 from .building import ModelBuilder
-from .workflow import Workflow
+from .loading import Workflow
 
 
 class MuralBuilder(ModelBuilder):

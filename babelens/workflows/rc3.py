@@ -28,10 +28,10 @@ from ..processing.processing_rc3 import Rc3Processor
 from ..processing.tokenizer_training import train_bpe
 from .building import ModelBuilder
 from .data import RecipeData
+from .loading import Workflow
 from .recipe import OF_NEW_MODEL, ImageSizes, Recipe, TokenizerSource
 from .reporting import Reporting
 from .training import StagedTraining
-from .workflow import Workflow
 
 MBART = "mbart"
 REGION_SIZES = ("region_size", "max_regions")  # keys of `Rc3Config`

@@ -21,13 +21,12 @@ from ..model_cards.facts import DataSource as CardSource, Result
 from ..model_cards.task_facts import TaskCardFacts
 from ..trainers.rc3_arguments import Rc3TaskTrainingArguments
 from ..trainers.rc3_tasks import RC3_TASKS, EvaluatedModel, Rc3Task, Rc3TaskTrainer, TranslationTask
-from .data import RecipeData
+from .data import RecipeData, corpus_digest
+from .loading import Workflow
 from .rc3 import REGION_SIZES, Rc3Builder, Rc3Training, RegionsRecipe, load_regions
 from .rc3_task_data import joined, languages_in, read_task_data, texts_of
 from .recipe import EMOJI, DataSource, Stage
-from .record import corpus_digest
 from .reporting import Reporting, write_evaluation
-from .workflow import Workflow
 
 TaskReport = dict[str, Results]  # by test set
 

@@ -26,8 +26,7 @@ from ..data.emoji.weak import weakly_aligned_emoji
 from ..data.readers.bitext import load_bitext
 from ..data.readers.bitext_files import is_bitext
 from ..data.readers.published import PUBLISHED
-from .recipe_file import RECIPES as RECIPES, find_recipe as find_recipe
-from .recipe_types import as_meant
+from .recipe_file import RECIPES as RECIPES, as_meant, find_recipe as find_recipe
 from .translated_source import TranslatedSources
 
 EMOJI = "emoji"

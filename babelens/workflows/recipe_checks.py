@@ -10,11 +10,10 @@ from datasets import IterableDataset
 from transformers import TrainingArguments
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME
 
-from ..configuration.errors import PublishError, RecipeError, TrainingSetupError
+from ..configuration.errors import PublishError, RecipeError, TrainingSetupError, did_you_mean
 from ..configuration.languages import normalize_languages
 from ..configuration.presets import list_presets, preset_facts
 from ..configuration.pretrained import load_config
-from ..configuration.suggestions import did_you_mean
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.overlap import Overlap
 from ..data.emoji.benchmark import published_manifest
@@ -22,13 +21,11 @@ from ..model_cards.facts import DataSource as CardSource
 from ..model_cards.licenses import check_hub_license, check_weights_license, weights_license
 from ..registry import METHODS
 from ..trainers.arguments import ContrastiveTrainingArguments
-from ..trainers.tower_training import check_frozen, frozen_by
-from ..trainers.trained_towers import check_has_towers
+from ..trainers.tower_training import check_frozen, check_has_towers, frozen_by
 from .argument_checks import check_names
-from .loading import workflow_of
-from .parts import RunParts
+from .loading import RunParts, workflow_of
 from .recipe import EMOJI, WEAK_EMOJI, DataSource, TokenizerSource, check_languages
-from .recipe_types import check_known, value_of
+from .recipe_file import check_known, value_of
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,10 @@
 """Reporting on a trained model: its answers to the benchmark, its retrieval on the validation data, and its card."""
 
+import dataclasses
 import hashlib
 import json
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +13,8 @@ from typing import Any, ClassVar
 
 import torch
 from PIL import Image
-from transformers import ProcessorMixin
+from transformers import ProcessorMixin, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 
 from ..configuration.files import atomic_file
 from ..configuration.identity import folder_identity
@@ -41,13 +44,13 @@ from ..model_cards.facts import (
     retrieval_results,
     training_run,
 )
-from ..model_cards.licenses import OTHER
-from ..model_cards.public_names import public_name
+from ..model_cards.licenses import OTHER, weights_license
+from ..model_cards.public_names import public_name, without_paths
 from ..registry import METHODS
-from ..trainers.saving import atomic_directory
+from ..trainers.checkpoints import atomic_directory, checkpoints
 from .data import RecipeData
-from .recipe import EMOJI, WEAK_EMOJI, Recipe
-from .run_facts import FACTS, run_facts
+from .recipe import EMOJI, WEAK_EMOJI, Recipe, Stage
+from .training import FINISHED
 
 logger = logging.getLogger(__name__)
 
@@ -291,3 +294,71 @@ class Reporting:
         if unread := [tag for tag in present if tag not in known]:
             logger.warning("validation: the model does not read %s, which is not evaluated", ", ".join(unread))
         return [tag for tag in present if tag in known]
+
+
+# ---- Run facts ----
+# The facts of a finished run, kept beside its results for the report about it: what its model card tells, the logs
+# of its stages, and the memory that it took.
+
+FACTS = "facts"
+_PER_GIGABYTE = 2**30 if sys.platform == "darwin" else 2**20
+_KEPT = (
+    "model_name",
+    "method",
+    "image_languages",
+    "pair_languages",
+    "unseen_languages",
+    "parameters",
+    "license_name",
+    "validation_overlap",
+)
+
+
+def run_facts(facts: ModelCardFacts, stages: Sequence[Stage], trainer: Any) -> dict[str, Any]:
+    """The facts of a run, as JSON can hold them.
+
+    Args:
+        facts: those of its card.
+        stages: the stages of its recipe.
+        trainer: the trainer of the last one.
+
+    Returns:
+        `card`, the facts of the card without results, and with the license of the weights; `memory`, the most that the
+        process and the accelerator had in gigabytes; `logs`, a list with the name and the log of each stage.
+    """
+    card = {name: getattr(facts, name) for name in _KEPT}
+    card["license"] = facts.license or weights_license(facts.training_data, facts.base_models)
+    card["training_data"] = [dataclasses.asdict(source) for source in facts.training_data]
+    card["base_models"] = [dataclasses.asdict(base) for base in facts.base_models]
+    card["run"] = dataclasses.asdict(facts.run) if facts.run else None
+    *earlier, last = stages
+    logs = [stage_log(stage.name, Path(trainer.args.output_dir).parent / stage.name) for stage in earlier]
+    logs.append({"stage": last.name, "log": trainer.state.log_history})
+    content = {"card": card, "memory": _memory(), "logs": logs}
+    return without_paths(json.loads(json.dumps(content, default=str)))
+
+
+def stage_log(name: str, folder: Path) -> dict[str, Any]:
+    """The name and the log of a stage: of its end, or else of the newest checkpoint in its folder; an empty log where
+    there is neither."""
+    for path in (folder / FINISHED, *reversed(checkpoints(folder))):
+        if (path / TRAINER_STATE_NAME).is_file():
+            return {"stage": name, "log": TrainerState.load_from_json(str(path / TRAINER_STATE_NAME)).log_history}
+    return {"stage": name, "log": []}
+
+
+def _memory() -> dict[str, float]:
+    memory = {"process": _peak_of_process()}
+    if torch.cuda.is_available():
+        memory["accelerator"] = torch.cuda.max_memory_allocated() / 2**30
+    return memory
+
+
+def _peak_of_process() -> float:
+    if sys.platform == "win32":
+        import psutil
+
+        return psutil.Process().memory_info().peak_wset / 2**30
+    import resource  # Windows has no such module
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PER_GIGABYTE

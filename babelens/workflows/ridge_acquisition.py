@@ -13,18 +13,18 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from ..configuration.declared_pooling import declared_pooling
+from ..configuration.configuration_two_tower import declared_pooling
 from ..configuration.errors import (
     CorpusError,
     MissingExtraError,
     ModelKindError,
     SourceUnavailableError,
     TrainingSetupError,
+    did_you_mean,
 )
 from ..configuration.identity import holds_weights
 from ..configuration.languages import normalize_language
 from ..configuration.pretrained import explained, load_processor, located
-from ..configuration.suggestions import did_you_mean
 from ..data.batching.views import translation_pairs
 from ..data.corpus.corpus import languages_of
 from ..data.corpus.sampling import evenly_spread
@@ -36,11 +36,11 @@ from ..model_cards.licenses import check_weights_license
 from ..model_cards.ridge_cards import RidgeCardFacts, write_ridge_card
 from ..modeling.modeling_mla_base import MlaPreTrainedModel
 from ..modeling.modeling_ridge import RidgeModel
-from ..modeling.text_encoders import load_text_encoder
+from ..modeling.tower_loading import load_text_encoder
 from ..processing.processing_ridge import RidgeProcessor
+from ..trainers.checkpoints import atomic_directory, prepare_saving
 from ..trainers.precision import fastest_precision
 from ..trainers.ridge import LanguageResult, Pairs, learn
-from ..trainers.saving import atomic_directory, prepare_saving
 from .acquisition_choices import ONLY_OF_ADAPTERS, AcquisitionChoices, Way
 from .emoji_names import names_for
 

@@ -1,8 +1,10 @@
 """Reading the results of runs: of a run's folder, of a folder with one run for each seed, and of a file that
-`babelens evaluate --output` wrote."""
+`babelens evaluate --output` wrote.
+"""
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +22,6 @@ from ..evaluation.query_ranks import CAPTIONS, QueryRanks, ranks_file, read_rank
 from ..inference.onnx.graph_folder import GRAPH_FOLDER, SETTINGS_FILE, GraphSettings
 from ..model_cards.card_text import IDENTITY, is_of_another_model
 from .reporting import EVALUATION, MODELS, outdated_results
-from .seeds import is_finished_run, seed_folders
 
 logger = logging.getLogger(__name__)
 
@@ -222,3 +223,26 @@ def _json(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ComparisonError(f"{file} cannot be read as results: {error}") from error
+
+
+# ---- Seeds ----
+# One run of a recipe for each of several seeds, in the folders `seed-1`, `seed-2`, … of an output folder.
+
+_CARD = "README.md"
+_SEED = re.compile(r"seed-(\d+)")
+
+
+def seed_folder(output: Path, seed: int) -> Path:
+    """The folder of the run with a seed."""
+    return output / f"seed-{seed}"
+
+
+def seed_folders(output: Path) -> list[Path]:
+    """The folders of the runs with seeds that `output` has, by ascending seed."""
+    found = {int(match[1]): path for path in output.glob("seed-*") if (match := _SEED.fullmatch(path.name))}
+    return [found[seed] for seed in sorted(found) if found[seed].is_dir()]
+
+
+def is_finished_run(run: Path) -> bool:
+    """Whether the run in a folder came to its end, which is its card."""
+    return (run / _CARD).is_file()

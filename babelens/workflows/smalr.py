@@ -11,16 +11,16 @@ from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..configuration.configuration_smalr import SPECIAL_IDS
 from ..configuration.errors import RecipeError
-from ..configuration.tasks import TEXT_TEXT
+from ..configuration.strict_config import TEXT_TEXT
 from ..modeling.modeling_smalr import SmalrModel
 from ..modeling.modeling_smalr_latent import SmalrLatentModel
 from ..processing.processing_smalr import SmalrProcessor
 from ..processing.word_dictionaries import dictionary_words
 from ..processing.word_vectors import aligned_word_vectors, word_vectors
 from ..processing.word_vocabulary import frequent_words
-from .record import file_digest
+from .data import file_digest
+from .loading import Workflow
 from .words import WordsBuilder, WordsData, WordsRecipe, WordsReporting
-from .workflow import Workflow
 
 logger = logging.getLogger(__name__)
 

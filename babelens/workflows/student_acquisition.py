@@ -25,7 +25,7 @@ from ..modeling.modeling_mla import MlaModel
 from ..modeling.modeling_mla_student import MlaStudentModel
 from ..processing.processing_mla_student import MlaStudentProcessor
 from ..trainers.arguments import MlaTrainingArguments
-from ..trainers.saving import atomic_directory
+from ..trainers.checkpoints import atomic_directory
 from .acquisition_choices import ONLY_OF_ADAPTERS, VOCABULARIES, AcquisitionChoices, Way
 from .acquisition_run import AcquisitionRun
 from .training import CHECKPOINTS

@@ -10,11 +10,9 @@ from transformers.trainer import TRAINER_STATE_NAME
 from ..configuration.errors import RecipeError, TrainingSetupError
 from ..configuration.pretrained import load_model
 from ..registry import METHODS, imported
-from ..trainers.checkpoints import has_checkpoint, newest_checkpoint
-from ..trainers.run_conditions import compare_conditions
-from ..trainers.saving import atomic_directory, finish_saving, prepare_saving
-from ..trainers.tower_training import checked_training
-from ..trainers.trained_towers import check_towers
+from ..trainers.checkpoints import atomic_directory, finish_saving, has_checkpoint, newest_checkpoint, prepare_saving
+from ..trainers.precision import compare_conditions
+from ..trainers.tower_training import check_towers, checked_training
 from .argument_checks import made_arguments
 from .building import ModelBuilder
 from .data import RecipeData

@@ -16,7 +16,7 @@ from ..inference.translated_captions import translated_captions
 from ..inference.translation import Translator, TranslatorsByPair
 from ..inference.translation_codes import LanguagePair
 from ..inference.translation_tables import open_translator
-from .recipe_types import check_known, value_of
+from .recipe_file import check_known, value_of
 
 _KEYS: dict[str, Any] = {
     "model": str | dict[str, str],

@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..configuration.errors import RecipeError
 from ..configuration.presets import load_preset
-from ..configuration.tasks import IMAGE_TEXT
+from ..configuration.strict_config import IMAGE_TEXT
 from ..data.batching.captioned_images import CaptionedImages
 from ..inference.backbones import check_backbone, load_backbone, load_image_processor
 from ..model_cards.base_models import IMAGE_TOWER

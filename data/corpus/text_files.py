@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from ...configuration.errors import BadTextError, CorpusError
-from ...configuration.suggestions import wrong_encoding
+from ...configuration.errors import BadTextError, CorpusError, wrong_encoding
 
 # Maximum size of a line, or of a text in an archive: a small compressed file could otherwise exhaust the memory.
 MAX_BYTES = 1 << 25

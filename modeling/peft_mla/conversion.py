@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ...configuration.configuration_mla import MlaConfig
-from ...configuration.errors import ModelFolderError, ModelMismatchError
-from ...configuration.model_folders import is_finite, named
+from ...configuration.errors import ModelFolderError, ModelMismatchError, named
+from ...configuration.pretrained import is_finite
 from ...configuration.text_towers import text_tower
 from ..acquirer import Acquirer
 from ..modeling_mla import MlaModel

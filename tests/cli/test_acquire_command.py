@@ -289,7 +289,7 @@ def test_an_adapter_whose_files_were_on_their_way_is_completed(brought, german, 
     save = Acquisition.save
 
     def killed(*arguments, **options):
-        monkeypatch.setattr("babelens.trainers.saving._move", _break_off)
+        monkeypatch.setattr("babelens.trainers.checkpoints._move", _break_off)
         save(*arguments, **options)
 
     with monkeypatch.context() as patched:

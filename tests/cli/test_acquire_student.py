@@ -16,8 +16,8 @@ from transformers import AutoModel, AutoProcessor
 from babelens import Embedder, MlaStudentModel
 from babelens.workflows.acquiring import Acquisition
 from babelens.workflows.acquisition_advice import WayCosts, _recommended, advise
-from babelens.workflows.step_time import step_time
 from babelens.workflows.student_acquisition import StudentAcquisition
+from babelens.workflows.time_budget import step_time
 
 ENGLISH = ["a red square", "a blue dot"]
 
@@ -254,7 +254,7 @@ def test_a_frozen_encoder_reads_each_text_once(folder):
 
 
 def test_long_steps_are_estimated(folder, monkeypatch):
-    monkeypatch.setattr("babelens.workflows.step_time._LONGEST_STEP", 0.0)
+    monkeypatch.setattr("babelens.workflows.time_budget._LONGEST_STEP", 0.0)
     acquisition = StudentAcquisition(
         str(folder / "clip"), "de", str(folder / "pairs.jsonl"), folder, text_encoder=str(folder / "bert")
     )

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from babelens.cli.main import app
 from babelens.configuration.errors import ChangedRunError
 from babelens.workflows.base import recipe_run
+from babelens.workflows.data import corpus_digest
 from babelens.workflows.loading import load_recipe
-from babelens.workflows.record import corpus_digest
 
 pytestmark = pytest.mark.live
 

@@ -153,7 +153,7 @@ def test_a_number_that_was_timed_can_be_asked_for(recipe_file, tmp_path, quick):
 def test_a_run_that_goes_on_keeps_its_number(recipe_file, tmp_path, monkeypatch):
     _, steps = begun(recipe_file, tmp_path, asked=12)
     assert json.loads((tmp_path / "checkpoints" / "steps.json").read_text()) == {"steps": 12}
-    monkeypatch.setattr("babelens.workflows.time_budget.stage_times", None)  # nothing is timed again
+    monkeypatch.setattr(time_budget, "stage_times", None)  # nothing is timed again
     assert begun(recipe_file, tmp_path)[1] == begun(recipe_file, tmp_path, asked=12)[1] == steps == 12
     with pytest.raises(typer.BadParameter, match="was begun with 12 steps"):
         begun(recipe_file, tmp_path, asked=13)
@@ -164,7 +164,7 @@ def test_a_run_of_earlier_versions_has_all_steps(recipe_file, tmp_path, monkeypa
     run.train()
     (tmp_path / "checkpoints" / "steps.json").unlink()
     assert newest_checkpoint(tmp_path / "checkpoints")
-    monkeypatch.setattr("babelens.workflows.time_budget.stage_times", None)
+    monkeypatch.setattr(time_budget, "stage_times", None)
     assert begun(recipe_file, tmp_path)[1] == 35
 
 

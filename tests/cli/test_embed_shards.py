@@ -78,7 +78,7 @@ def test_precision(run, model, images, tmp_path, monkeypatch):
 def test_large_jpegs_are_decoded_as_drafts_or_whole(run, model, tmp_path, monkeypatch, whole):
     """In a file, in shards, in an index, in a search and by the server; what one kept is not taken by the other."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("babelens.cli.serve.serve", lambda service, *_, **__: served.append(service))
+    monkeypatch.setattr("babelens.serving.server.serve", lambda service, *_, **__: served.append(service))
     served = []
     option = ["--whole-jpegs"] if whole else []
     (tmp_path / "photos").mkdir()

@@ -21,7 +21,7 @@ from babelens.configuration.output_lock import locked
 from babelens.data import load_captions
 from babelens.evaluation import evaluate_retrieval
 from babelens.inference.embedder import Embedder
-from babelens.trainers.saving import atomic_directory
+from babelens.trainers.checkpoints import atomic_directory
 from babelens.workflows.base import recipe_run
 from babelens.workflows.loading import load_recipe
 from babelens.workflows.recipe import find_recipe

@@ -16,7 +16,7 @@ from transformers import (
     pipeline,
 )
 
-from babelens.inference.photo_templates import filled, photo_template
+from babelens.inference.zero_shot_pipeline import filled, photo_template
 
 from .common import LANGUAGES, TEXTS, assert_equal, drawn_images, embeddings
 from .loading import LoadingContract

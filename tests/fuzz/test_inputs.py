@@ -8,8 +8,7 @@ from hypothesis import given, strategies as st
 from babelens.configuration.errors import BabelensError, ImageError, LanguageTagError
 from babelens.configuration.languages import language_and_script, normalize_language
 from babelens.inference import Embedder
-from babelens.processing.image_inputs import as_rgb_image
-from babelens.processing.images import MAX_ASPECT, check_image, open_image
+from babelens.processing.images import MAX_ASPECT, as_rgb_image, check_image, open_image
 from fuzz.strategies import ANY_TEXT, NO_TEXT, TAG, arrays, image_files
 
 # Pillow warns of files that it can read all the same.

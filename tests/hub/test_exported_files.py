@@ -7,33 +7,21 @@ from babelens.configuration.hub_code import export_code
 from babelens.modeling.peft_mla import MlaAdapterModel
 from babelens.processing.image_processing_mural import MuralImageProcessor
 
-EVERY_MODEL = {"errors", "hub_code", "languages", "strict_config", "suggestions", "weights_as_made"}
+EVERY_MODEL = {"errors", "hub_code", "languages", "modeling_common", "strict_config"}
 PROCESSOR = {
-    "image_inputs",
     "image_processing_mural",
     "images",
     "processing_text_image",
-    "processor_settings",
-    "sentence_files",
     "sentence_modules",
-    "tasks",
     "text_inputs",
 }
-METHOD = EVERY_MODEL | PROCESSOR | {"forward_keywords"}
-DUAL_ENCODER = METHOD | {"feature_width", "modeling_dual_encoder", "towers"}
-DUAL_ENCODER |= {"feature_extraction_pipeline", "photo_templates", "pipeline_inputs", "zero_shot_pipeline"}
+METHOD = EVERY_MODEL | PROCESSOR
+DUAL_ENCODER = METHOD | {"configuration_two_tower", "modeling_dual_encoder", "towers"}
+DUAL_ENCODER |= {"feature_extraction_pipeline", "pipeline_inputs", "zero_shot_pipeline"}
 TWO_TOWER = DUAL_ENCODER | {
-    "configuration_two_tower",
-    "declared_pooling",
-    "frozen_towers",
-    "learned_temperature",
-    "length_groups",
     "losses_contrastive",
-    "model_folders",
     "modeling_two_tower",
     "pretrained",
-    "text_encoders",
-    "text_heads",
     "tower_loading",
     "vision_text_conversion",
 }
@@ -44,21 +32,19 @@ MLA = TWO_TOWER | {
     "configuration_etcl",
     "configuration_mla_base",
     "configuration_mural",
-    "exporting",
     "language_rows",
     "modeling_clip_resnet",
     "modeling_etcl",
     "modeling_mla_base",
     "modeling_mural",
     "native_tower",
-    "text_lengths",
     "text_towers",
 }
 MLA |= {"processing_mla", "processing_per_language"}
 # A processor with one vocabulary for all languages.
-VOCABULARY = {"processing_dual_encoder", "text_lengths", "vision_text_processors"}
-WORDS = DUAL_ENCODER | {"exporting", "losses_distances", "modeling_word_dual_encoder", "processing_per_language"}
-WORDS |= {"processing_word_level", "recurrent", "training_step", "word_tokenizers"}
+VOCABULARY = {"processing_dual_encoder"}
+WORDS = DUAL_ENCODER | {"losses_distances", "modeling_word_dual_encoder", "processing_per_language"}
+WORDS |= {"processing_word_level", "recurrent", "word_tokenizers"}
 
 FILES = {
     "mural": TWO_TOWER | {"configuration_mural", "modeling_mural", "processing_mural"} | VOCABULARY,
@@ -77,7 +63,7 @@ FILES = {
     "rc3": METHOD
     | {"configuration_rc3", "modeling_rc3", "modeling_rc3_encoder", "modeling_rc3_pretraining", "visual_inputs"}
     | {"modeling_rc3_retrieval", "modeling_rc3_tasks", "processing_rc3", "rc3_tokenizer"}
-    | {"exporting", "length_groups", "losses_interpolated", "probabilities", "processing_per_language"}
+    | {"losses_interpolated", "probabilities", "processing_per_language"}
     | {"region_arrays", "running_probability", "word_masking"}
     | {"pipeline_inputs", "question_answering_pipeline", "retrieval_pipeline", "translation_pipeline"},
 }

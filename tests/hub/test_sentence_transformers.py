@@ -21,7 +21,7 @@ from tiny_cross_encoder import tiny_cross_encoder
 from transformers import AutoModel, AutoProcessor
 
 from babelens import Embedder, SmalrProcessor
-from babelens.configuration.sentence_files import add_prompts
+from babelens.configuration.hub_code import add_prompts
 from babelens.inference import CrossEncoder
 from babelens.model_cards.cards import write_card
 from babelens.model_cards.facts import DataSource, ModelCardFacts
@@ -257,7 +257,7 @@ def test_the_code_of_a_folder_needs_to_be_trusted(folders):
 
 def test_a_folder_of_an_earlier_version_gets_the_files(folders, tmp_path):
     folder = shutil.copytree(folders("mla"), tmp_path / "old")
-    for name in ("modules.json", "config_sentence_transformers.json", "sentence_modules.py", "sentence_files.py"):
+    for name in ("modules.json", "config_sentence_transformers.json", "sentence_modules.py", "hub_code.py"):
         (folder / name).unlink()
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     AutoModel.from_pretrained(folder).export_code(folder)

@@ -9,9 +9,8 @@ from transformers.pipelines.zero_shot_image_classification import ZeroShotImageC
 
 from babelens.configuration.errors import InputError, LanguageTagError
 from babelens.evaluation.class_labels import read_prompts
-from babelens.inference.photo_templates import photo_template, templates_of
 from babelens.inference.prompts import prompt_set
-from babelens.inference.zero_shot_pipeline import MultilingualZeroShotPipeline
+from babelens.inference.zero_shot_pipeline import MultilingualZeroShotPipeline, photo_template, templates_of
 
 LABELS = ["ein auto", "ein haus"]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from babelens.modeling.length_groups import encode_by_length, text_ends
+from babelens.modeling.modeling_common import encode_by_length, text_ends
 from babelens.trainers.gradient_caching import _take
 
 IDS = torch.tensor([[3, 4, 0, 0, 0], [5, 6, 7, 8, 0], [9, 0, 0, 0, 0]])

@@ -6,7 +6,7 @@ from contracts import translation_batch
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from babelens.configuration.feature_width import image_width
+from babelens.configuration.configuration_two_tower import image_width
 from babelens.modeling.modeling_dual_encoder import normalize
 from babelens.modeling.towers import build_tower, pool_image
 

@@ -6,8 +6,8 @@ from contracts import BATCH, LANGUAGES, TEXTS, DualEncoderContract, PublishingCo
 
 from babelens import LiweConfig, LiweModel
 from babelens.modeling.losses.hinge import annealed_hinge_loss
+from babelens.modeling.modeling_common import TrainingStep
 from babelens.modeling.modeling_liwe import WordEncoder
-from babelens.modeling.training_step import TrainingStep
 
 TINY = {
     "vocab_size": 9,

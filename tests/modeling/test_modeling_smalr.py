@@ -18,8 +18,8 @@ from babelens.configuration.configuration_smalr import MASK_ID, PADDING_ID, SPEC
 from babelens.modeling.losses.distances import pairwise_distances, same_label
 from babelens.modeling.losses.smalr import masked_reconstruction_loss, neighborhood_loss, sentence_grid
 from babelens.modeling.losses.triplet import multimodal_triplet_loss, top_violation_triplet_loss
+from babelens.modeling.modeling_common import TrainingStep
 from babelens.modeling.modeling_smalr_latent import HardAttention, SmalrLatentModel
-from babelens.modeling.training_step import TrainingStep
 from babelens.modeling.word_embedding import HybridWordEmbedding, WordRows
 
 TINY = {

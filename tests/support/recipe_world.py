@@ -18,7 +18,7 @@ from translation_models import save_nllb
 from typer.testing import CliRunner
 
 from babelens.cli.main import app
-from babelens.configuration.feature_width import image_width
+from babelens.configuration.configuration_two_tower import image_width
 from babelens.workflows.recipe import RECIPES, find_recipe
 from babelens.workflows.recipe_file import parse, read_recipe
 

@@ -21,7 +21,7 @@ from babelens import SmalrConfig, SmalrModel
 from babelens.data.batching.mixture import ExampleKey, TaskBatchSampler
 from babelens.modeling.losses import contrastive_loss
 from babelens.trainers.contrastive import ContrastiveTrainer
-from babelens.trainers.gathering import gather_labels, gather_rows, row_counts
+from babelens.trainers.processes import gather_labels, gather_rows, row_counts
 
 # For runs that divide a batch differently: no random numbers that depend on how, and no optimiser that makes whole
 # steps of a gradient that is zero but for rounding (a key's bias under LAMB or Adam).

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_training import shapes_trainer
 
-from babelens.trainers.attention import fast_attention
+from babelens.trainers.whole_checkpoints import fast_attention
 
 
 @pytest.mark.parametrize(("precision", "in_training"), [("bfloat16", "eager"), ("float32", "sdpa")])

@@ -8,8 +8,8 @@ from contracts import image_text_batch
 from tiny_training import shapes_trainer
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from babelens.modeling.learned_temperature import MIN_TEMPERATURE, at_least
-from babelens.trainers.bounded_temperature import BoundTemperature
+from babelens.modeling.modeling_dual_encoder import MIN_TEMPERATURE, at_least
+from babelens.trainers.optimizers import BoundTemperature
 
 LEAST = torch.tensor(MIN_TEMPERATURE).item()
 

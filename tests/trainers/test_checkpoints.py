@@ -13,7 +13,7 @@ from babelens.trainers.checkpoints import (
     newest_checkpoint,
     remove_torn_checkpoints,
 )
-from babelens.trainers.run_conditions import RunConditions, compare_conditions
+from babelens.trainers.precision import RunConditions, compare_conditions
 
 
 def _checkpoint(folder, step, complete=True):

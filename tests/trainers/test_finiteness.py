@@ -10,7 +10,7 @@ from tiny_training import PoisonGradient, assert_same, shapes_trainer, weights
 
 from babelens import ContrastiveTrainingArguments
 from babelens.configuration.errors import ModelFolderError, NonFiniteError, TrainingSetupError
-from babelens.configuration.model_folders import non_finite_weights
+from babelens.configuration.pretrained import non_finite_weights
 from babelens.trainers.arguments import MlaTrainingArguments
 from babelens.trainers.checkpoints import newest_checkpoint
 from babelens.trainers.rc3_arguments import Rc3TaskTrainingArguments, Rc3TrainingArguments

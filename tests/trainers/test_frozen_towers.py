@@ -15,8 +15,7 @@ from transformers import HfArgumentParser
 
 from babelens import ContrastiveTrainingArguments, MuralConfig, MuralModel, MuralTrainer
 from babelens.configuration.errors import BabelensError, RecipeError, TrainingSetupError
-from babelens.trainers.tower_training import TowerTraining, checked_training
-from babelens.trainers.trained_towers import check_towers
+from babelens.trainers.tower_training import TowerTraining, check_towers, checked_training
 from babelens.workflows.base import recipe_run
 from babelens.workflows.loading import load_recipe
 

@@ -21,9 +21,9 @@ from babelens import MuralConfig, MuralModel, MuralTrainer
 from babelens.configuration.errors import NonFiniteError
 from babelens.data.corpus.corpus import as_caption_corpus
 from babelens.modeling.towers import build_tower
-from babelens.trainers import half_frozen_text
-from babelens.trainers.half_frozen_text import HalfFrozenText
-from babelens.trainers.tower_layers import tower_layers
+from babelens.trainers import frozen_features
+from babelens.trainers.frozen_features import HalfFrozenText
+from babelens.trainers.lower_layers import tower_layers
 
 UPPER = {"towers": {"text": {"train": "upper", "layers": 1}}}
 # Dropout in the upper layers, so that the same random numbers must be drawn.
@@ -315,7 +315,7 @@ def test_layers_that_cannot_start_in_the_middle_all_run(tmp_path: Path, caplog: 
 def test_states_that_memory_does_not_hold_are_not_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(half_frozen_text, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(frozen_features, "available_memory", lambda: 10_000)
     _, read = trained(tmp_path)
     assert "more than half of the free memory: all layers run in every step" in caplog.text
     assert all(read)

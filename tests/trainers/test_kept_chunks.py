@@ -7,8 +7,8 @@ import torch
 from tiny_training import shapes_trainer, weights
 from torch import nn
 
-from babelens.trainers import kept_chunks
-from babelens.trainers.kept_chunks import FixedNumber, WhileMemoryLasts, free_memory, processes_of_machine
+from babelens.trainers import gradient_caching
+from babelens.trainers.gradient_caching import FixedNumber, WhileMemoryLasts, free_memory, processes_of_machine
 
 CPU = torch.device("cpu")
 
@@ -29,7 +29,7 @@ def decider(monkeypatch):
     """Makes a `WhileMemoryLasts` on a device with this much free memory, in bytes."""
 
     def made(free, *, model=None, **options):
-        monkeypatch.setattr(kept_chunks, "free_memory", lambda device: free)
+        monkeypatch.setattr(gradient_caching, "free_memory", lambda device: free)
         return WhileMemoryLasts(model or nn.Identity(), CPU, **options)
 
     return made
@@ -85,7 +85,7 @@ def test_each_training_measures_anew(tmp_path, monkeypatch):
     trainer = shapes_trainer(tmp_path, max_steps=1, embed_chunk_size=1)
     counts = []
     for free in (10**9, 10, 10**9):
-        monkeypatch.setattr(kept_chunks, "free_memory", lambda device, free=free: free)
+        monkeypatch.setattr(gradient_caching, "free_memory", lambda device, free=free: free)
         trainer.train()
         counts.append([keeps.count for keeps in trainer._kept_by_task.values()])
     assert counts[0] == counts[2] == [None, None] and counts[1] == [1, 1]
@@ -144,7 +144,7 @@ def test_training_does_not_depend_on_what_is_kept(tmp_path, monkeypatch, precisi
         trainer = shapes_trainer(tmp_path, max_steps=4, embed_chunk_size=2, precision=precision, **settings)
         if not settings:
             found = next(free)
-            monkeypatch.setattr(kept_chunks, "free_memory", lambda device, found=found: found)
+            monkeypatch.setattr(gradient_caching, "free_memory", lambda device, found=found: found)
         passes = []
         trainer.model.register_forward_hook(lambda *_, passes=passes: passes.append(torch.is_grad_enabled()))
         trainer.train()
@@ -172,7 +172,7 @@ def test_accelerators_count_what_torch_holds_unused(monkeypatch):
 def test_a_mac_shares_its_memory(monkeypatch, available, free):
     module = SimpleNamespace(recommended_max_memory=lambda: 90, current_allocated_memory=lambda: 20)
     monkeypatch.setattr(torch, "mps", module)
-    monkeypatch.setattr(kept_chunks, "available_memory", lambda: available)
+    monkeypatch.setattr(gradient_caching, "available_memory", lambda: available)
     assert free_memory(torch.device("mps")) == free
 
 
@@ -183,5 +183,5 @@ def test_torch_has_the_functions_that_are_called(device_type):
 
 
 def test_the_processor_has_the_memory_of_the_machine(monkeypatch):
-    monkeypatch.setattr(kept_chunks, "available_memory", lambda: 123)
+    monkeypatch.setattr(gradient_caching, "available_memory", lambda: 123)
     assert free_memory(CPU) == 123

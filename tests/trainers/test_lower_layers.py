@@ -27,8 +27,7 @@ from transformers import (
 from babelens.modeling.modeling_two_tower import keep_frozen_parts_still
 from babelens.modeling.towers import build_tower
 from babelens.trainers.lower_layers import LowerLayers, TextStates, frozen_lower_layers
-from babelens.trainers.tower_training import TowerTraining
-from babelens.trainers.trained_towers import trained_weights
+from babelens.trainers.tower_training import TowerTraining, trained_weights
 
 SIZES = {
     "hidden_size": 16,

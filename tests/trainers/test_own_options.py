@@ -15,8 +15,7 @@ from babelens.trainers.arguments import (
     MlaTrainingArguments,
     SmalrTrainingArguments,
 )
-from babelens.trainers.own_options import methods_that_read, own_options
-from babelens.trainers.precision import PrecisionTrainingArguments
+from babelens.trainers.precision import PrecisionTrainingArguments, methods_that_read, own_options
 from babelens.trainers.rc3_arguments import (
     Rc3TaskTrainingArguments,
     Rc3TrainingArguments,

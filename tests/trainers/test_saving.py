@@ -18,7 +18,7 @@ from transformers import AutoModel
 
 from babelens.configuration.errors import ModelFolderError
 from babelens.inference.embedder import Embedder
-from babelens.trainers.saving import atomic_directory, finish_saving, prepare_saving
+from babelens.trainers.checkpoints import atomic_directory, finish_saving, prepare_saving
 
 OLD = {
     "config.json": "old",

@@ -11,7 +11,7 @@ from processes import ProcessesDied, together
 from scaled_training import PLAIN, launch_environment, train, train_sharded, train_with_deepspeed
 from tiny_training import shapes_trainer
 
-from babelens.trainers.sharding import check_shardable
+from babelens.trainers.processes import check_shardable
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "accelerate"
 FSDP = EXAMPLES / "fsdp.yaml"

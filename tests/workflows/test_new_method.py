@@ -111,7 +111,7 @@ FILES = {
     "workflow.py": """
         from dataclasses import dataclass
 
-        from babelens.workflows.workflow import Workflow
+        from babelens.workflows.loading import Workflow
         from babelens.workflows.building import ModelBuilder
         from babelens.workflows.recipe import DualEncoderRecipe
 

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import pytest
 
 from babelens.configuration.presets import load_preset
+from babelens.workflows.data import flattened
 from babelens.workflows.loading import load_recipe
-from babelens.workflows.record import flattened
 
 # Recipe -> the row that it is compared with, and the keys in which both may differ.
 ROWS = {

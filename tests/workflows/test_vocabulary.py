@@ -3,7 +3,7 @@
 import torch
 from tiny_native import tiny_bert
 
-from babelens.workflows.vocabulary import rows_of_pieces, trimmed_to
+from babelens.workflows.building import rows_of_pieces, trimmed_to
 
 
 def test_pieces_keep_their_embeddings() -> None:
