@@ -192,4 +192,4 @@ class RecipeData:
         data = self.task_data(task, stage)
         if task == IMAGE_TEXT:
             return len(image_text_pairs(data.corpus, data.languages))
-        return len(translation_pairs(data.corpus, data.pairs)) if task == TEXT_TEXT else None
+        return len(translation_pairs(data.corpus, data.pairs, co_captions=True)) if task == TEXT_TEXT else None
