@@ -69,6 +69,15 @@ Figure = Annotated[
         callback=_figure_file,
     ),
 ]
+Gallery = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        help="Draw the gallery into this PNG file, and write its numbers beside it as `.json`.",
+        dir_okay=False,
+        callback=_png_file,
+    ),
+]
 Limit = Annotated[int, typer.Option(help="Compare at most this many rows, at even distances.", min=1)]
 Seed = Annotated[int, typer.Option(help="The seed of all random numbers.", min=0)]
 Metric = Annotated[str, typer.Option(help="The metric, such as `mean_recall`, `t2i_r1` or `i2t_r10`.")]
@@ -212,14 +221,7 @@ def distances(
 def neighbors(
     model: Model,
     data: Captions,
-    output: Annotated[
-        Path,
-        typer.Option(
-            help="Draw the gallery into this PNG file, and write its numbers beside it as `.json`.",
-            dir_okay=False,
-            callback=_png_file,
-        ),
-    ],
+    output: Gallery,
     language: Annotated[str, typer.Option(help="The language of the query, as a BCP-47 tag.")],
     query: Annotated[str | None, typer.Option(help="The query: any text.")] = None,
     image_id: Annotated[
@@ -258,6 +260,126 @@ def neighbors(
         image_id=image_id,
         language=language,
         top=top,
+        output=output,
+        as_json=as_json,
+    )
+
+
+def labels(
+    model: Model,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Images: a folder that has a folder of images for each class.", file_okay=False, exists=True
+        ),
+    ],
+    labels: Annotated[
+        Path,
+        typer.Option(
+            help="The labels of the classes in each language, as for `babelens evaluate classes`.",
+            dir_okay=False,
+            exists=True,
+        ),
+    ],
+    output: Figure,
+    languages: Languages = None,
+    method: Annotated[
+        Literal["tsne", "umap"], typer.Option(help="The method that lays out the embeddings in the plane.")
+    ] = "tsne",
+    limit: Limit = 1000,
+    seed: Seed = 0,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Map images and the labels of their classes in all languages in one plane, colored by class.
+
+    `babelens analyze labels runs/mla --data animals --labels labels.tsv --output animals.png`
+
+    As in figure 2 of MLA's paper: where images and languages share a space, labels lie among their images.
+    """
+    tags = _tags(languages)
+    from .jobs.analyze import analyze_labels
+    from .jobs.models import load_embedder
+
+    embedder = load_embedder(model, batch_size=batch_size, trust_remote_code=trust_remote_code)
+    analyze_labels(embedder, data, labels, tags, method=method, limit=limit, seed=seed, output=output, as_json=as_json)
+
+
+def retrieval(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODELS...", help="The models: folders, or names on the Hub. With --consistency, one."),
+    ],
+    data: Captions,
+    output: Gallery,
+    languages: Languages = None,
+    split: Split = None,
+    direction: Annotated[
+        Literal["text-to-image", "image-to-text"], typer.Option(help="What searches what.")
+    ] = "text-to-image",
+    queries: Annotated[int, typer.Option(help="Number of queries to show in each language.", min=1)] = 3,
+    top: Annotated[int, typer.Option(help="How much of what is found to show for each query.", min=1)] = 5,
+    differing: Annotated[
+        bool,
+        typer.Option(
+            "--differing", help="Show only queries that some MODELS answer right at once, and others do not."
+        ),
+    ] = False,
+    consistency: Annotated[
+        bool,
+        typer.Option(
+            "--consistency",
+            help="Show captions alone, their translations, and all of them together (CLC). With --fit-split CLC-C, "
+            "otherwise CLC-A.",
+        ),
+    ] = False,
+    consistency_translator: Annotated[
+        str | None,
+        typer.Option(
+            help="What translates the captions for CLC, as for `babelens evaluate captions`. Without it, captions of "
+            "the same image in the other languages are used.",
+            metavar="TRANSLATOR",
+        ),
+    ] = None,
+    fit_split: Annotated[
+        str | None, typer.Option(help="The split of --data on which CLC-C is fitted, in the first language.")
+    ] = None,
+    batch_size: BatchSize = 64,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Draw what several models find for the same queries, one below the other, with what is right framed.
+
+    `babelens analyze retrieval runs/align runs/mural --data photos --languages de --differing --output found.png`
+
+    The queries are chosen by a hash of their image, not by the results, unless --differing asks for it. Beside the
+    gallery stands, for all queries, how often each model has a right answer first.
+    """
+    tags = _tags(languages)
+    if not consistency and (consistency_translator or fit_split):
+        hint = "--fit-split" if fit_split else "--consistency-translator"
+        raise typer.BadParameter("it is for --consistency: give it as well", param_hint=hint)
+    if consistency and (len(models) > 1 or direction == "image-to-text"):
+        raise typer.BadParameter("it is for the captions of one model", param_hint="--consistency")
+    if fit_split is not None and fit_split == split:
+        raise typer.BadParameter("CLC-C would be fitted on what it is shown on", param_hint="--fit-split")
+    from .jobs.analyze import analyze_retrieval
+
+    analyze_retrieval(
+        models,
+        data,
+        tags,
+        split=split,
+        direction=direction,
+        queries=queries,
+        top=top,
+        differing=differing,
+        consistency=consistency,
+        translator=consistency_translator,
+        fit_split=fit_split,
+        batch_size=batch_size,
+        trust_remote_code=trust_remote_code,
         output=output,
         as_json=as_json,
     )
@@ -381,7 +503,7 @@ def _check_source(data: str | None, split: str | None, test_set: str | None) -> 
         raise typer.BadParameter("--data is the test set: results may have several", param_hint="--test-set")
 
 
-ANALYSES = (languages, captions, distances, neighbors, agreement, data, forgetting)
+ANALYSES = (languages, captions, labels, distances, neighbors, retrieval, agreement, data, forgetting)
 
 analyze = typer.Typer(
     no_args_is_help=True,

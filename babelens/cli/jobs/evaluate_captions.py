@@ -9,7 +9,7 @@ from ...evaluation.query_ranks import QueryRanks, of_captions
 from ...evaluation.retrieval import evaluate_retrieval
 from ...evaluation.translate_test import evaluate_translate_test
 from ...inference.embedder import Embedder
-from ...inference.gallery import GalleryRow
+from ...inference.gallery import GalleryRow, TextsRow
 from ...inference.reranking import Reranker
 from ...inference.translation import Translator
 from ...workflows.run_results import CONSISTENCY, RECALLS, TRANSLATE_TEST
@@ -66,7 +66,7 @@ def evaluate_captions(
             report=report,
         )
         return
-    gallery: list[GalleryRow] | None = [] if output and report else None
+    gallery: list[GalleryRow | TextsRow] | None = [] if output and report else None
     results = evaluate_retrieval(
         embedder,
         corpus,
