@@ -1,15 +1,13 @@
 """Solves for the maps of a `RidgeModel`: languages are learned in closed form, from translations into the language
 that the native model reads.
 
-Up to `DUAL` sentences, a language is solved by the similarities of its sentences; the strength of the regression and
-the weight of the text encoder are those with the least error where each sentence is left out in turn, which has a
-closed form and takes no sentence from the data. Names of things may be added as further texts of less weight. More
-sentences are solved by normal equations, which are summed chunk
-by chunk, so that memory does not grow with them; then a part of the sentences is held out for the choice.
+The regression itself is in `ridge_solving.py`. Here are its features and targets, which are computed once and kept on
+disk, and the test of what each language has learned. Names of things may be added to the sentences of a language, as
+further texts of less weight.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,23 +17,21 @@ from datasets.utils.logging import tqdm
 from torch import Tensor
 
 from ..configuration.errors import CorpusError
-from ..configuration.identity import code_of, settings_of
+from ..configuration.identity import model_identity
 from ..data.emoji.translations import NameTranslations, Pairs
 from ..inference.autocasting import autocasting
 from ..inference.embedder import Embedder, evaluation_mode
 from ..modeling.modeling_dual_encoder import normalize
 from ..modeling.modeling_ridge import RidgeModel, centered
 from ..processing.processing_ridge import RidgeProcessor
-from .frozen_features import frozen_features, frozen_tensor
+from .frozen_features import frozen_tensor
+from .ridge_solving import CHUNK, Features, Further, Solution, chunks, in_random_order, solve
 
 logger = logging.getLogger(__name__)
 
-DUAL = 2500  # sentences that are solved by their similarities
 FEWEST = 10  # different sentences
 _SHARED = 20_000  # sentences of all languages for the map of texts whose language is not stated
-_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-_ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
-_HELD_OUT, _UNTAUGHT, _CHUNK = 1000, 200, 1024
+_UNTAUGHT = 200  # sentences of a language on which the base is tried without its map
 _RESAMPLES = 1000
 
 
@@ -126,25 +122,16 @@ def learn(
             )
     native = Embedder(model.native_model, processor.native, batch_size=batch_size)
     tag = processor.native_language
-    sentences = list(dict.fromkeys(each for _, natives in translations.values() for each in natives))
-    position = {sentence: index for index, sentence in enumerate(sentences)}
-    targets = _native_targets(native, sentences, tag, cache_dir)
+    targets, position = _native_targets(native, translations, tag, cache_dir)
     first = not model.config.languages
     if first:
-        _set_space(model, torch.from_numpy(targets))
-    deviations = _deviations(model, torch.from_numpy(targets))
+        _set_space(model, targets)
+    deviations = _deviations(model, targets)
     named = names or {}
     groups = {(each.language, n): group for each in named.values() for n, group in enumerate(each.groups)}
     features = _encoder_features(model, processor, {**translations, **groups}, batch_size, precision, cache_dir)
-    beside = {
-        key: _Named(
-            _characters(processor, texts),
-            features.get(key),
-            _deviations(model, torch.from_numpy(_native_targets(native, natives, tag, cache_dir))),
-        )
-        for key, (texts, natives) in groups.items()
-    }
-    samples = {language: _in_random_order(len(texts))[:_UNTAUGHT] for language, (texts, _) in translations.items()}
+    further = _names(model, processor, native, groups, features, cache_dir)
+    samples = {language: in_random_order(len(texts))[:_UNTAUGHT] for language, (texts, _) in translations.items()}
     guessed = [translations[language][0][row] for language, sample in samples.items() for row in sample]
     ends = np.cumsum([len(sample) for sample in samples.values()])
     untaught = dict(zip(samples, np.split(native.encode_text(guessed, language=tag), ends), strict=False))
@@ -157,11 +144,10 @@ def learn(
         rows = torch.tensor([position[each] for each in natives])
         characters = _characters(processor, texts)
         more = named.get(language)
-        extra = [] if more is None else [beside[more.language, n] for n in range(len(more.groups))]
-        solved = _solve(
-            model, characters, features.get(language), deviations[rows], extra, 0.0 if more is None else more.weight
-        )
-        model.maps.set(1 + start + index, solved.importance, solved.ngrams, solved.encoder)
+        beside = [] if more is None else [further[more.language, n] for n in range(len(more.groups))]
+        weight = 0.0 if more is None else more.weight
+        pooled = features.get(language)
+        solved = _solve(model, 1 + start + index, characters, pooled, deviations[rows], beside, weight)
         sampled = rows[torch.from_numpy(samples[language])]
         own = untaught[language]
         found = _result(model, solved, len(texts), targets, rows[solved.tested], sampled, own)
@@ -182,15 +168,19 @@ def _set_space(model: RidgeModel, targets: Tensor) -> None:
     maps.directions[: len(found)] = found
 
 
-def _native_targets(native: Embedder, sentences: list[str], tag: str, cache_dir: str | None) -> np.ndarray:
-    """The native model's embeddings of texts in its language [n, d], kept on disk."""
-    return frozen_features(
-        lambda: native.encode_text(sentences, language=tag),
-        weights=native.model.state_dict(),
-        settings=f"ridge targets {settings_of(native.model.config)} {code_of(native.model, native.processor)} {tag}",
-        items=(text.encode() for text in sentences),
+def _native_targets(
+    native: Embedder, translations: Mapping[Any, Pairs], tag: str, cache_dir: str | None
+) -> tuple[Tensor, dict[str, int]]:
+    """The native model's embeddings of all different native texts [n, d], and the position of each text."""
+    texts = list(dict.fromkeys(each for _, natives in translations.values() for each in natives))
+    targets = frozen_tensor(
+        lambda: torch.from_numpy(native.encode_text(texts, language=tag)),
+        weights={},  # the identity has them
+        settings=model_identity(native.model, native.processor, "ridge targets", tag),
+        items=(text.encode() for text in texts),
         cache_dir=cache_dir,
     )
+    return targets, {text: index for index, text in enumerate(texts)}
 
 
 def _deviations(model: RidgeModel, targets: Tensor) -> Tensor:
@@ -243,11 +233,11 @@ def _encoder_features(
                 features[rows] = found.cpu()
         return features
 
+    settings = (model.config.text_pooling, precision, str(processor.max_text_length))
     found = frozen_tensor(
         compute,
-        weights=model.text_model.state_dict(),
-        settings=f"ridge {settings_of(model.text_model.config)} {model.config.text_pooling} {precision} "
-        f"{processor.max_text_length} {code_of(model.text_model, processor.encoder_tokenizer)}",
+        weights={},  # the identity has them
+        settings=model_identity(model.text_model, processor.encoder_tokenizer, "ridge", *settings),
         items=(text.encode() for text in texts),
         cache_dir=cache_dir,
     )
@@ -256,200 +246,88 @@ def _encoder_features(
 
 
 @dataclass(frozen=True)
-class _Named:
+class _Names:
     """Names that are learned beside sentences."""
 
     characters: Characters
-    pooled: Tensor | None  # [m, W]
-    targets: Tensor  # [m, rank]
+    pooled: Tensor | None  # [m, W], from their own mean
+    targets: Tensor  # [m, rank], from their own mean
 
 
-@dataclass(frozen=True)
-class _Solved:
-    """The map of a language, and what it predicts for texts that it was not solved with."""
-
-    importance: Tensor  # [rows]
-    ngrams: Tensor  # [rows, rank]
-    encoder: tuple[Tensor, Tensor] | None  # [W], [W, rank]
-    strength: float
-    encoder_weight: float
-    tested: Tensor  # positions of the texts that were tested
-    predicted: Tensor  # [tested, rank]
+def _names(
+    model: RidgeModel,
+    processor: RidgeProcessor,
+    native: Embedder,
+    groups: Mapping[Any, Pairs],
+    features: Mapping[Any, Tensor],
+    cache_dir: str | None,
+) -> dict[Any, _Names]:
+    """Groups of names with their features and targets, each from its own mean: names are another kind of text than
+    sentences."""
+    if not groups:
+        return {}
+    targets, position = _native_targets(native, groups, processor.native_language, cache_dir)
+    deviations = _deviations(model, targets)
+    found = {}
+    for key, (texts, natives) in groups.items():
+        wanted = deviations[[position[each] for each in natives]]
+        pooled = None if key not in features else centered(features[key], features[key].mean(0))
+        found[key] = _Names(_characters(processor, texts), pooled, wanted - wanted.mean(0))
+    return found
 
 
 def _solve(
     model: RidgeModel,
+    index: int,
     characters: Characters,
     pooled: Tensor | None,
     targets: Tensor,
-    names: Sequence[_Named] = (),
-    names_weight: float = 0.0,
-) -> _Solved:
-    """Solves for one map.
+    names: Sequence[_Names] = (),
+    weight: float = 0.0,
+) -> Solution:
+    """Solves for one map of a model, and sets it.
 
     Args:
-        model: the model, whose n-grams are used.
+        model: the model.
+        index: the position of the map.
         characters: the code points of texts at some positions.
         pooled ([n, W]): the features of the text encoder.
         targets ([n, rank]): what is to be predicted.
-        names: further texts. Features and targets of each group are taken from their own mean: names are another kind
-            of text than sentences.
-        names_weight: of each of these texts.
+        names: names that are learned beside the texts.
+        weight: of each name.
     """
     count, width = len(targets), model.maps.importance.shape[1]
     seen = torch.zeros(width)
-    for rows in _chunks(count):
+    for rows in chunks(count):
         places, kept = model.maps.rows_of(characters(rows))
         present = torch.zeros(len(places), width).scatter_reduce(1, places, kept.float(), "amax")
         seen += present.sum(0)
     importance = ((1 + count) / (1 + seen)).log() + 1
-    mean = None if pooled is None else pooled.mean(0)
 
     def weighted(characters: Tensor) -> Tensor:
         places, weights = model.maps.weighted_ngrams(characters, importance[None])
         return torch.zeros(len(places), width).scatter_add(1, places, weights)
 
-    def ngrams(rows: slice | Tensor) -> Tensor:
-        return weighted(characters(rows))
-
-    def encoded(rows: slice | Tensor) -> Tensor | None:
-        return None if pooled is None or mean is None else centered(pooled[rows], mean)
-
-    whole = slice(None)
-    beside = (
-        _Beside(
-            torch.cat([weighted(each.characters(whole)) for each in names]) * names_weight**0.5,
-            None
-            if pooled is None
-            else torch.cat([centered(each.pooled, each.pooled.mean(0)) for each in names if each.pooled is not None])
-            * names_weight**0.5,
-            torch.cat([each.targets - each.targets.mean(0) for each in names]) * names_weight**0.5,
+    mean, encoded, further = None, None, None
+    if pooled is not None:
+        mean = pooled.mean(0)
+        encoded = _centered_features(pooled, mean)
+    if names:
+        root = weight**0.5
+        theirs = [each.pooled for each in names if each.pooled is not None]
+        further = Further(
+            root * torch.cat([weighted(each.characters(slice(None))) for each in names]),
+            root * torch.cat(theirs) if theirs else None,
+            root * torch.cat([each.targets for each in names]),
         )
-        if names
-        else None
-    )
-    solve = _solve_dual if count <= DUAL else _solve_primal
-    map_, strength, weight, tested, predicted = solve(ngrams, encoded, targets, beside)
-    encoder = None if mean is None else (mean, map_[width:])
-    return _Solved(importance, map_[:width], encoder, strength, weight, tested, predicted)
+    solution = solve(lambda rows: weighted(characters(rows)), encoded, targets, further)
+    encoder = None if mean is None or solution.encoder is None else (mean, solution.encoder)
+    model.maps.set(index, importance, solution.ngrams, encoder)
+    return solution
 
 
-@dataclass(frozen=True)
-class _Beside:
-    """Further texts, times the root of their weight."""
-
-    ngrams: Tensor  # [m, rows]
-    encoded: Tensor | None  # [m, W]
-    targets: Tensor  # [m, rank]
-
-
-Features = Callable[[slice | Tensor], Tensor]
-Solution = tuple[Tensor, float, float, Tensor, Tensor]
-
-
-def _solve_dual(
-    ngrams: Features,
-    encoded: Callable[[slice | Tensor], Tensor | None],
-    targets: Tensor,
-    beside: _Beside | None = None,
-) -> Solution:
-    """Solves by the similarities of the sentences; each is left out in turn to choose strength and weight."""
-    whole = slice(0, len(targets))
-    words, features = ngrams(whole), encoded(whole)
-    wanted = targets.double()
-    similar = _similar(words)
-    also = None if features is None else (features @ features.T).double()
-    best: tuple[float, float, float, Tensor, Tensor] | None = None
-    for weight in _ENCODER_WEIGHTS if also is not None else (0.0,):
-        values, vectors = torch.linalg.eigh(similar if also is None else similar + weight * also)
-        values, turned = values.clamp(min=0), vectors.T @ wanted
-        for strength in _STRENGTHS:
-            kept = values / (values + strength)
-            leverage = (vectors.square() * kept).sum(1, keepdim=True)
-            left_out = (vectors @ (kept[:, None] * turned) - leverage * wanted) / (1 - leverage).clamp(min=1e-9)
-            error = float((left_out - wanted).square().mean())
-            if best is None or error < best[0]:
-                coefficients = vectors @ (turned / (values + strength)[:, None])
-                best = error, strength, weight, coefficients.float(), left_out.float()
-    assert best is not None
-    _, strength, weight, coefficients, left_out = best
-    if beside is not None:
-        words = torch.cat([beside.ngrams, words])
-        features = None if features is None or beside.encoded is None else torch.cat([beside.encoded, features])
-        coefficients, left_out = _solve_with_names(words, features, beside.targets, wanted, strength, weight)
-    map_ = words.T @ coefficients
-    if features is not None:
-        map_ = torch.cat([map_, weight * (features.T @ coefficients)])
-    return map_, strength, weight, torch.arange(len(targets)), left_out
-
-
-def _solve_with_names(
-    words: Tensor, features: Tensor | None, names: Tensor, wanted: Tensor, strength: float, weight: float
-) -> tuple[Tensor, Tensor]:
-    """Solves for the coefficients [m + n, rank] of names and sentences, in this order, and predicts each sentence
-    without itself. With the names first, the last block of the Cholesky factor is all that leaving out needs."""
-    similar = _similar(words) if features is None else _similar(words) + weight * (features @ features.T).double()
-    similar.diagonal().add_(strength)
-    factor = torch.linalg.cholesky(similar)
-    coefficients = torch.cholesky_solve(torch.cat([names.double(), wanted]), factor)
-    inverse = torch.cholesky_inverse(factor[len(names) :, len(names) :]).diagonal()
-    left_out = wanted - coefficients[len(names) :] / inverse[:, None]
-    return coefficients.float(), left_out.float()
-
-
-def _similar(words: Tensor) -> Tensor:
-    """Products [n, n] of n-grams [n, rows], of which few are not zero."""
-    return torch.sparse.mm(words.to_sparse(), words.T.contiguous()).double()
-
-
-def _solve_primal(
-    ngrams: Features,
-    encoded: Callable[[slice | Tensor], Tensor | None],
-    targets: Tensor,
-    beside: _Beside | None = None,
-) -> Solution:
-    """Solves by normal equations, which are summed over chunks; sentences that are held out choose the strength, and
-    are then added."""
-    weight = 0.0 if encoded(slice(0, 1)) is None else 0.5
-
-    def features(rows: slice | Tensor) -> Tensor:
-        beside = encoded(rows)
-        return ngrams(rows) if beside is None else torch.cat([ngrams(rows), weight**0.5 * beside], 1)
-
-    order = torch.from_numpy(_in_random_order(len(targets)))
-    tested = order[: min(_HELD_OUT, len(order) // 5)].sort().values
-    rest = order[len(tested) :]
-    width = features(slice(0, 1)).shape[1]
-    gram, cross = torch.zeros(width, width), torch.zeros(width, targets.shape[1])
-    for rows in rest.split(_CHUNK):
-        part = features(rows)
-        gram.addmm_(part.T, part)
-        cross.addmm_(part.T, targets[rows])
-    if beside is not None:
-        further = [] if beside.encoded is None else [weight**0.5 * beside.encoded]
-        part = torch.cat([beside.ngrams, *further], 1)
-        gram.addmm_(part.T, part)
-        cross.addmm_(part.T, beside.targets)
-    unseen = features(tested)
-
-    def solved(strength: float, gram: Tensor, cross: Tensor) -> Tensor:
-        ridge = gram.clone()
-        ridge.diagonal().add_(strength)
-        return torch.cholesky_solve(cross, torch.linalg.cholesky(ridge))
-
-    best: tuple[float, float, Tensor] | None = None
-    for strength in _STRENGTHS[1:]:
-        predicted = unseen @ solved(strength, gram, cross)
-        error = float((predicted - targets[tested]).square().mean())
-        if best is not None and error > best[0]:
-            break  # the error has one minimum
-        best = error, strength, predicted
-    assert best is not None
-    _, strength, predicted = best
-    map_ = solved(strength, gram + unseen.T @ unseen, cross + unseen.T @ targets[tested])
-    if weight:
-        map_[ngrams(slice(0, 1)).shape[1] :] *= weight**0.5
-    return map_, strength, weight, tested, predicted
+def _centered_features(pooled: Tensor, mean: Tensor) -> Features:
+    return lambda rows: centered(pooled[rows], mean)
 
 
 def _solve_shared(
@@ -474,27 +352,15 @@ def _solve_shared(
         rows += [position[natives[index]] for index in chosen]
         if language in features:
             pooled.append(features[language][torch.from_numpy(chosen)])
-    solved = _solve(
-        model, _characters(processor, texts), torch.cat(pooled) if pooled else None, deviations[torch.tensor(rows)]
-    )
-    model.maps.set(0, solved.importance, solved.ngrams, solved.encoder)
-
-
-def _in_random_order(count: int) -> np.ndarray:
-    """The same order at every call, so that the texts that the base is tried on are among those that are held out."""
-    return np.random.default_rng(0).permutation(count)
-
-
-def _chunks(count: int) -> Iterator[slice]:
-    for start in range(0, count, _CHUNK):
-        yield slice(start, min(start + _CHUNK, count))
+    characters = _characters(processor, texts)
+    _solve(model, 0, characters, torch.cat(pooled) if pooled else None, deviations[torch.tensor(rows)])
 
 
 def _result(
     model: RidgeModel,
-    solved: _Solved,
+    solved: Solution,
     pairs: int,
-    targets: np.ndarray,
+    targets: Tensor,
     right: Tensor,
     sampled: Tensor,
     guesses: np.ndarray,
@@ -503,7 +369,7 @@ def _result(
     maps = model.maps
     predicted = maps.mean + maps.radius * normalize(solved.predicted) @ maps.directions
     places, among = right.unique(return_inverse=True)
-    candidates = torch.from_numpy(targets)[places]
+    candidates = targets[places]
     ranks = _ranks(normalize(predicted), candidates, among)
     hits = (ranks < 10).astype(float)
     resampled = np.random.default_rng(0).choice(hits, (_RESAMPLES, len(hits))).mean(1)
@@ -527,7 +393,7 @@ def _result(
 def _ranks(queries: Tensor, candidates: Tensor, right: Tensor) -> np.ndarray:
     """How many candidates score as high as the right one or higher, other than it."""
     ranks = []
-    for rows in torch.arange(len(queries)).split(_CHUNK):
+    for rows in torch.arange(len(queries)).split(CHUNK):
         scores = queries[rows] @ candidates.T
         ranks.append((scores >= scores.gather(1, right[rows, None])).sum(1) - 1)
     return torch.cat(ranks).numpy()

@@ -1,0 +1,174 @@
+"""Ridge regression from the n-grams of texts, and from the features of a text encoder, to embeddings.
+
+Up to `DUAL` texts are solved by their similarities: the strength of the regression and the weight of the encoder are
+those with the least error where each text is left out in turn, which has a closed form and takes no text from the
+data. More texts are solved by normal equations, which are summed over chunks, so that the n-grams of all texts are never
+in memory at once; then a part of the texts is held out for the choice.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+DUAL = 2500
+CHUNK = 1024  # texts
+_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_ENCODER_WEIGHTS = (0.25, 0.5, 1.0)
+_HELD_OUT = 1000
+
+Features = Callable[[slice | Tensor], Tensor]  # of the texts at some positions, [n, W]
+
+
+@dataclass(frozen=True)
+class Further:
+    """Texts that are solved with, and neither tested nor used for the choice. All are multiplied by the root of the
+    weight that each text has beside one of the others."""
+
+    ngrams: Tensor  # [m, rows]
+    encoded: Tensor | None  # [m, W]
+    targets: Tensor  # [m, rank]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A map, and what it predicts for texts that it was not solved with.
+
+    Args:
+        ngrams ([rows, rank]), encoder ([W, rank]): the map of the n-grams, and of the encoder's features if there are
+            any.
+        strength: the strength of the regression.
+        encoder_weight: the weight of the encoder beside the n-grams; 0 without one.
+        tested ([t]): the positions of the texts that were predicted by a map which was solved without them.
+        predicted ([t, rank]): these predictions.
+    """
+
+    ngrams: Tensor
+    encoder: Tensor | None
+    strength: float
+    encoder_weight: float
+    tested: Tensor
+    predicted: Tensor
+
+
+def solve(ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None) -> Solution:
+    """Solves for a map.
+
+    Args:
+        ngrams: the weighted n-grams of texts.
+        encoded: the features of the text encoder, if there is one.
+        targets ([n, rank]): what is to be predicted.
+        further: further texts.
+    """
+    solver = solve_by_similarities if len(targets) <= DUAL else solve_by_normal_equations
+    return solver(ngrams, encoded, targets, further)
+
+
+def solve_by_similarities(
+    ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
+) -> Solution:
+    """As `solve`, for texts of which all similarities fit in memory."""
+    whole = slice(0, len(targets))
+    words, features = ngrams(whole), None if encoded is None else encoded(whole)
+    wanted = targets.double()
+    similar = _similar(words)
+    also = None if features is None else (features @ features.T).double()
+    best: tuple[float, float, float, Tensor, Tensor] | None = None
+    for weight in _ENCODER_WEIGHTS if also is not None else (0.0,):
+        values, vectors = torch.linalg.eigh(similar if also is None else similar + weight * also)
+        values, turned = values.clamp(min=0), vectors.T @ wanted
+        for strength in _STRENGTHS:
+            kept = values / (values + strength)
+            leverage = (vectors.square() * kept).sum(1, keepdim=True)
+            left_out = (vectors @ (kept[:, None] * turned) - leverage * wanted) / (1 - leverage).clamp(min=1e-9)
+            error = float((left_out - wanted).square().mean())
+            if best is None or error < best[0]:
+                coefficients = vectors @ (turned / (values + strength)[:, None])
+                best = error, strength, weight, coefficients.float(), left_out.float()
+    assert best is not None
+    _, strength, weight, coefficients, left_out = best
+    if further is not None:
+        words = torch.cat([further.ngrams, words])
+        if features is not None and further.encoded is not None:
+            features = torch.cat([further.encoded, features])
+        coefficients, left_out = _solve_further(words, features, further.targets, wanted, strength, weight)
+    encoder = None if features is None else weight * (features.T @ coefficients)
+    return Solution(words.T @ coefficients, encoder, strength, weight, torch.arange(len(targets)), left_out)
+
+
+def _solve_further(
+    words: Tensor, features: Tensor | None, further: Tensor, wanted: Tensor, strength: float, weight: float
+) -> tuple[Tensor, Tensor]:
+    """Solves for the coefficients [m + n, rank] of further texts and the others, in this order, and predicts each of
+    the others without itself. In this order, the last block of the Cholesky factor is all that leaving out needs."""
+    similar = _similar(words) if features is None else _similar(words) + weight * (features @ features.T).double()
+    similar.diagonal().add_(strength)
+    factor = torch.linalg.cholesky(similar)
+    coefficients = torch.cholesky_solve(torch.cat([further.double(), wanted]), factor)
+    inverse = torch.cholesky_inverse(factor[len(further) :, len(further) :]).diagonal()
+    left_out = wanted - coefficients[len(further) :] / inverse[:, None]
+    return coefficients.float(), left_out.float()
+
+
+def _similar(words: Tensor) -> Tensor:
+    """Products [n, n] of n-grams [n, rows], of which few are not zero."""
+    return torch.sparse.mm(words.to_sparse(), words.T.contiguous()).double()
+
+
+def solve_by_normal_equations(
+    ngrams: Features, encoded: Features | None, targets: Tensor, further: Further | None = None
+) -> Solution:
+    """As `solve`, for any number of texts."""
+    weight = 0.0 if encoded is None else 0.5
+
+    def features(rows: slice | Tensor) -> Tensor:
+        return _side_by_side(ngrams(rows), None if encoded is None else encoded(rows), weight)
+
+    order = torch.from_numpy(in_random_order(len(targets)))
+    tested = order[: min(_HELD_OUT, len(order) // 5)].sort().values
+    unseen = features(tested)
+    parts = ((features(rows), targets[rows]) for rows in order[len(tested) :].split(CHUNK))
+    gram, cross = torch.zeros(unseen.shape[1], unseen.shape[1]), torch.zeros(unseen.shape[1], targets.shape[1])
+    for part, wanted in parts:
+        gram.addmm_(part.T, part)
+        cross.addmm_(part.T, wanted)
+    if further is not None:
+        part = _side_by_side(further.ngrams, further.encoded, weight)
+        gram.addmm_(part.T, part)
+        cross.addmm_(part.T, further.targets)
+
+    def solved(strength: float, gram: Tensor, cross: Tensor) -> Tensor:
+        ridge = gram.clone()
+        ridge.diagonal().add_(strength)
+        return torch.cholesky_solve(cross, torch.linalg.cholesky(ridge))
+
+    best: tuple[float, float, Tensor] | None = None
+    for strength in _STRENGTHS[1:]:
+        predicted = unseen @ solved(strength, gram, cross)
+        error = float((predicted - targets[tested]).square().mean())
+        if best is not None and error > best[0]:
+            break  # the error has one minimum
+        best = error, strength, predicted
+    assert best is not None
+    _, strength, predicted = best
+    map_ = solved(strength, gram + unseen.T @ unseen, cross + unseen.T @ targets[tested])
+    rows = ngrams(slice(0, 1)).shape[1]
+    encoder = None if encoded is None else weight**0.5 * map_[rows:]
+    return Solution(map_[:rows], encoder, strength, weight, tested, predicted)
+
+
+def _side_by_side(ngrams: Tensor, encoded: Tensor | None, weight: float) -> Tensor:
+    return ngrams if encoded is None else torch.cat([ngrams, weight**0.5 * encoded], 1)
+
+
+def in_random_order(count: int) -> np.ndarray:
+    """The same order at every call, so that the texts that the base is tried on are among those that are held out."""
+    return np.random.default_rng(0).permutation(count)
+
+
+def chunks(count: int) -> Iterator[slice]:
+    """Yields the positions of texts, some at a time."""
+    for start in range(0, count, CHUNK):
+        yield slice(start, min(start + CHUNK, count))
