@@ -2,8 +2,8 @@
 
 Up to `DUAL` texts are solved by their similarities: the strength of the regression and the weight of the encoder are
 those with the least error where each text is left out in turn, which has a closed form and takes no text from the
-data. More texts are solved by normal equations, which are summed over chunks, so that the n-grams of all texts are never
-in memory at once; then a part of the texts is held out for the choice.
+data. More texts are solved by normal equations, which are summed over chunks, so that the n-grams of all texts are
+never in memory at once; then a part of the texts is held out for the choice.
 """
 
 from collections.abc import Callable, Iterator
