@@ -26,4 +26,4 @@ from .mteb_runs import MtebScore as MtebScore, evaluate_mteb as evaluate_mteb, m
 from .query_ranks import QueryRanks as QueryRanks
 from .retrieval import RetrievalRecall as RetrievalRecall, evaluate_retrieval as evaluate_retrieval
 from .texts import evaluate_bitext as evaluate_bitext, evaluate_similarity as evaluate_similarity
-from .translate_test import evaluate_translate_test as evaluate_translate_test
+from .translation_baseline import evaluate_translate_test as evaluate_translate_test

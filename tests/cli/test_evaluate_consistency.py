@@ -11,7 +11,7 @@ from babelens.configuration.errors import InputError
 from babelens.data.corpus.loading import load_captions
 from babelens.evaluation import consistency_scores, emoji, emoji_consistency, evaluate_consistent_retrieval
 from babelens.inference.embedder import Embedder
-from babelens.inference.translation_tables import TranslationTable
+from babelens.inference.translation_cache import TranslationTable
 
 
 def captioned(folder):
